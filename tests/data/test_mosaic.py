@@ -40,14 +40,14 @@ ALL = AugmentConfig(mosaic=1.0)
 @functools.partial(jax.jit, static_argnames="config")
 def made(config: AugmentConfig, seeds: Any) -> Any:
     """Return the mosaics of the batch, and where their images lie: for each seed."""
-    from jaxtrain.plugins.detection.box_geometry import in_mosaic
+    from jaxtrain.plugins.detection.box_geometry import mosaic_boxes
 
     def join(targets: Any, change: Mosaic) -> Any:
         tiles = change.tiles
         boxes, masks, number = zip(*targets, strict=True)
         where = [(tile.corner, tile.scale, tile.covers()) for tile in tiles]
         masks = [t.pixels(m, border=IGNORED) for m, t in zip(masks, tiles, strict=True)]
-        return in_mosaic(boxes, tiles), masks, list(number), where
+        return mosaic_boxes(boxes, tiles), masks, list(number), where
 
     def one(seed: Any) -> Any:
         target = (TARGET, MASKS, np.arange(BATCH))

@@ -1,10 +1,10 @@
-"""Detection: boxes of things in an image, and their classes."""
+"""Detection: boxes of objects in an image, and their classes."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="detection",
-    requires=("segmentation",),  # Backbones, and targets that EXIF turns.
+    requires=("segmentation",),  # Backbones, and targets under EXIF orientation.
     subject="tasks",
     predictions={"boxes": "jaxtrain.plugins.detection.box_part:Boxes"},
     models={"fcos": "jaxtrain.plugins.detection.model:FCOS"},

@@ -1,4 +1,4 @@
-"""Boxes on the device: overlaps, where they go with their image, which are the same.
+"""Box operations on the device: IoU, geometric transforms and NMS.
 
 Boxes are left, top, right and bottom, (..., 4).
 """
@@ -13,20 +13,20 @@ from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import MIN_AREA, PADDING
 
-# Of the corners of a box: x and y among left, top, right and bottom.
+# Indices of x and y of each corner in (left, top, right, bottom).
 CORNERS = ((0, 1), (2, 1), (2, 3), (0, 3))
-# Least part of the area of a box that is left in a mosaic (ultralytics' `area_thr`).
+# Minimum fraction of a box's area kept in a mosaic (ultralytics' `area_thr`).
 MIN_SHARE = 0.1
 
 
 def areas(boxes: jax.Array) -> jax.Array:
-    """Return the area of each box, (...,); 0 of those turned inside out."""
+    """Return the area of each box, (...,); 0 for inverted boxes."""
     sides = jnp.maximum(boxes[..., 2:] - boxes[..., :2], 0)
     return sides[..., 0] * sides[..., 1]
 
 
 def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the areas of intersection and of union, of shapes that broadcast."""
+    """Return the areas of intersection and union, with broadcasting."""
     least = jnp.maximum(boxes[..., :2], others[..., :2])
     most = jnp.minimum(boxes[..., 2:], others[..., 2:])
     both = areas(jnp.concatenate([least, most], -1))
@@ -34,7 +34,7 @@ def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
-    """Return the intersection over the union; 0 of boxes without area."""
+    """Return the IoU; 0 for boxes without area."""
     both, either = overlaps(boxes, others)
     return both / jnp.where(either > 0, either, 1)
 
@@ -42,7 +42,7 @@ def iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
 def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
     """Return the GIoU (Rezatofighi et al. 2019, arXiv:1902.09630), -1 to 1.
 
-    Of boxes with an area.
+    Boxes must have a positive area.
     """
     both, either = overlaps(boxes, others)
     least = jnp.minimum(boxes[..., :2], others[..., :2])
@@ -51,18 +51,18 @@ def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
     return both / either - (around - either) / around
 
 
-def followed(
+def transform_boxes(
     target: dict[str, Any], geometry: Geometry, min_share: float = 0.0
 ) -> dict[str, Any]:
-    """Return boxes of one image that was moved: what lies around their corners.
+    """Transform the boxes of one image to the bounds of their moved corners.
 
-    They are cut at the border of the image; those of which too little is left become
-    padding.
+    Boxes are clipped to the image; those with an area below `MIN_AREA` become padding.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), `crowd` (M,) and `size` (2,).
-      geometry: Where the image was moved to.
-      min_share: Least part of the area of a moved box, but of crowds, that is left.
+      geometry: Geometric transform of the image.
+      min_share: Minimum fraction of a moved box's area inside the image; crowds are
+        exempt.
     """
     corners = geometry.points(target["boxes"][:, jnp.array(CORNERS)])
     boxes = jnp.concatenate([corners.min(1), corners.max(1)], -1)
@@ -70,7 +70,7 @@ def followed(
     if geometry.moved_size is not None:
         size = jnp.array(geometry.moved_size, size.dtype)
     whole = areas(boxes)
-    boxes = clipped(boxes, size).astype(target["boxes"].dtype)
+    boxes = clip_boxes(boxes, size).astype(target["boxes"].dtype)
     stays = (target["classes"] >= 0) & (areas(boxes) >= MIN_AREA)
     if min_share:
         stays &= (areas(boxes) >= min_share * whole) | target["crowd"]
@@ -82,43 +82,41 @@ def followed(
     }
 
 
-def in_mosaic(
+def mosaic_boxes(
     targets: Sequence[dict[str, Any]], tiles: Sequence[Tile]
 ) -> dict[str, Any]:
-    """Return the boxes of the images of a mosaic: as many places as all have together.
+    """Return the concatenated boxes of the images of a mosaic.
 
     Args:
-      targets: Targets of the images, as `followed` takes them.
-      tiles: Where each image is taken.
+      targets: Targets of the images, as for `transform_boxes`.
+      tiles: Geometry of each image in the mosaic.
     """
     moved = [
-        followed(target, tile, MIN_SHARE)
+        transform_boxes(target, tile, MIN_SHARE)
         for target, tile in zip(targets, tiles, strict=True)
     ]
     joined = jax.tree.map(lambda *parts: jnp.concatenate(parts), *moved)
     return {**joined, "size": targets[0]["size"]}
 
 
-def clipped(boxes: jax.Array, size: jax.Array) -> jax.Array:
-    """Return boxes cut at the border of an image of a height and width, (2,)."""
+def clip_boxes(boxes: jax.Array, size: jax.Array) -> jax.Array:
+    """Return boxes clipped to an image of height and width `size`, (2,)."""
     height, width = size[0], size[1]
     return jnp.clip(boxes, 0, jnp.stack([width, height, width, height]))
 
 
-def suppressed(
+def nms(
     boxes: jax.Array, classes: jax.Array, threshold: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Say which boxes stay: of two of a class that overlap the first one.
-
-    Greedy, as torchvision's `batched_nms`, in a loop of fixed length.
+    """Greedy per-class NMS, as torchvision's `batched_nms`, in a fixed-length loop.
 
     Args:
-      boxes: Boxes of an image, the best first, (K, 4).
-      classes: Class of each, (K,).
-      threshold: Intersection over union above which boxes overlap.
+      boxes: Boxes of an image, best first, (K, 4).
+      classes: Class of each box, (K,).
+      threshold: IoU above which the lower-scoring box is suppressed.
 
     Returns:
-      Whether each stays, bool (K,), and the intersections over the unions, (K, K).
+      Whether each box is kept, bool (K,), and the pairwise IoU, (K, K).
     """
     num = len(boxes)
     found = iou(boxes[:, None], boxes[None])

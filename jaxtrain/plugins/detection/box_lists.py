@@ -1,4 +1,4 @@
-"""What lists of boxes have in common: checks of a box, and a store of all of them."""
+"""Checks of listed boxes, and a store of them."""
 
 import dataclasses
 import math
@@ -17,15 +17,15 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.box_store import BoxFileStore
 from jaxtrain.plugins.segmentation import upright
 
-# Side of an image by what a list says, at most: that of no image file.
+# Maximum side of an image in pixels, beyond any image format.
 MAX_SIDE = 2**24
-# Part of a side by which a box may leave its image, of rounding.
+# Fraction of a side by which a box may exceed its image through rounding.
 ROUNDING = 0.005
-MEND = "mend the box, or take it out"
+MEND = "fix the box, or remove it"
 
 
 class ListedBox(NamedTuple):
-    """A box of an image: its corners, the number of its class, whether of a crowd."""
+    """A box: corners, class index, and whether it is a crowd."""
 
     corners: tuple[float, float, float, float]
     kind: int
@@ -33,11 +33,11 @@ class ListedBox(NamedTuple):
 
 
 class ListedImage(NamedTuple):
-    """An image, by its place below the folder of all, and its boxes.
+    """An image, relative to the root of the data set, with its boxes.
 
     Attributes:
-      where: What messages call it.
-      size: Height and width in pixels; None if boxes are in parts of them.
+      where: Name of the image in messages.
+      size: Height and width in pixels; None for normalised boxes.
     """
 
     where: str
@@ -49,25 +49,25 @@ class ListedImage(NamedTuple):
 def corners(
     left: float, top: float, width: float, height: float
 ) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of a box, cut at the border of its image.
+    """Return left, top, right and bottom of a box, clipped to its image.
 
-    All are parts of the image.
+    All values are fractions of the image's sides.
 
     Raises:
-      UnusableError: it has no area, or is not in the image.
+      UnusableError: The box has no area, or lies outside its image.
     """
     if not all(map(math.isfinite, (left, top, width, height))):
-        raise UnusableError("a box of numbers that are not finite", MEND)
+        raise UnusableError("a box with non-finite coordinates", MEND)
     told = f"a box [{left:g}, {top:g}, {width:g}, {height:g}]"
     if width <= 0 or height <= 0:
         raise UnusableError(f"{told} has no area", MEND)
     right, bottom = left + width, top + height
     least, most = min(left, top), max(right, bottom) - 1
     if least < -ROUNDING or most > ROUNDING:
-        raise UnusableError(f"{told} is outside of its image", MEND)
+        raise UnusableError(f"{told} is outside its image", MEND)
     found = max(left, 0.0), max(top, 0.0), min(right, 1.0), min(bottom, 1.0)
     if found[2] <= found[0] or found[3] <= found[1]:
-        raise UnusableError(f"{told} is outside of its image", MEND)
+        raise UnusableError(f"{told} is outside its image", MEND)
     return found
 
 
@@ -83,19 +83,19 @@ def to_store(
     """Return the store of images with boxes, and the splits.
 
     Args:
-      config: Section `data` of the run: where the list is, and what it may hold.
-      root: Folder of the images.
+      config: Section `data` of the run.
+      root: Directory of the images.
       images: Images of each split.
       names: Names of the classes.
-      category_ids: What the list calls each class.
-      problems: What is wrong already.
-      remarks: What a user should know of how the images were found.
+      category_ids: Category id of each class in the list.
+      problems: Problems collected so far.
+      remarks: Remarks for the user so far.
 
     Raises:
-      UserError: something is wrong: one message has all of it.
+      UserError: There are problems; one message has them all.
     """
     splits: NamedSplits = {}
-    images, twice = _without_twice(images)
+    images, duplicates = _drop_duplicates(images)
     every = [one for some in images.values() for one in some]
     start = 0
     for split, some in images.items():
@@ -103,7 +103,9 @@ def to_store(
         start += len(some)
     sizes = _file_sizes(Folder(root, config), every, problems)
     _check_counts(config, every, problems)
-    of_classes, names, numbers = _used(config, images, names, problems)
+    class_remarks, names, numbers = _drop_unused_classes(
+        config, images, names, problems
+    )
     problems.check()
     boxes = [box for one in every for box in one.boxes]
     kinds = np.array([box.kind for box in boxes], np.int64)
@@ -117,7 +119,7 @@ def to_store(
         "digest": _digest(every, sizes),
     }
     in_pixels = every[0].size is not None
-    made = BoxFileStore(
+    store = BoxFileStore(
         root=root,
         file_names=FileNames.join([one.path for one in every]),
         boxes=np.array([box.corners for box in boxes], np.float32).reshape(-1, 4),
@@ -128,15 +130,15 @@ def to_store(
         facts=facts,
         drawn_on_stored=config.boxes_drawn_on == upright.STORED,
     )
-    turned = upright.remarks_on(config, made, np.flatnonzero(counts), "boxes")
-    told = (*problems.remarks, *remarks, *twice, *of_classes, *turned)
-    return dataclasses.replace(made, remarks=told), splits
+    turned = upright.remarks_on(config, store, np.flatnonzero(counts), "boxes")
+    told = (*problems.remarks, *remarks, *duplicates, *class_remarks, *turned)
+    return dataclasses.replace(store, remarks=told), splits
 
 
-def _without_twice(
+def _drop_duplicates(
     images: dict[str, list[ListedImage]],
 ) -> tuple[dict[str, list[ListedImage]], list[Remark]]:
-    """Return images with each of their boxes once, and how many were there again."""
+    """Return images without duplicate boxes, and a remark on the duplicates."""
     found = {
         split: [one._replace(boxes=[*dict.fromkeys(one.boxes)]) for one in some]
         for split, some in images.items()
@@ -154,7 +156,7 @@ def _without_twice(
 
 
 def _digest(images: list[ListedImage], sizes: list[int]) -> str:
-    """Return the SHA-256 of the names and sizes of the files, and of all boxes."""
+    """Return the SHA-256 of the names and sizes of the files and all boxes."""
     told = (repr((one.size, one.boxes)).encode() for one in images)
     known = (b"\0".join((one.path, x)) for one, x in zip(images, told, strict=True))
     return digest(zip(known, sizes, strict=True))
@@ -163,7 +165,7 @@ def _digest(images: list[ListedImage], sizes: list[int]) -> str:
 def _file_sizes(
     folder: Folder, images: list[ListedImage], problems: Problems
 ) -> list[int]:
-    """Return the bytes of each image file; those that are not there are problems."""
+    """Return the size of each image file in bytes; missing files are problems."""
     return [
         problems.attempt(folder.size, one.path, where=one.where) or 0 for one in images
     ]
@@ -172,26 +174,28 @@ def _file_sizes(
 def _check_counts(
     config: DataConfig, images: list[ListedImage], problems: Problems
 ) -> None:
-    """Refuse images of more boxes than may stand beside one."""
+    """Report images with more boxes than `data.max_boxes`."""
     for one in images:
         if len(one.boxes) > config.max_boxes:
             problems.add(
                 f"{shown(one.path)} has {len(one.boxes)} boxes, more than "
                 f"data.max_boxes = {config.max_boxes}",
-                "raise data.max_boxes, or take some out",
+                "raise data.max_boxes, or remove some",
                 one.where,
             )
 
 
-def _used(
+def _drop_unused_classes(
     config: DataConfig,
     images: dict[str, list[ListedImage]],
     names: Sequence[str],
     problems: Problems,
 ) -> tuple[list[Remark], list[str], np.ndarray]:
-    """Return remarks, the names of the classes that have boxes, and their numbers.
+    """Drop classes without boxes, as some exports list supercategories.
 
-    Classes of which no split has a box, as the heads of some exports, are left out.
+    Returns:
+      Remarks, the names of the classes with boxes, and the new index of each class, -1
+      for dropped ones.
     """
     if not images.get("train"):
         problems.check()
@@ -208,13 +212,13 @@ def _used(
         lacking = np.flatnonzero((found > 0) & (counts["train"] == 0))
         if len(lacking):
             told = listed(names[i] for i in lacking.tolist())
-            text = f"{told}, of which the {split} split has boxes: nothing learns them"
+            text = f"{told}: the {split} split has boxes of these, train none"
             remarks.append(Remark(f"only in {split}", text, serious=True))
     if not used.any() and not problems:
-        raise UserError(f"{config.source} has no box: there is nothing to learn")
+        raise UserError(f"{config.source} has no boxes: there is nothing to learn")
     numbers = np.where(used, np.cumsum(used) - 1, -1)
     unused = [names[i] for i in np.flatnonzero(~used).tolist()]
     if unused:
-        text = f"{listed(unused)}, of which there is no box"
+        text = f"{listed(unused)}, without any box"
         remarks.append(Remark("classes left out", text, serious=False))
     return remarks, [names[i] for i in np.flatnonzero(used).tolist()], numbers

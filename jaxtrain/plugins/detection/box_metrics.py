@@ -1,8 +1,7 @@
-"""COCO's metrics of boxes, as pycocotools computes them.
+"""COCO's box metrics, as pycocotools computes them, on the host.
 
-Lin et al. 2014, arXiv:1405.0312; `cocoeval.py` of pycocotools. On the host, of what was
-found in each image and what is there. Areas are those of the boxes in the image as the
-model sees it.
+Lin et al. 2014, arXiv:1405.0312; `cocoeval.py` of pycocotools. Areas are in pixels of
+the model's input image.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,18 +11,17 @@ import numpy as np
 
 from jaxtrain.tasks.metrics import Metric
 
-# Intersections over the union from which on a box is found, and recalls at which the
-# precision is looked at.
+# IoU thresholds of a match, and recalls at which the precision is interpolated.
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
-# Boxes of a class in an image that count, those of the highest scores.
+# Maximum detections per class and image, highest scores first.
 COUNTS = (1, 10, 100)
 MOST = COUNTS[-1]
-# Square pixels of the boxes that count: of all, and of those small, medium and large.
+# Area ranges in square pixels: all, small, medium and large.
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
-# Name, title -> value of what was found.
+# Name -> title, and function of the evaluation.
 KNOWN: dict[str, tuple[str, Callable[["Found"], Any]]] = {
     "map": ("mAP", lambda found: found.mean(EVERY)),
     "map50": ("mAP at 0.5", lambda found: found.mean(slice(0, 1))),
@@ -39,14 +37,14 @@ OF_CLASSES, BOXES_OF_CLASSES = "class_ap", "class_boxes"
 
 
 class Found(NamedTuple):
-    """What was found of each class; NaN of those that are not there.
+    """Evaluation per class; NaN for classes without ground truth.
 
     Attributes:
-      precision: Average precision of boxes of each of `AREAS` at each threshold,
+      precision: Average precision for each of `AREAS` at each threshold,
         (4, classes, 10).
       recall: Recall of boxes of all areas with each of `COUNTS` at each threshold,
         (3, classes, 10).
-      num_true: Number of boxes that are there, (classes,).
+      num_true: Number of ground-truth boxes, (classes,).
     """
 
     precision: np.ndarray
@@ -54,18 +52,18 @@ class Found(NamedTuple):
     num_true: np.ndarray
 
     def mean(self, thresholds: slice, area: int = ALL) -> float | None:
-        """Return the mean average precision at some thresholds; None of no boxes."""
+        """Return the mAP over IoU thresholds; None without ground truth."""
         return _mean(self.precision[area][:, thresholds])
 
 
 class Match(NamedTuple):
-    """The boxes found of a class in an image, the best first.
+    """Matched detections of a class in an image, best first.
 
     Attributes:
       score: Score of each, (n,).
-      hit: Whether each is one of those there, of each area at each threshold,
+      hit: Whether each matches a ground-truth box, per area and threshold,
         (4, 10, n).
-      ignored: Whether each counts neither way, as one in a crowd, (4, 10, n).
+      ignored: Whether each is excluded, such as in a crowd, (4, 10, n).
     """
 
     score: np.ndarray
@@ -74,7 +72,7 @@ class Match(NamedTuple):
 
 
 def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
-    """Return the metrics of what `keep` keeps of each image.
+    """Return COCO's metrics of the values that `keep` retains of each image.
 
     Args:
       keep: Function `(outputs, target) -> arrays (B, ...)`: `found`, with `boxes`,
@@ -84,10 +82,10 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
     once = _Once()
 
     def metric(value: Callable[[Found], Any], **rest: Any) -> Metric:
-        def of_kept(kept: Any, num_examples: int) -> Any:
+        def evaluate_kept(kept: Any, num_examples: int) -> Any:
             return value(once(kept))
 
-        return Metric(keep=keep, value=of_kept, **rest)
+        return Metric(keep=keep, value=evaluate_kept, **rest)
 
     named = {
         name: metric(value, better="higher", title=title)
@@ -105,7 +103,7 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
 
 
 class _Once:
-    """Evaluates what was kept once for all metrics."""
+    """Evaluates retained values once for all metrics."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None
@@ -117,31 +115,33 @@ class _Once:
 
 
 def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) -> Found:
-    """Compare the boxes that were found in images with those that are there.
+    """Compare detections with the ground truth.
 
     Args:
-      found: `boxes` (N, K, 4), left, top, right and bottom; `scores` (N, K); `classes`
-        (N, K), -1 for padding.
-      true: `boxes` (N, M, 4), `classes` (N, M) and `crowd` (N, M).
+      found: Detections: `boxes` (N, K, 4), left, top, right, bottom; `scores` (N, K);
+        `classes` (N, K), -1 for padding.
+      true: Ground truth: `boxes` (N, M, 4), `classes` (N, M) and `crowd` (N, M).
     """
-    kinds, wanted = found["classes"], true["classes"]
-    num_classes = int(max(kinds.max(initial=-1), wanted.max(initial=-1))) + 1
+    found_classes, true_classes = found["classes"], true["classes"]
+    num_classes = (
+        int(max(found_classes.max(initial=-1), true_classes.max(initial=-1))) + 1
+    )
     shape = num_classes, len(THRESHOLDS)
     precision = np.full((len(AREAS), *shape), np.nan)
     recall, num_true = np.full((len(COUNTS), *shape), np.nan), np.zeros(shape[0], int)
     for kind in range(num_classes):
-        there, here = wanted == kind, kinds == kind
-        sizes = areas(true["boxes"][there & ~true["crowd"]])
+        is_true, is_found = true_classes == kind, found_classes == kind
+        sizes = areas(true["boxes"][is_true & ~true["crowd"]])
         num_of_area = (~outside(sizes)).sum(-1)
         num_true[kind] = num_of_area[ALL]
         matches = [
             match(
-                found["boxes"][i][here[i]],
-                found["scores"][i][here[i]],
-                true["boxes"][i][there[i]],
-                true["crowd"][i][there[i]],
+                found["boxes"][i][is_found[i]],
+                found["scores"][i][is_found[i]],
+                true["boxes"][i][is_true[i]],
+                true["crowd"][i][is_true[i]],
             )
-            for i in np.flatnonzero(here.any(-1)).tolist()
+            for i in np.flatnonzero(is_found.any(-1)).tolist()
         ]
         for area, num in enumerate(num_of_area.tolist()):
             if num:
@@ -152,38 +152,37 @@ def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) ->
 
 
 def areas(boxes: np.ndarray) -> np.ndarray:
-    """Return the areas of boxes (n, 4) in float64, (n,)."""
+    """Return the areas of boxes (n, 4), float64 (n,)."""
     sides = boxes.astype(np.float64)
     return (sides[..., 2:] - sides[..., :2]).prod(-1)
 
 
 def outside(sizes: np.ndarray) -> np.ndarray:
-    """Return whether areas (n,) are none of each of `AREAS`, (4, n)."""
+    """Return whether areas (n,) are outside each of `AREAS`, (4, n)."""
     return (sizes < AREAS[:, :1]) | (sizes > AREAS[:, 1:])
 
 
 def match(
     boxes: np.ndarray, scores: np.ndarray, true: np.ndarray, crowd: np.ndarray
 ) -> Match:
-    """Match the boxes found of a class in an image with those there, the best first.
+    """Match the detections of a class in an image with the ground truth, best first.
 
-    Each takes the box that it overlaps most and that none before has taken; one that
-    does not count, as it is a crowd or of another area, only if there is no other. A
-    crowd may be taken by any number.
+    Each takes the unmatched box with the highest IoU; boxes that do not count (crowds,
+    other areas) only where no other matches. A crowd matches any number.
     """
     order = np.argsort(-scores, kind="mergesort")[:MOST]
     overlap = overlaps(boxes[order], true, crowd)
     least = np.tile(np.minimum(THRESHOLDS, 1 - 1e-10), len(AREAS))[:, None]
     num_rows = len(least)
-    unwanted = np.repeat(crowd | outside(areas(true)), len(THRESHOLDS), axis=0)
+    excluded = np.repeat(crowd | outside(areas(true)), len(THRESHOLDS), axis=0)
     hit, ignored = np.zeros((2, num_rows, len(order)), bool)
     taken = np.zeros((num_rows, len(true)), bool)
     rows = np.arange(num_rows)
     for n in range(len(order) if len(true) else 0):
         enough = (overlap[n] >= least) & (crowd | ~taken)
-        for some, marked in ((~unwanted, hit), (unwanted, ignored)):
-            # Of equal overlaps the last counts, as in pycocotools.
-            value = np.where(enough & some, overlap[n], -1)[:, ::-1]
+        for eligible, marked in ((~excluded, hit), (excluded, ignored)):
+            # Ties go to the last box, as in pycocotools.
+            value = np.where(enough & eligible, overlap[n], -1)[:, ::-1]
             best = value.argmax(-1)
             good = (value[rows, best] >= 0) & ~hit[:, n]
             marked[:, n] |= good
@@ -194,7 +193,7 @@ def match(
 
 
 def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarray:
-    """Return the intersections over the unions, (n, m); over the box, of crowds."""
+    """Return the IoU, (n, m); for crowds the intersection over the detection."""
     one, other = boxes.astype(np.float64)[:, None], true.astype(np.float64)[None]
     least = np.maximum(one[..., :2], other[..., :2])
     most = np.minimum(one[..., 2:], other[..., 2:])
@@ -205,7 +204,7 @@ def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarr
 
 
 def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndarray:
-    """Return the average precision of boxes of an area at each threshold, (10,)."""
+    """Return the average precision for an area range at each threshold, (10,)."""
     found = np.zeros(len(THRESHOLDS))
     if not matches:
         return found
@@ -216,7 +215,7 @@ def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndar
     misses = np.cumsum(~hit & ~ignored, -1)
     reached = hits / num_true
     precisions = hits / (hits + misses + np.spacing(1))
-    # From the right, the best that is still to come.
+    # Precision envelope: the maximum at any higher recall.
     best = np.maximum.accumulate(precisions[:, ::-1], -1)[:, ::-1]
     for i, (recall, precision) in enumerate(zip(reached, best, strict=True)):
         places = np.searchsorted(recall, RECALLS, side="left")

@@ -1,4 +1,4 @@
-"""`main.py predict --coco`: a file of the boxes that a model finds."""
+"""`main.py predict --coco`: a file of the predicted boxes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class BoxArguments:
-    """Options of `predict` on boxes."""
+    """Options of `predict` for detection models."""
 
     coco: Path | None = field(
         None,
-        help="Of a model of boxes: file, .json, for all boxes, as COCO's results.",
+        help="Detection models: .json file for all boxes, in COCO's results format.",
     )
     coco_images: Path | None = field(
         None,
-        help="With --coco: file, .json, of a list as COCO's that has these images, "
-        "and so their ids; None: those of the run's data, or numbers.",
+        help="With --coco: COCO .json file that lists these images and their ids; "
+        "None: ids of the run's data, or numbers.",
     )
 
 
 class Boxes(PredictionPart):
-    """A file of COCO's results."""
+    """A file of COCO results."""
 
     Options = BoxArguments
     paths = ("coco",)
@@ -38,7 +38,7 @@ class Boxes(PredictionPart):
     @staticmethod
     def check(arguments: BoxArguments) -> None:
         if arguments.coco is not None and arguments.coco.suffix != ".json":
-            raise UserError(f"--coco {arguments.coco}: it is JSON, such as boxes.json")
+            raise UserError(f"--coco {arguments.coco}: give a .json file: boxes.json")
         if arguments.coco_images is not None and arguments.coco is None:
             raise UserError(
                 f"--coco-images {arguments.coco_images} has no effect without --coco: "
@@ -54,7 +54,7 @@ class Boxes(PredictionPart):
         from jaxtrain.plugins.detection import box_sinks
 
         model.decoder.check_boxes(
-            f"--coco: task = {model.description.task!r} finds no boxes; leave it out"
+            f"--coco: task = {model.description.task!r} predicts no boxes; leave it out"
         )
         listed_in = arguments.coco_images, arguments.workdir
         return [box_sinks.coco_results(arguments.coco, model, names, *listed_in)]

@@ -1,7 +1,7 @@
-"""The places that FCOS looks for boxes at, and which of them learns which box.
+"""Locations of FCOS, and the assignment of ground-truth boxes to them.
 
-Tian et al. 2020, arXiv:2006.09214. Places learn boxes around whose middles they are; of
-several boxes, the smallest.
+Tian et al. 2020, arXiv:2006.09214, with centre sampling. A location inside several
+boxes is assigned the smallest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Places:
-    """The places of all levels, one level after the other.
+    """Locations of all levels, concatenated.
 
     Attributes:
       points: (x, y) in pixels of the image, float32 (N, 2).
-      stride: Stride of the level of each, (N,).
-      least: Distance to the farthest side of its box, from which on it learns, (N,).
-      most: The same, up to which it learns, (N,).
+      stride: Stride of each location's level in pixels, (N,).
+      least: Minimum distance to the farthest side of an assigned box in pixels, (N,).
+      most: Maximum distance to the farthest side in pixels, (N,).
     """
 
     points: np.ndarray
@@ -31,13 +31,13 @@ class Places:
 
 
 class Assigned(NamedTuple):
-    """What each place of an image is to learn.
+    """Training targets of each location of an image.
 
     Attributes:
-      label: Class, (N,); -1 if there is none.
-      distances: Pixels to the left, top, right and bottom of the box, (N, 4); 1 where
-        there is none.
-      ignored: Whether it learns nothing, as it is in a crowd, (N,).
+      label: Class, (N,); -1 for background.
+      distances: Pixels to the left, top, right and bottom of the box, (N, 4); 1 for
+        background.
+      ignored: Whether the location is in a crowd and has no loss, (N,).
     """
 
     label: jax.Array
@@ -45,8 +45,8 @@ class Assigned(NamedTuple):
     ignored: jax.Array
 
     @property
-    def there(self) -> jax.Array:
-        """Whether each place has a box, (N,)."""
+    def assigned(self) -> jax.Array:
+        """Whether each location is assigned a box, bool (N,)."""
         return self.label >= 0
 
 
@@ -55,7 +55,7 @@ def make_places(
     strides: Sequence[int],
     bounds: Sequence[tuple[float, float]],
 ) -> Places:
-    """Return the places of levels of such rows and columns."""
+    """Return the locations of levels with `shapes` of (rows, columns)."""
     points, stride, least, most = [], [], [], []
     levels = zip(shapes, strides, bounds, strict=True)
     for (rows, columns), pixels, (low, high) in levels:
@@ -73,12 +73,12 @@ def make_places(
 
 
 def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned:
-    """Return what places learn of one image.
+    """Assign the boxes of one image to locations.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), -1 for padding, and `crowd` (M,).
-      places: Places of the levels.
-      radius: Strides around the middle of a box within which places learn it.
+      places: Locations of the levels.
+      radius: Radius of centre sampling in strides.
     """
     boxes = target["boxes"]
     points, stride = (jnp.asarray(x, boxes.dtype) for x in _arrays(places)[:2])
@@ -88,28 +88,28 @@ def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned
     )
     inside = distances.min(-1) > 0
     middle = (boxes[:, :2] + boxes[:, 2:]) / 2
-    off = jnp.abs(points[:, None] - middle[None]).max(-1)
+    offset = jnp.abs(points[:, None] - middle[None]).max(-1)
     farthest = distances.max(-1)
     reached = (farthest >= least[:, None]) & (farthest <= most[:, None])
-    near = off < radius * stride[:, None]
+    near = offset < radius * stride[:, None]
     counts = (target["classes"] >= 0) & ~target["crowd"]
     sides = boxes[:, 2:] - boxes[:, :2]
     area = jnp.where(
         inside & near & reached & counts, sides[:, 0] * sides[:, 1], jnp.inf
     )
     chosen = area.argmin(-1)
-    there = jnp.take_along_axis(area, chosen[:, None], 1)[:, 0] < jnp.inf
-    own = jnp.take_along_axis(distances, chosen[:, None, None], 1)[:, 0]
+    assigned = jnp.take_along_axis(area, chosen[:, None], 1)[:, 0] < jnp.inf
+    chosen_distances = jnp.take_along_axis(distances, chosen[:, None, None], 1)[:, 0]
     in_crowd = jnp.any(inside & target["crowd"], -1)
     return Assigned(
-        jnp.where(there, target["classes"][chosen], -1),
-        jnp.where(there[:, None], own, 1),
-        in_crowd & ~there,
+        jnp.where(assigned, target["classes"][chosen], -1),
+        jnp.where(assigned[:, None], chosen_distances, 1),
+        in_crowd & ~assigned,
     )
 
 
 def centerness(distances: jax.Array) -> jax.Array:
-    """Return how much a place is the middle of its box, 0 to 1 (equation 3)."""
+    """Return the centerness of locations in their box, 0 to 1 (equation 3)."""
     across, down = distances[..., 0::2], distances[..., 1::2]
     ratio = across.min(-1) / across.max(-1) * (down.min(-1) / down.max(-1))
     return jnp.sqrt(ratio)

@@ -1,4 +1,4 @@
-"""Section of a report on boxes: how well those of each class are found."""
+"""Report section on detection: average precision per class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,20 +9,20 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.detection.box_metrics import BOXES_OF_CLASSES, OF_CLASSES
 from jaxtrain.plugins.report.pages.templates import render
 
-# Of more classes than this only the worst are shown.
+# Larger tables show the worst classes only.
 MAX_CLASSES = 100
 
 
 def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return the table of the classes, the lowest average precision first.
+    """Return the table of the classes, lowest average precision first.
 
     Args:
-      values: Metrics by name, read from records: of any form, or missing.
+      values: Recorded metrics by name; invalid or missing ones are skipped.
       names: Names of the classes.
     """
     precision = typed.fitting(values.get(OF_CLASSES), list[float | None]) or []
     counts = typed.fitting(values.get(BOXES_OF_CLASSES), list[int]) or []
-    # Beyond those listed no class has a box.
+    # Metrics end at the last class with a box.
     rows = list(zip(names, precision, counts, strict=False))
     rows.sort(key=lambda row: (row[1] is None, row[1] or 0))
     shown, left_out = rows[:MAX_CLASSES], max(0, len(rows) - MAX_CLASSES)

@@ -1,4 +1,4 @@
-"""Found boxes, written batch by batch into a file as COCO's results."""
+"""Predicted boxes, written batch by batch as COCO results."""
 
 import contextlib
 import json
@@ -26,17 +26,17 @@ from jaxtrain.plugins.segmentation import upright
 def coco_results(
     path: Path, model: TrainedModel, names: FileNames, listing: Path | None, run: Path
 ) -> PredictionFile:
-    """Return the file of `--coco`.
+    """Return the output file of `--coco`.
 
     Args:
       path: File to write.
-      model: Model that finds boxes.
+      model: Detection model of the run.
       names: Paths of the images.
-      listing: File of `--coco-images`, if there is one.
-      run: Folder of the run or model.
+      listing: File of `--coco-images`, or None.
+      run: Directory of the run or model.
 
     Raises:
-      UserError: The list of the images cannot be read, or lacks an image.
+      UserError: The list of images cannot be read, or lacks an image.
     """
     ids = find_ids(names, _finder(model), listing, run)
     remark = f"{path}: image_id is {ids.origin}"
@@ -47,7 +47,7 @@ def coco_results(
 def coco(
     path: Path, model: TrainedModel, ids: CocoIds, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write all boxes into the file of `--coco`, a list as COCO's results."""
+    """Write all boxes to the file of `--coco`, in COCO's results format."""
     decoder, finder = model.decoder, _finder(model)
     with opened("--coco", path, json_list, renames) as write:
 
@@ -60,10 +60,10 @@ def coco(
                     size = size_of(image)
                     decoded = batch.found["decoded"]
                     found = decoder.prediction(decoded, i, size).boxes
-                    if ids.of_stored:
+                    if ids.on_stored:
                         data = read_unless_large(os.fsencode(image))
-                        turned = files.open_file(data, MAX_PIXELS).orientation
-                        boxes = upright.stored_boxes(found.boxes, size, turned)
+                        orientation = files.open_file(data, MAX_PIXELS).orientation
+                        boxes = upright.stored_boxes(found.boxes, size, orientation)
                         found = found._replace(boxes=boxes)
                     write(results(found, os.fsencode(image), ids, finder.names))
 
@@ -77,25 +77,25 @@ def _finder(model: TrainedModel) -> Finder:
 
 @contextlib.contextmanager
 def json_list(path: Path) -> Iterator[Callable[[list[Any]], None]]:
-    """Write the values of one JSON list, a line each."""
+    """Write a JSON list, one value per line."""
     with path.open("w", encoding="utf-8") as file:
-        begun = False
+        started = False
 
         def write(values: list[Any]) -> None:
-            nonlocal begun
+            nonlocal started
             for value in values:
-                file.write(",\n" if begun else "[\n")
+                file.write(",\n" if started else "[\n")
                 file.write(json.dumps(value, allow_nan=False, ensure_ascii=False))
-                begun = True
+                started = True
 
         yield write
-        file.write("\n]\n" if begun else "[]\n")
+        file.write("\n]\n" if started else "[]\n")
 
 
 def results(
     found: FoundBoxes, name: bytes, ids: CocoIds, names: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Return boxes as COCO's results have them.
+    """Return boxes in COCO's results format.
 
     Args:
       found: Boxes of an image.
@@ -104,10 +104,10 @@ def results(
       names: Names of the classes.
     """
     text = name.decode("utf-8", "backslashreplace")
-    told = []
+    entries = []
     for box, score, kind in zip(*found, strict=True):
         left, top, right, bottom = (round(x, 3) for x in box.tolist())
-        told.append(
+        entries.append(
             {
                 "image_id": ids.images[name],
                 "file_name": text,
@@ -117,4 +117,4 @@ def results(
                 "score": round(float(score), 6),
             }
         )
-    return told
+    return entries

@@ -1,4 +1,4 @@
-"""Image files with boxes: moved with the image, and padded to one number."""
+"""Image files with boxes, transformed with the image and padded to a fixed number."""
 
 import os
 from collections.abc import Mapping
@@ -22,15 +22,14 @@ class BoxFileStore:
     """Image files below `root`, with boxes.
 
     Attributes:
-      boxes: Boxes of all images, one image after the other, float32 (boxes, 4).
+      boxes: Boxes of all images, concatenated, float32 (boxes, 4).
       classes: Class of each box, int32 (boxes,).
-      crowd: Whether each box is of a crowd, bool (boxes,).
-      ends: Number of boxes up to the last of each image, (N,).
-      sizes: Height and width of each image, (N, 2); None means that boxes are in parts
-        of the width and height, from 0 to 1.
-      drawn_on_stored: Whether boxes were drawn on the stored pixels, before EXIF turns
-        the image upright.
-      remarks: What its user should know of how it was found.
+      crowd: Whether each box is a crowd, bool (boxes,).
+      ends: Cumulative number of boxes up to each image, (N,).
+      sizes: Height and width of each image, (N, 2); None for normalised boxes (0 to 1).
+      drawn_on_stored: Whether boxes refer to the stored pixels, before the EXIF
+        orientation is applied.
+      remarks: Remarks for the user on how the data set was read.
     """
 
     root: str
@@ -44,7 +43,7 @@ class BoxFileStore:
     remarks: tuple[Remark, ...] = ()
     drawn_on_stored: bool = False
 
-    # They differ in size; those that are grey are read as colour.
+    # Sizes vary; greyscale images are read as colour.
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -61,7 +60,7 @@ class BoxFileStore:
         return files, [self._stored(i) for i in indices.tolist()]
 
     def place(self, target: StoredBoxes | None, placed: Placed) -> dict[str, Any]:
-        """Return the boxes of an image where they are once it has another size.
+        """Return the boxes of an image after it was resized.
 
         Returns:
           `boxes`, float32 (num_boxes, 4), `classes`, int32 (num_boxes,), -1 for
@@ -69,7 +68,7 @@ class BoxFileStore:
           image, float32 (2,).
 
         Raises:
-          UnreadableError: the image has another size than its boxes were made for.
+          UnreadableError: The size of the image differs from the one listed.
         """
         num = self.facts[NUM_BOXES]
         if target is None:
@@ -81,10 +80,14 @@ class BoxFileStore:
         if target.size is None:
             boxes = boxes * (width, height, width, height)
         elif target.size != size:
-            told, found = f"{target.size[1]}x{target.size[0]}", f"{width}x{height}"
+            expected_size, actual_size = (
+                f"{target.size[1]}x{target.size[0]}",
+                f"{width}x{height}",
+            )
             hint = upright.exif_hint(placed.image_size, target.size, placed.orientation)
             raise UnreadableError(
-                f"it has {found} pixels, and its boxes are of an image of {told}{hint}"
+                f"it has {actual_size} pixels, and its boxes are for an image of "
+                f"{expected_size}{hint}"
             )
         if self.drawn_on_stored:
             boxes = upright.upright_boxes(boxes, size, placed.orientation)
@@ -107,13 +110,13 @@ def padded(
     size: tuple[int, int],
     num: int,
 ) -> dict[str, Any]:
-    """Return boxes cut at the border of their image, and filled up to a number.
+    """Return boxes clipped to their image and padded to a fixed number.
 
     Args:
-      boxes: Boxes in pixels of the image, (n, 4); those of which too little is left
-        are left out.
-      classes: Class of each, (n,).
-      crowd: Whether each is of a crowd, (n,).
+      boxes: Boxes in pixels of the image, (n, 4); boxes whose clipped area is below
+        `MIN_AREA` are dropped.
+      classes: Class of each box, (n,).
+      crowd: Whether each box is a crowd, (n,).
       size: Height and width of the image.
       num: Number of boxes of the result, n or more.
     """

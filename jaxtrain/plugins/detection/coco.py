@@ -1,6 +1,6 @@
-"""`coco:FILE` or `coco:DIR`: images with boxes, in JSON files as COCO's instances.
+"""`coco:FILE` or `coco:DIR`: images with boxes in COCO instances JSON.
 
-A file is data that anybody may have written: bounded, and looked at value by value.
+Files are untrusted: sizes are bounded, and each value is validated.
 """
 
 import collections
@@ -23,24 +23,23 @@ from jaxtrain.plugins.detection.coco_layouts import find_files, root_of
 from jaxtrain.plugins.detection.coco_values import Id
 from jaxtrain.plugins.detection.left_out import LeftOut
 
-# Categories at most: more than any set has, and less than fills the memory.
+# Maximum number of categories, to bound memory.
 MAX_CATEGORIES = 100_000
 # What some tools of Windows put before a text.
 
 
 class Category(NamedTuple):
-    """A class, as a file names it."""
+    """A category of a COCO file."""
 
     id: Id
     name: str
 
 
 def open_coco(name: str, config: DataConfig) -> Opened:
-    """Open images whose boxes one JSON file tells, or one of each split.
+    """Open images with boxes from one COCO JSON file, or one per split.
 
     Raises:
-      UserError: a file cannot be read, or tells what cannot be used; one message has
-        all of it.
+      UserError: A file cannot be read or is invalid; one message has all problems.
     """
     place = os.path.expanduser(name)
     found = find_files(config.source, place)
@@ -65,10 +64,10 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     problems.check()
     names, ids = [shown(one.name) for one in every], [one.id for one in every]
     remarks = left_out.remarks_of(counts)
-    # Files of results have numbers.
-    whole = all(isinstance(id, int) for id in ids)
-    told = [int(id) for id in ids] if whole else [*range(1, len(ids) + 1)]
-    return to_store(config, root, images, names, told, problems, remarks)
+    # COCO results have integer category ids.
+    integer_ids = all(isinstance(id, int) for id in ids)
+    result_ids = [int(id) for id in ids] if integer_ids else [*range(1, len(ids) + 1)]
+    return to_store(config, root, images, names, result_ids, problems, remarks)
 
 
 def read_lists(
@@ -77,26 +76,26 @@ def read_lists(
     problems: Problems | None = None,
     needed: Sequence[str] = LISTS,
 ) -> dict[str, list[Any]]:
-    """Return the lists of a file.
+    """Return the lists of a JSON file by key.
 
     Args:
-      source: What messages name first.
+      source: Data source, named first in messages.
       path: Path of the file.
-      problems: Takes what is to be said of the encoding.
-      needed: Names of the lists that it must have.
+      problems: Collects remarks on the encoding.
+      needed: Keys of the required lists.
 
     Raises:
-      UserError: it cannot be read, or has not these lists.
+      UserError: The file cannot be read, or lacks a required list.
     """
     data = read_file(os.fsencode(path))
     if isinstance(data, OSError):
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
         text = decode_user_text(data)
-        # Python's own writer makes NaN of an area that is missing.
+        # `json.dump` writes NaN for a missing area.
         values = parse(text.content, nan=True)
     except ValueError as error:
-        raise UserError(f"{source}: {shown(path)} is no JSON: {error}") from None
+        raise UserError(f"{source}: {shown(path)} is not JSON: {error}") from None
     if problems is not None:
         problems.remarks += text.remarks(path)
     for name in needed:
@@ -130,12 +129,12 @@ def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:
 
 
 def _check_categories(used: list[Category], problems: Problems) -> None:
-    """Refuse two classes of one id or of one name, of those that have boxes."""
+    """Report duplicate ids or names among categories that have boxes."""
     for key, what in ((0, "the id"), (1, "the name")):
         numbers = collections.Counter(one[key] for one in used)
         twice = [value for value, number in numbers.items() if number > 1]
         if twice:
             problems.add(
-                f"{what} {shown(str(twice[0]))} is that of several categories",
-                "give each category an id and a name of its own, in all files the same",
+                f"{what} {shown(str(twice[0]))} belongs to several categories",
+                "give each category a unique id and name, the same in all files",
             )

@@ -1,4 +1,4 @@
-"""Ids of COCO's results: those of the list of the images, or numbers."""
+"""Image and category ids of COCO results: from a list of the images, or counted."""
 
 import collections
 import contextlib
@@ -20,9 +20,9 @@ from jaxtrain.plugins.detection.coco_paths import ImageFinder
 from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.segmentation import upright
 
-# The option that names a list, and the kind of source that has one.
+# Option that names a list, and the kind of data source that has one.
 OPTION, KIND = "--coco-images", "coco"
-# A name of more digits is no number of an image.
+# Longer names are not image numbers.
 MAX_DIGITS = 18
 
 Parts = tuple[bytes, ...]
@@ -33,94 +33,99 @@ class CocoIds:
     """Ids of images and classes.
 
     Attributes:
-      images: Path of an image, as it was given -> its id.
+      images: Path of an image, as given -> its id.
       categories: Id of each class.
-      origin: Where the ids of the images come from, in words.
-      of_stored: Whether the boxes of the run's data are of the stored pixels, and so
-        those of the results, where EXIF turns an image.
+      origin: Description of the source of the image ids.
+      on_stored: Whether the boxes of the run's data, and so of the results, refer to
+        the stored pixels of images with an EXIF orientation.
     """
 
     images: dict[bytes, Any]
     categories: tuple[int, ...]
     origin: str
-    of_stored: bool = False
+    on_stored: bool = False
 
 
 def find_ids(
     names: FileNames, finder: Finder, listing: Path | None, workdir: Path
 ) -> CocoIds:
-    """Find the ids of images: in a list, in that of the run's data, or as numbers.
+    """Find the ids of images: from a list, the run's data, file names, or by counting.
 
     Args:
       names: Paths of the images.
-      finder: Names and ids of the classes of the model.
-      listing: JSON file that lists these images, if it was given.
-      workdir: Folder of the run or of the model.
+      finder: Names and ids of the model's classes.
+      listing: JSON file that lists these images, or None.
+      workdir: Directory of the run or the model.
 
     Raises:
-      UserError: the list cannot be read, or lacks an image.
+      UserError: The list cannot be read, or lacks an image.
     """
     paths = [names[i] for i in range(len(names))]
-    # The config of a run need not be readable here, nor a model be of a run.
+    # The run's config may be unreadable here, and a model may have no run.
     data = None
     if is_run(workdir):
         with contextlib.suppress(UserError, OSError):
             data = read_run(workdir).data
-    of_stored = data is not None and data.boxes_drawn_on == upright.STORED
+    on_stored = data is not None and data.boxes_drawn_on == upright.STORED
     if listing is not None:
-        found = _of_list(paths, finder, listing)
-        return dataclasses.replace(found, of_stored=of_stored)
-    ids, origin = _of_data(paths, data), "as in the data of the run"
+        found = _ids_from_list(paths, finder, listing)
+        return dataclasses.replace(found, on_stored=on_stored)
+    ids, origin = _ids_from_data(paths, data), "as in the data of the run"
     if ids is None:
-        ids, origin = _of_names(paths), "the number that a file is called by"
+        ids, origin = _ids_from_names(paths), "the number in the file name"
     if ids is None:
         ids = {path: i for i, path in enumerate(paths, start=1)}
         origin = (
-            "the number of the image among these, from 1; file_name has its name, and "
-            f"{OPTION} FILE.json takes those of a list"
+            "the number of the image in this list, from 1; file_name has its name, and "
+            f"{OPTION} FILE.json takes the ids of a list"
         )
-    return CocoIds(ids, finder.category_ids, origin, of_stored)
+    return CocoIds(ids, finder.category_ids, origin, on_stored)
 
 
-def _of_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds:
-    """Ids of a list, whose names are the last parts of the paths of images."""
+def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds:
+    """Ids from a list, matched by the trailing parts of the images' paths."""
     source = f"{OPTION} {listing}"
     values = read_lists(source, str(listing), needed=("images",))
-    ids, alone = dict[Parts, Any](), collections.defaultdict[bytes, list[Any]](list)
+    ids, by_file_name = (
+        dict[Parts, Any](),
+        collections.defaultdict[bytes, list[Any]](list),
+    )
     for value in values["images"]:
         with contextlib.suppress(UnusableError):
             parts = _parts(coco_values.image(value).name)
             ids[parts] = value["id"]
-            alone[parts[-1]].append(value["id"])
+            by_file_name[parts[-1]].append(value["id"])
     found: dict[bytes, Any] = {}
     for path in paths:
         parts = _parts(os.path.abspath(path))
         known = [ids[parts[i:]] for i in range(len(parts)) if parts[i:] in ids]
-        # A list of another machine may have other folders.
-        known = known or (alone[parts[-1]] if len(alone[parts[-1]]) == 1 else [])
+        # A list from another machine may have other directories.
+        known = known or (
+            by_file_name[parts[-1]] if len(by_file_name[parts[-1]]) == 1 else []
+        )
         if known:
             found[path] = known[0]
-    lacking = [path for path in paths if path not in found]
-    if lacking:
+    missing = [path for path in paths if path not in found]
+    if missing:
         raise UserError(
-            f"{source} lacks {len(lacking):,} of {len(paths):,} images: "
-            f"{listed(lacking)}; give the list of these images, or leave it out"
+            f"{source} lacks {len(missing):,} of {len(paths):,} images: "
+            f"{listed(missing)}; give the list of these images, or leave it out"
         )
     categories = _categories(source, values.get("categories", []), finder)
     return CocoIds(found, categories, f"as in {listing}")
 
 
 def _parts(name: bytes) -> Parts:
-    """Parts of a path of any system, without those that lead up."""
+    """Parts of a POSIX or Windows path, without `.` and `..`."""
     parts = name.replace(b"\\", b"/").split(b"/")
     return tuple(part for part in parts if part not in (b"", b".", b".."))
 
 
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
-    """Ids of the classes by their names; one that the list lacks keeps its own.
+    """Ids of the classes by name; a class not in the list keeps its training id.
 
     Raises:
-      UserError: that one is the id of another class there.
+      UserError: The training id belongs to another class in the list.
     """
     known: dict[str, Any] = {}
     for value in values:
@@ -128,22 +133,25 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
             name = shown(coco_values.text(value, "name"))
             known[name] = coco_values.id_of(value, "id")
     found = []
-    for name, own in zip(finder.names, finder.category_ids, strict=True):
-        if name not in known and own in known.values():
+    for name, training_id in zip(finder.names, finder.category_ids, strict=True):
+        if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, and its id in training, {own}, is "
-                "that of another there: give a list with the categories of training"
+                f"{source} has no category {name!r}, and its id in training, "
+                f"{training_id}, belongs to another there: give a list with the "
+                "categories of training"
             )
-        found.append(known.get(name, own))
+        found.append(known.get(name, training_id))
     return tuple(found)
 
 
-def _of_data(paths: list[bytes], config: DataConfig | None) -> dict[bytes, Any] | None:
-    """Ids of images of the data that a run was trained on; None if one is not."""
+def _ids_from_data(
+    paths: list[bytes], config: DataConfig | None
+) -> dict[bytes, Any] | None:
+    """Ids from the run's data set; None if it lacks one of the images."""
     kind, _, name = ("" if config is None else config.source).partition(":")
     if config is None or kind != KIND:
         return None
-    # The data of a run need not be on this machine.
+    # The run's data set may not be on this machine.
     with contextlib.suppress(UserError, OSError):
         place, wanted = os.path.expanduser(name), {os.path.realpath(p) for p in paths}
         root = os.path.expanduser(config.images_dir or root_of(place))
@@ -163,10 +171,10 @@ def _of_data(paths: list[bytes], config: DataConfig | None) -> dict[bytes, Any] 
     return None
 
 
-def _of_names(paths: list[bytes]) -> dict[bytes, Any] | None:
-    """Numbers that files are called by; None if one has another name, or two the same.
+def _ids_from_names(paths: list[bytes]) -> dict[bytes, Any] | None:
+    """Numbers in file names, as of COCO's images.
 
-    COCO's own images are called so.
+    None if a name is not a number, or two are equal.
     """
     stems = [os.path.splitext(os.path.basename(path))[0] for path in paths]
     if not all(stem.isdigit() and len(stem) <= MAX_DIGITS for stem in stems):

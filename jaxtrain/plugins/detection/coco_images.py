@@ -1,4 +1,4 @@
-"""Images of one file as COCO's instances, with their boxes."""
+"""Images of a COCO instances file, with their boxes."""
 
 import os
 from typing import Any
@@ -25,13 +25,13 @@ class ImageReader:
 
     Args:
       config: Config of the data.
-      folder: Folder of all images.
+      folder: Directory of all images.
       file: File of the split.
-      named: Whether messages name the file, as there are several.
-      problems: Takes what cannot be left out.
+      named: Whether messages name the file, because there are several.
+      problems: Collects errors that cannot be left out.
 
     Attributes:
-      counts: What is left out.
+      counts: Counts of the entries left out.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ImageReader:
         problems: Problems,
     ):
         self._config, self._folder = config, folder
-        self._of = f"{os.path.basename(file.path)}, " if named else ""
+        self._prefix = f"{os.path.basename(file.path)}, " if named else ""
         self._problems, self.counts = problems, LeftOut()
         places = file.places if config.images_dir is None else ("", *file.places)
         self._finder = ImageFinder(folder, places)
@@ -51,20 +51,20 @@ class ImageReader:
     def images(
         self, values: dict[str, list[Any]], kinds: dict[Id, int]
     ) -> list[ListedImage]:
-        """Return the images of a file; too many that cannot be used are problems.
+        """Return the usable images of a file; too many unusable ones are problems.
 
         Args:
           values: Lists of the file.
-          kinds: Id of a category -> number of its class.
+          kinds: Category id -> class index.
         """
-        # None stands for an image that is left out.
+        # None marks an image that is left out.
         found: dict[Id, ListedImage | None] = {}
         first = dict[bytes, str]()
         for i, value in enumerate(values["images"]):
-            self._add_image(value, f"{self._of}images[{i}]", found, first)
+            self._add_image(value, f"{self._prefix}images[{i}]", found, first)
         seen = set[int]()
         for i, value in enumerate(values["annotations"]):
-            self._add_box(value, f"{self._of}annotations[{i}]", found, kinds, seen)
+            self._add_box(value, f"{self._prefix}annotations[{i}]", found, kinds, seen)
         for title, name in ((left_out.IMAGES, LISTS[0]), (left_out.BOXES, LISTS[1])):
             num = len(values[name])
             self.counts.check(title, num, self._config, self._problems)
@@ -89,28 +89,28 @@ class ImageReader:
             title, self._listed, read, where, where=f"{where}, {shown(read.name)}"
         )
         if image is not None and image.path in first:
-            told = f"{shown(image.path)} is {first[image.path]} already"
-            self._problems.add(told, fix, where)
+            text = f"{shown(image.path)} is {first[image.path]} already"
+            self._problems.add(text, fix, where)
         elif image is not None:
             first[image.path] = where
 
     def _listed(self, image: NamedImage, where: str) -> ListedImage:
-        """Return an image with the place and the size of its file.
+        """Return an image with the path and size of its file.
 
         Raises:
-          UnusableError: It is not there, or has no size.
+          UnusableError: The file does not exist, or has no size.
         """
         path = self._finder.find(image.name)
         return ListedImage(where, path, image.size or self._size(path), [])
 
     def _size(self, path: bytes) -> tuple[int, int]:
-        """Return the size of the pixels that boxes were drawn on, by the file."""
+        """Return the size of the image file in the orientation of its boxes."""
         place = os.path.join(os.fsencode(self._folder.root), path)
         try:
             file = files.open_file(read_unless_large(place), self._config.max_pixels)
         except UnreadableError as error:
-            told = f"{shown(path)} has no size in the list, and is unreadable: {error}"
-            raise UnusableError(told, "mend it", "without a size") from None
+            text = f"{shown(path)} has no size in the list, and is unreadable: {error}"
+            raise UnusableError(text, "fix it", "without a size") from None
         size = file.height, file.width
         if self._config.boxes_drawn_on == upright.STORED:
             return upright.stored_size(size, file.orientation)
@@ -132,12 +132,12 @@ class ImageReader:
             self.counts.add(title, "of images that are not listed", where)
             return
         image = found[read.image]
-        if image is None:  # It is left out with its boxes.
+        if image is None:  # Left out, and its boxes with it.
             return
         if read.category not in kinds:
-            told, fix = f"there is no category of the id {read.category}", "add it"
+            text, fix = f"no category has the id {read.category}", "add it"
             cause = "of categories that are not listed"
-            defect = left_out.Defect(told, fix, where)
+            defect = left_out.Defect(text, fix, where)
             self.counts.add_defect(title, cause, defect)
             return
         key = hash((str(value.get("id")), read))
@@ -146,7 +146,7 @@ class ImageReader:
             return
         seen.add(key)
         assert image.size is not None
-        corners = self.counts.cut(read.box, image.size, where)
+        corners = self.counts.clip(read.box, image.size, where)
         if corners is not None:
             box = ListedBox(corners, kinds[read.category], read.crowd)
             image.boxes.append(box)

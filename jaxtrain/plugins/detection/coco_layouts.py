@@ -1,4 +1,4 @@
-"""Layouts of sets with boxes in JSON files as COCO's, as tools write them."""
+"""Directory layouts of COCO data sets, as written by common tools."""
 
 import os
 import re
@@ -9,13 +9,13 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import in_any_case, shown
 from jaxtrain.errors import UserError
 
-# In the folder of annotations, in any case: COCO's and CVAT's names of files, with what
-# follows the split, such as a year; and shorter ones.
+# File names of COCO and CVAT in the annotation directory, case-insensitive, with a
+# suffix such as a year; and shorter ones.
 INSTANCES = re.compile(r"instances_(.+)\.json", re.IGNORECASE)
 SPLIT_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[\d_.-].*)?", re.IGNORECASE)
-# Roboflow's, in the folder of each split, beside its images.
+# Roboflow's file, in the directory of each split next to the images.
 ROBOFLOW = "_annotations.coco.json"
-# CVAT's name of a set without splits.
+# CVAT's file name for a data set without splits.
 WHOLE = "default"
 ANNOTATIONS = ("annotations", "annotation", "labels")
 LAYOUT = (
@@ -25,13 +25,12 @@ LAYOUT = (
 
 
 class CocoFile(NamedTuple):
-    """A file of a split.
+    """Annotation file of a split.
 
     Attributes:
       split: Name of the split.
       path: Path of the file.
-      places: Folders that its images may lie in, below that of the set, the likeliest
-        first.
+      places: Candidate image directories relative to the root, likeliest first.
     """
 
     split: str
@@ -40,10 +39,10 @@ class CocoFile(NamedTuple):
 
 
 def find_files(source: str, place: str) -> list[CocoFile]:
-    """Find the files of a set, that of the training split first.
+    """Find the annotation files of a data set, training split first.
 
     Raises:
-      UserError: There is none for training, or two for a split.
+      UserError: There is no training split, or a split has two files.
     """
     if not os.path.isdir(place):
         match = INSTANCES.fullmatch(os.path.basename(place))
@@ -71,17 +70,17 @@ def find_files(source: str, place: str) -> list[CocoFile]:
 
 
 def root_of(place: str) -> str:
-    """Folder of a set, of which the images lie somewhere below."""
+    """Root directory of a data set, below which its images lie."""
     is_folder = os.path.isdir(place)
     folder = place if is_folder else os.path.dirname(place) or "."
-    # A folder of that name may be that of all.
-    beside = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
+    # A directory called `labels` may itself be the root.
+    annotation_names = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
     name = os.path.basename(os.path.abspath(folder)).lower()
-    return os.path.join(folder, os.pardir) if name in beside else folder
+    return os.path.join(folder, os.pardir) if name in annotation_names else folder
 
 
 def is_coco(place: str, names: Iterable[str]) -> bool:
-    """Whether a folder, which holds these names, is a set in one of the layouts."""
+    """Whether a directory with these entries is a COCO data set."""
     for name in names:
         folder = os.path.join(place, name)
         if name.lower() == ROBOFLOW:
@@ -96,9 +95,9 @@ def is_coco(place: str, names: Iterable[str]) -> bool:
 
 
 def folder_below(root: str, place: str) -> str | None:
-    """Path of a folder, as seen from another, whatever the case of its letters.
+    """Path of a directory relative to `root`, matched case-insensitively.
 
-    None: it is not there. The same case counts before others.
+    An exact match takes precedence; None if there is no such directory.
     """
     found = ""
     for part in filter(None, place.split("/")):
@@ -110,7 +109,7 @@ def folder_below(root: str, place: str) -> str | None:
 
 
 def annotation_files(place: str) -> list[tuple[str, str]]:
-    """Name of a split, perhaps with more, and path of each file of a set."""
+    """Name of the split, perhaps with a suffix, and path of each file of a data set."""
     for name in ANNOTATIONS:
         within = folder_below(place, name)
         if within is not None:
@@ -128,7 +127,7 @@ def annotation_files(place: str) -> list[tuple[str, str]]:
 
 
 def _named(folder: str) -> list[tuple[str, str]]:
-    """Files of one folder, as `annotation_files` returns them."""
+    """Annotation files of one directory, as `annotation_files` returns them."""
     files = _json(folder)
     instances = [(INSTANCES.fullmatch(name), name) for name in files]
     named = [(match[1], name) for match, name in instances if match is not None]
@@ -141,23 +140,23 @@ def _named(folder: str) -> list[tuple[str, str]]:
 
 
 def _json(folder: str) -> list[str]:
-    """Names of the JSON files in a folder, hidden ones aside."""
+    """Names of the JSON files in a directory, without hidden ones."""
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return [n for n in names if n.lower().endswith(".json") and not n.startswith(".")]
 
 
 def _split_of(name: str) -> str | None:
-    """Split that a name begins with, such as train2017, as it is written there."""
+    """Split that begins a name such as train2017, in lower case."""
     match = SPLIT_NAME.fullmatch(name)
     return match[1].lower() if match else None
 
 
 def _places(name: str, split: str) -> tuple[str, ...]:
-    """Folders that the images of a split may lie in, by their usual names.
+    """Usual image directories of a split, relative to the root.
 
     Args:
-      name: Split and what follows it in the name of the file, such as train2017.
-      split: The split alone.
+      name: Split with suffix, as in the file name, such as train2017.
+      split: The split without suffix.
     """
     names: Sequence[str] = [part for part in dict.fromkeys((name, split)) if part]
     within = [f"images/{part}" for part in names]

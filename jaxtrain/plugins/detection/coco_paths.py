@@ -1,4 +1,4 @@
-"""Images that a list names by paths of another machine, system or folder."""
+"""Resolves image paths written on another machine or system."""
 
 import os
 import re
@@ -12,11 +12,11 @@ DRIVE = re.compile(rb"[A-Za-z]:")
 
 
 class ImageFinder:
-    """Finds images by the names that a list has for them, in one folder alone.
+    """Finds listed images inside one directory.
 
     Args:
-      folder: Folder of all images; nothing outside is read unless it allows it.
-      places: Folders below it that images may lie in, the likeliest first.
+      folder: Root directory; nothing outside is read unless `allow_outside` is set.
+      places: Candidate image directories relative to it, likeliest first.
     """
 
     def __init__(self, folder: Folder, places: Sequence[str]):
@@ -26,32 +26,31 @@ class ImageFinder:
         self._places = [*map(os.fsencode, there)]
 
     def find(self, name: bytes) -> bytes:
-        """Path of an image below the folder of all.
+        """Path of an image relative to the root directory.
 
-        A path that leads elsewhere, such as one of another machine, is looked for by
-        its last parts.
+        A path from another machine is matched by its trailing parts.
 
         Raises:
-          UnusableError: It is not there, is not a regular file, or lies outside.
+          UnusableError: The file does not exist, is not regular, or lies outside.
         """
         for path in self._candidates(name):
             if os.path.lexists(os.path.join(self._root, path)):
                 self._folder.size(path)
                 return path
-        if _leaves(os.path.normpath(name)):
-            told = f"{shown(name)} leads out of the folder, and is not in it"
-            raise UnusableError(told, OUTSIDE, LEADS_OUT)
-        told = f"{shown(name)}: No such file or directory"
-        fix = "add the file, name its folder by data.images_dir, or take it out"
-        raise UnusableError(told, fix, "that are not there")
+        if _is_outside(os.path.normpath(name)):
+            text = f"{shown(name)} leads out of the directory, and is not in it"
+            raise UnusableError(text, OUTSIDE, LEADS_OUT)
+        text = f"{shown(name)}: No such file or directory"
+        fix = "add the file, set data.images_dir, or remove the entry"
+        raise UnusableError(text, fix, "that are not there")
 
     def _candidates(self, name: bytes) -> Iterator[bytes]:
         for given in dict.fromkeys((name, name.replace(b"\\", b"/"))):
-            plain = self._folder.relative(os.path.normpath(given))
-            if not _leaves(plain):
-                yield from (os.path.join(place, plain) for place in self._places)
+            relative = self._folder.relative(os.path.normpath(given))
+            if not _is_outside(relative):
+                yield from (os.path.join(place, relative) for place in self._places)
             elif self._folder.allow_outside:
-                yield plain
+                yield relative
         parts = [
             part
             for part in name.replace(b"\\", b"/").split(b"/")
@@ -62,6 +61,6 @@ class ImageFinder:
             yield from (os.path.join(place, rest) for place in self._places)
 
 
-def _leaves(path: bytes) -> bool:
-    """Whether a normal path leads out of the folder that it is seen from."""
+def _is_outside(path: bytes) -> bool:
+    """Whether a normalised relative path leads out of its base directory."""
     return path.startswith((b"/", b"../")) or path in (b"..", b".")

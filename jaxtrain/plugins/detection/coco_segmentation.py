@@ -1,4 +1,4 @@
-"""Bounds of a segmentation as COCO's: polygons, or the runs of a mask."""
+"""Bounding boxes of COCO segmentations: polygons or run-length encoded masks."""
 
 import itertools
 from typing import Any
@@ -10,12 +10,12 @@ Bounds = tuple[float, float, float, float]
 
 
 def bounds(segmentation: Any) -> Bounds | None:
-    """Bounds of a segmentation; None if it has none, or is none."""
+    """Bounding box of a segmentation; None if it is empty or invalid."""
     if isinstance(segmentation, dict):
-        return _of_runs(segmentation)
+        return _mask_bounds(segmentation)
     parts = segmentation if isinstance(segmentation, list) else []
     if parts and not isinstance(parts[0], list):
-        parts = [parts]  # One polygon that is in no list of polygons.
+        parts = [parts]  # A single polygon, not in a list.
     numbers: list[list[float]] = [[], []]
     for part in parts:
         if not isinstance(part, list) or len(part) % 2:
@@ -30,11 +30,11 @@ def bounds(segmentation: Any) -> Bounds | None:
     return left, top, right - left, bottom - top
 
 
-def _of_runs(mask: dict[str, Any]) -> Bounds | None:
-    """Bounds of a mask by runs of 0 and 1 in turn, column after column."""
+def _mask_bounds(mask: dict[str, Any]) -> Bounds | None:
+    """Bounding box of an uncompressed RLE mask, in column-major order."""
     counts, size = mask.get("counts"), mask.get("size")
     if isinstance(counts, str):
-        counts = _decompressed(counts)
+        counts = _decompress_counts(counts)
     if not (isinstance(counts, list) and isinstance(size, list) and len(size) == 2):
         return None
     if not all(type(x) is int and 0 <= x <= MAX_SIDE**2 for x in (*counts, *size)):
@@ -46,17 +46,17 @@ def _of_runs(mask: dict[str, Any]) -> Bounds | None:
     if not runs:
         return None
     left, right = runs[0][0] // height, runs[-1][1] // height
-    whole = any(a // height != b // height for a, b in runs)
-    top = 0 if whole else min(a % height for a, _ in runs)
-    bottom = height - 1 if whole else max(b % height for _, b in runs)
+    crosses_columns = any(a // height != b // height for a, b in runs)
+    top = 0 if crosses_columns else min(a % height for a, _ in runs)
+    bottom = height - 1 if crosses_columns else max(b % height for _, b in runs)
     return left, top, right - left + 1, bottom - top + 1
 
 
-def _decompressed(text: str) -> list[int] | None:
-    """Runs of a text as the COCO API compresses them; None if it is none.
+def _decompress_counts(text: str) -> list[int] | None:
+    """Decode COCO's compressed RLE counts; None if they are invalid.
 
-    Each is in parts of five bits, the lowest first, as the difference to the one before
-    the last.
+    Counts are stored in groups of five bits, the lowest first, as the difference to the
+    count before the last.
     """
     counts: list[int] = []
     value = shift = 0

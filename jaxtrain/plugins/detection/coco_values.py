@@ -1,4 +1,4 @@
-"""Values of a file as COCO's instances: what may stand in an image and in a box."""
+"""Validation of the images and annotations of a COCO instances file."""
 
 import math
 import re
@@ -9,16 +9,16 @@ from jaxtrain.data.problems import UnusableError
 from jaxtrain.plugins.detection import coco_segmentation
 from jaxtrain.plugins.detection.box_lists import MAX_SIDE
 
-# An id: some tools write numbers as texts, or texts that are none.
+# Ids: some tools write numbers as strings, or other strings.
 Id = int | str
 NUMBER = re.compile(r"-?\d{1,18}(\.0+)?")
-# Letters of an id that is no number, at most.
+# Maximum length of a non-numeric id.
 MAX_LETTERS = 200
 SIZE = re.compile(r"\d{1,9}(\.0+)?")
 
 
 class NamedImage(NamedTuple):
-    """An image of a list: its id, its name there, its height and width if they are."""
+    """A listed image: id, file name, and height and width if valid."""
 
     id: Id
     name: bytes
@@ -26,7 +26,7 @@ class NamedImage(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """A box of a list: the ids of its image and category, left, top, width, height."""
+    """A listed box: ids of its image and category; left, top, width and height."""
 
     image: Id
     category: Id
@@ -35,7 +35,7 @@ class Annotation(NamedTuple):
 
 
 def image(value: Any) -> NamedImage:
-    """Read an image; it has no size where the list has none that could be."""
+    """Read an image; an invalid or missing size becomes None."""
     name = encoded_name(text(value, "file_name"))
     sides = [value.get(field) for field in ("height", "width")]
     height, width = (
@@ -46,7 +46,7 @@ def image(value: Any) -> NamedImage:
 
 
 def annotation(value: Any) -> Annotation:
-    """Read a box; one that is not there is that of its segmentation."""
+    """Read a box; a missing one is computed from its segmentation."""
     number, kind = id_of(value, "image_id"), id_of(value, "category_id")
     given = value.get("bbox")
     if given is None or given == []:
@@ -68,16 +68,16 @@ def _box(value: Any) -> coco_segmentation.Bounds:
     numbers = [_number(x) for x in value] if isinstance(value, list) else []
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
         raise UnusableError(
-            "bbox is no list of four numbers",
+            "bbox is not a list of four numbers",
             "give x, y, w, h",
-            "whose bbox is no list of four numbers",
+            "whose bbox is not a list of four numbers",
         )
     left, top, width, height = numbers
     return left, top, width, height
 
 
 def _number(value: Any) -> float:
-    """Number that may stand in a box; NaN if it is none."""
+    """Parse a coordinate; NaN if it is invalid."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return math.nan
     try:
@@ -88,10 +88,10 @@ def _number(value: Any) -> float:
 
 
 def id_of(value: Any, field: str) -> Id:
-    """Id of an object: a whole number, also if it is written as a text, or a text.
+    """Return an id: an integer, also if written as a string, or another string.
 
     Raises:
-      UnusableError: It has none.
+      UnusableError: The object has no valid id.
     """
     found = value.get(field) if isinstance(value, dict) else None
     told = str(found).strip() if type(found) in (int, float, str) else ""
@@ -99,18 +99,18 @@ def id_of(value: Any, field: str) -> Id:
         return int(told.partition(".")[0])
     if not isinstance(found, str) or not 0 < len(told) <= MAX_LETTERS:
         fix = f"give it a number {field}"
-        raise UnusableError(f"{field} is no whole number", fix, f"without {field}")
+        raise UnusableError(f"{field} is not an integer", fix, f"without {field}")
     return shown(told.encode("utf-8", "backslashreplace"))
 
 
 def text(value: Any, field: str) -> str:
-    """Return a text of an object that may be a name of a file.
+    """Return a string of an object that is a valid file name.
 
     Raises:
-      UnusableError: there is none.
+      UnusableError: The field is missing or invalid.
     """
     found = value.get(field) if isinstance(value, dict) else None
-    wrong = UnusableError(f"{field} is no text", f"give it a {field}", f"no {field}")
+    wrong = UnusableError(f"{field} is not a text", f"give it a {field}", f"no {field}")
     if not isinstance(found, str) or not found or "\0" in found:
         raise wrong
     try:

@@ -1,4 +1,4 @@
-"""Boxes that a model finds: predictions, and arrays of exported files."""
+"""Decoder of detector outputs: predictions, and arrays of exported models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,13 +19,13 @@ from jaxtrain.tasks.exported import ExportedArray, Pairing
 from jaxtrain.tasks.pictures import labelled_boxes
 from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row
 
-# What boxes are called: left, top, right and bottom in pixels, then the score of each
-# class, of each place (batch, places, 4 + classes).
+# Export without NMS: left, top, right and bottom in pixels, then the score of each
+# class, for each location (batch, locations, 4 + classes).
 BOXES = "boxes_and_scores"
-# What is found is called: left, top, right, bottom, score and class, the best first,
-# (batch, keep, 6); of padding the score is 0 and the class -1.
+# Export with NMS: left, top, right, bottom, score and class, best first,
+# (batch, keep, 6); padding has score 0 and class -1.
 FOUND = "detections"
-# Of boxes that are found in one file and another, the most that they differ by.
+# Maximum difference between matching detections of two exported models.
 PAIR_DIFFERENCE = 0.05
 
 
@@ -53,7 +53,7 @@ class BoxPrediction(Prediction):
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk
-        told = [
+        boxes = [
             {
                 "box": [round(x, 3) for x in box],
                 "index": kind,
@@ -62,7 +62,7 @@ class BoxPrediction(Prediction):
             }
             for box, score, kind in zip(*(x.tolist() for x in self.boxes), strict=True)
         ]
-        return {"size": list(self.size), "boxes": told}
+        return {"size": list(self.size), "boxes": boxes}
 
     def draw(self, image: np.ndarray) -> np.ndarray:
         found = self.boxes.above(SHOWN_SCORE)
@@ -74,11 +74,11 @@ class BoxPrediction(Prediction):
 
 
 class BoxDecoder(OutputDecoder):
-    """Decoder of the maps of a detector.
+    """Decoder of the output maps of a detector.
 
     Args:
       facts: Recorded facts of the run.
-      finder: Boxes of the outputs.
+      finder: Box decoder of the outputs.
     """
 
     in_units = "boxes in pixels"
@@ -133,7 +133,7 @@ class BoxDecoder(OutputDecoder):
         side = max(self.facts.image_shape[:2])
 
         def scale(outputs: np.ndarray) -> tuple[np.ndarray, str]:
-            # A class that is another one is none that is found.
+            # A difference of a whole class index must fail the comparison.
             return np.array([*[side] * 4, 1, 1], outputs.dtype), "the image, or of 1"
 
         return ExportedArray(
@@ -141,7 +141,7 @@ class BoxDecoder(OutputDecoder):
             self._detections,
             scale=scale,
             about=about,
-            pairing=Pairing(_paired, "the same box for {:.1%}"),
+            pairing=Pairing(_match_detections, "the same box for {:.1%}"),
             limits=self.finder.limits,
         )
 
@@ -156,34 +156,34 @@ class BoxDecoder(OutputDecoder):
 
 
 def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return the scale of pixels of boxes, and of scores, whose largest is 1."""
+    """Return per-column scales: the largest coordinate for boxes, 1 for scores."""
     scale = np.ones(outputs.shape[-1], outputs.dtype)
     scale[:4] = np.abs(outputs)[..., :4].max()
     return scale, "the image, or of 1"
 
 
-def _paired(
-    ours: np.ndarray, theirs: np.ndarray, scale: np.ndarray
+def _match_detections(
+    detections: np.ndarray, reference: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Return the boxes of one file in the order of another's, and how many it has.
+    """Reorder detections to match those of a reference, and the share matched.
 
-    Where scores or overlaps are as good as equal the last bit decides which is found.
+    Ties in score or IoU may resolve differently between backends.
 
     Args:
-      ours: Detections of images, (n, keep, 6).
-      theirs: Those to pair them with.
-      scale: What differences are measured by, (6,).
+      detections: Detections to reorder, (n, keep, 6).
+      reference: Reference detections, (n, keep, 6).
+      scale: Scale of the differences of each column, (6,).
 
     Returns:
-      `ours`, the nearest in the place of each of `theirs` that has one within
-      `PAIR_DIFFERENCE`, and `theirs` elsewhere; and the share of these that have one.
+      The nearest detection for each reference within `PAIR_DIFFERENCE`, else the
+      reference; and the share of matched detections.
     """
-    away = np.abs((ours[:, None] - theirs[:, :, None]) / scale).max(-1)
+    away = np.abs((detections[:, None] - reference[:, :, None]) / scale).max(-1)
     nearest = away.argmin(-1)
-    there = theirs[..., 4] > 0
+    present = reference[..., 4] > 0
     found = np.take_along_axis(away, nearest[..., None], -1)[..., 0] <= PAIR_DIFFERENCE
-    paired = np.take_along_axis(ours, nearest[..., None], 1)
-    more = np.maximum((ours[..., 4] > 0).sum() - there.sum(), 0)
-    share = (found & there).sum() / max(1, there.sum() + more)
-    share = share if there.any() or more else 1.0
-    return np.where((found & there)[..., None], paired, theirs), float(share)
+    paired = np.take_along_axis(detections, nearest[..., None], 1)
+    more = np.maximum((detections[..., 4] > 0).sum() - present.sum(), 0)
+    share = (found & present).sum() / max(1, present.sum() + more)
+    share = share if present.any() or more else 1.0
+    return np.where((found & present)[..., None], paired, reference), float(share)

@@ -1,8 +1,7 @@
-"""What FCOS learns, and how its outputs become boxes (Tian et al. 2020).
+"""Losses and decoding of FCOS (Tian et al. 2020, arXiv:2006.09214).
 
-arXiv:2006.09214. Each place of each level tells the distances from it to the four sides
-of a box, in strides, as logarithms; the scores of the classes; and how much the place
-is the middle of the box.
+Each location of each level predicts the distances to the four sides of a box, as
+logarithms of strides; the logits of the classes; and the centerness.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,22 +11,21 @@ import jax
 import jax.numpy as jnp
 
 from jaxtrain.dtypes import widen
-from jaxtrain.plugins.detection.box_geometry import clipped, generalized_iou, suppressed
+from jaxtrain.plugins.detection.box_geometry import clip_boxes, generalized_iou, nms
 from jaxtrain.plugins.detection.box_places import Places, assign, centerness
 
-# Of a distance in strides, its largest logarithm: more than any image has.
+# Maximum logarithm of a distance in strides, beyond any image.
 MAX_LOG = 8.0
-# Strides around the middle of a box within which places learn it.
+# Radius of centre sampling in strides.
 RADIUS = 1.5
-# Focal loss (Lin et al. 2017): weight of what is there, and the exponent that makes
-# what is easy count less.
+# Focal loss (Lin et al. 2017): weight of positives, and focusing exponent.
 FOCAL_ALPHA, FOCAL_GAMMA = 0.25, 2.0
 
 
 def focal_losses(
     logits: jax.Array, true: jax.Array, alpha: float, gamma: float
 ) -> jax.Array:
-    """Return the focal loss of each number (Lin et al. 2017, arXiv:1708.02002)."""
+    """Return the elementwise focal loss (Lin et al. 2017, arXiv:1708.02002)."""
     entropy = jax.nn.softplus(logits) - logits * true
     probability = jax.nn.sigmoid(logits)
     missed = probability * (1 - true) + (1 - probability) * true
@@ -36,7 +34,7 @@ def focal_losses(
 
 
 class Flat(NamedTuple):
-    """The outputs of all levels, one place after the other, (B, N, ...).
+    """Outputs of all levels, concatenated over locations, (B, N, ...).
 
     Attributes:
       classes: Logits of the classes, (B, N, C).
@@ -50,7 +48,7 @@ class Flat(NamedTuple):
 
 
 def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
-    """Return the outputs of the levels, maps (B, rows, columns, features), in a row."""
+    """Flatten and concatenate maps (B, rows, columns, features) of the levels."""
 
     def joined(name: str) -> jax.Array:
         maps = [widen(level[name]) for level in outputs]
@@ -65,7 +63,7 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
 
 def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
-    """Return the boxes of distances (..., N, 4) from the places."""
+    """Return the boxes for distances (..., N, 4) from the locations."""
     points = jnp.asarray(places.points, distances.dtype)
     return jnp.concatenate(
         [points - distances[..., :2], points + distances[..., 2:]], -1
@@ -79,39 +77,41 @@ def losses(
 ) -> dict[str, jax.Array]:
     """Return the losses of each image, (B,): `classes`, `boxes` and `centerness`.
 
-    They are divided by what the image itself has, not the batch, so that the loss of an
-    image does not depend on those beside it.
+    They are normalised per image, not per batch, so the loss of an image does not
+    depend on the others of its batch.
     """
     found = jax.vmap(lambda one: assign(one, places, RADIUS))(dict(target))
-    there = found.there.astype(flat.classes.dtype)
+    there = found.assigned.astype(flat.classes.dtype)
     num = jnp.maximum(there.sum(-1), 1)
     true = jax.nn.one_hot(found.label, flat.classes.shape[-1], dtype=there.dtype)
     focal = focal_losses(flat.classes, true, FOCAL_ALPHA, FOCAL_GAMMA).sum(-1)
-    of_classes = jnp.where(found.ignored, 0, focal).sum(-1) / num
+    class_loss = jnp.where(found.ignored, 0, focal).sum(-1) / num
     distances = found.distances.astype(there.dtype)
     middle = centerness(distances) * there
     overlap = generalized_iou(
         to_boxes(flat.distances, places), to_boxes(distances, places)
     )
-    whole = middle.sum(-1)
-    of_boxes = ((1 - overlap) * middle).sum(-1) / jnp.where(whole > 0, whole, 1)
+    total_centerness = middle.sum(-1)
+    box_loss = ((1 - overlap) * middle).sum(-1) / jnp.where(
+        total_centerness > 0, total_centerness, 1
+    )
     entropy = jax.nn.softplus(flat.centerness) - flat.centerness * middle
-    of_middles = (entropy * there).sum(-1) / num
-    return {"classes": of_classes, "boxes": of_boxes, "centerness": of_middles}
+    centerness_loss = (entropy * there).sum(-1) / num
+    return {"classes": class_loss, "boxes": box_loss, "centerness": centerness_loss}
 
 
 def candidates(
     flat: Flat, places: Places, size: tuple[int, int]
 ) -> tuple[jax.Array, jax.Array]:
-    """Return a box of each place, (B, N, 4), and the scores of its classes, (B, N, C).
+    """Return a box per location, (B, N, 4), and its class scores, (B, N, C).
 
     Args:
-      size: Height and width of the image, at which boxes are cut.
+      size: Height and width of the image, to which boxes are clipped.
     """
     boxes = to_boxes(flat.distances, places)
     middle = jax.nn.sigmoid(flat.centerness)[..., None]
     scores = jnp.sqrt(jax.nn.sigmoid(flat.classes) * middle)
-    return clipped(boxes, jnp.array(size, boxes.dtype)), scores
+    return clip_boxes(boxes, jnp.array(size, boxes.dtype)), scores
 
 
 def detect(
@@ -123,15 +123,15 @@ def detect(
     score_threshold: float,
     nms_threshold: float,
 ) -> dict[str, jax.Array]:
-    """Return what is found in images, the best first.
+    """Return the detections of images after NMS, best first.
 
     Args:
-      boxes: A box of each place, (B, N, 4).
-      scores: Scores of its classes, (B, N, C).
-      num: Number of candidates that are compared with each other.
-      keep: Number of boxes that stay at most.
-      score_threshold: Least score of a box.
-      nms_threshold: Intersection over union above which boxes of a class are the same.
+      boxes: Box of each location, (B, N, 4).
+      scores: Class scores of each box, (B, N, C).
+      num: Number of top-scoring candidates that enter NMS.
+      keep: Maximum number of detections per image.
+      score_threshold: Minimum score of a detection.
+      nms_threshold: IoU above which the lower-scoring box of a class is suppressed.
 
     Returns:
       `boxes` (B, keep, 4), `scores` (B, keep), 0 for padding, and `classes`, int32 (B,
@@ -143,7 +143,7 @@ def detect(
     def one(boxes: jax.Array, scores: jax.Array) -> dict[str, jax.Array]:
         best, place = jax.lax.top_k(scores.reshape(-1), num)
         some, kinds = boxes[place // num_classes], place % num_classes
-        stays, _ = suppressed(some, kinds, nms_threshold)
+        stays, _ = nms(some, kinds, nms_threshold)
         best = jnp.where(stays & (best >= score_threshold), best, 0)
         found, order = jax.lax.top_k(best, min(keep, num))
         there = found > 0

@@ -1,4 +1,4 @@
-"""Boxes that a model finds: of the image as it is, not as the model sees it."""
+"""Predicted boxes in pixels of the original image, not the model's input."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -8,25 +8,24 @@ import numpy as np
 
 from jaxtrain.tasks.decoder import OutputFacts
 
-# Least score of the boxes that pictures and tables show.
+# Minimum score of boxes in pictures and tables.
 SHOWN_SCORE = 0.3
 
 
 class Finder(NamedTuple):
-    """Boxes of the outputs of a model that finds things in images.
+    """Box decoder of a detector's outputs.
 
-    Boxes are left, top, right and bottom in pixels of the image that the model sees.
+    Boxes are left, top, right and bottom in pixels of the model's input image.
 
     Attributes:
       names: Names of the classes.
-      category_ids: What files as COCO's call each class.
-      of: Function of outputs, traced, that returns `boxes` (B, K, 4), `scores` (B, K),
-        the best first, and `classes` (B, K), -1 for padding.
-      candidates: Function of outputs, traced, that returns what these are taken of:
-        boxes (B, N, 4) and the scores of all classes (B, N, C).
-      limits: How they are: `num` candidates at most, of which `keep` are found at most,
-        of scores from `score_threshold` on; of two of a class with an intersection over
-        the union above `nms_threshold` the better one.
+      category_ids: COCO category id of each class.
+      of: Traceable function of outputs that returns `boxes` (B, K, 4), `scores` (B, K),
+        best first, and `classes` (B, K), -1 for padding.
+      candidates: Traceable function of outputs that returns boxes (B, N, 4) and class
+        scores (B, N, C) before NMS.
+      limits: Keyword arguments of `fcos.detect`: `num`, `keep`, `score_threshold` and
+        `nms_threshold`.
     """
 
     names: tuple[str, ...]
@@ -37,12 +36,12 @@ class Finder(NamedTuple):
 
 
 class FoundBoxes(NamedTuple):
-    """The boxes of one image, the best first.
+    """Detections of one image, best first.
 
     Attributes:
       boxes: Left, top, right and bottom in pixels of the image, float64 (n, 4).
       scores: Score of each, 0 to 1, (n,).
-      classes: Number of the class of each, (n,).
+      classes: Class index of each, (n,).
     """
 
     boxes: np.ndarray
@@ -50,7 +49,7 @@ class FoundBoxes(NamedTuple):
     classes: np.ndarray
 
     def above(self, score: float) -> "FoundBoxes":
-        """Return those of a score or more."""
+        """Return the boxes with at least `score`."""
         good = self.scores >= score
         return FoundBoxes(*(x[good] for x in self))
 
@@ -64,11 +63,11 @@ def boxes_of(
     """Return the boxes of one image, in pixels of its file.
 
     Args:
-      found: What `Finder.of` returned for several images.
-      i: Which of them.
-      facts: Facts of the run: how the image got the size that the model takes.
-      size: Height and width of the image in its file; None: boxes stay in pixels of the
-        image that the model sees.
+      found: Results of `Finder.of` for several images.
+      i: Index of the image.
+      facts: Facts of the run, with the resizing to the model's input.
+      size: Height and width of the image in its file; None keeps boxes in pixels of the
+        model's input.
     """
     there = found["classes"][i] >= 0
     points = found["boxes"][i][there].astype(np.float64).reshape(-1, 2, 2)

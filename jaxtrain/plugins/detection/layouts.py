@@ -1,4 +1,4 @@
-"""Layouts of sets with boxes, by which `jaxtrain.data.layouts` finds their source."""
+"""Directory layouts of data sets with boxes, for `jaxtrain.data.layouts`."""
 
 import os
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from jaxtrain.plugins.detection.coco_layouts import annotation_files, is_coco
 from jaxtrain.plugins.detection.yolo_layout import YAML, is_yolo
 from jaxtrain.regular_file import open_regular
 
-# Bytes of a JSON file that are looked at.
+# Number of bytes of a JSON file that are read to detect its format.
 START_BYTES = 2**16
 COCO_KEYS = (b'"images"', b'"file_name"')
 
 
 class CocoLayout(FolderLayout):
-    """Boxes in JSON files as COCO's."""
+    """Boxes in COCO JSON files."""
 
     format = "COCO JSON"
     endings = (".json",)
@@ -36,7 +36,7 @@ class CocoLayout(FolderLayout):
 
 
 class YoloLayout(FolderLayout):
-    """Boxes in a text file beside each image."""
+    """Boxes in a text file per image."""
 
     format = "YOLO"
     endings = (".yaml", ".yml")

@@ -1,4 +1,4 @@
-"""Parts of a set that cannot be used: left out, counted by cause, and named once."""
+"""Unusable images and boxes: left out, counted by cause, and reported once."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -11,21 +11,21 @@ from jaxtrain.data.stores import Remark
 
 T = TypeVar("T")
 
-# Four numbers of a box.
+# Left, top, right and bottom of a box.
 Corners = tuple[float, float, float, float]
-# Pixels by which a box may leave its image, of rounding.
+# Pixels by which a box may exceed its image through rounding.
 ROUNDING = 1.0
 # Titles of remarks.
 IMAGES, BOXES, CLIPPED = "images left out", "boxes left out", "boxes clipped"
 
 
 class Defect(NamedTuple):
-    """A part that counts as damage of the set.
+    """An entry that counts towards `data.max_bad_fraction`.
 
     Attributes:
       text: Description of what is wrong.
       fix: Remedy, as an imperative.
-      where: Place of the part in the list.
+      where: Location of the entry in the list.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Defect(NamedTuple):
 
 @dataclass
 class Cause:
-    """Number of the parts that one cause leaves out, and the place of the first."""
+    """Number of entries left out for one cause, and the location of the first."""
 
     first: str
     number: int = 0
@@ -43,12 +43,12 @@ class Cause:
 
 @dataclass
 class LeftOut:
-    """Counts of what is left out of the list of a split, or changed.
+    """Counts of the entries of a split's list that are left out or changed.
 
     Attributes:
       causes: Title of a remark -> cause -> count.
-      defects: Title -> the first of the parts that count as damage.
-      num_defects: Title -> number of all of them.
+      defects: Title -> the first defects.
+      num_defects: Title -> number of all defects.
     """
 
     causes: dict[str, dict[str, Cause]] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count a part that nobody misses, such as a box without area."""
-        found = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
-        found.number += 1
+        """Count an entry whose loss is harmless, such as a box without area."""
+        merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
+        merged.number += 1
 
     def add_defect(self, title: str, cause: str, defect: Defect) -> None:
-        """Count a part that is missed: `data.max_bad_fraction` bounds their number."""
+        """Count a defect: `data.max_bad_fraction` bounds their number."""
         self.add(title, cause, defect.where)
         self.num_defects[title] = self.num_defects.get(title, 0) + 1
         some = self.defects.setdefault(title, [])
@@ -71,7 +71,7 @@ class LeftOut:
     def attempt(
         self, title: str, function: Callable[..., T], *arguments: Any, where: str
     ) -> T | None:
-        """Result of a function; None, and a defect, if it raises UnusableError."""
+        """Call a function; UnusableError becomes a defect, and the result None."""
         try:
             return function(*arguments)
         except UnusableError as error:
@@ -79,54 +79,56 @@ class LeftOut:
             self.add_defect(title, cause, Defect(error.text, error.fix, where))
             return None
 
-    def cut(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Corners of a box, cut at the border of its image; None if nothing is left.
+    def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
+        """Corners of a box clipped to its image; None if nothing remains.
 
         Args:
           box: Left, top, width and height in pixels.
           size: Height and width of the image.
-          where: Place of the box in the list.
+          where: Location of the box in the list.
         """
         left, top, width, height = map(float, box)
         right, bottom, (rows, columns) = left + width, top + height, size
         if width <= 0 or height <= 0:
             self.add(BOXES, "of no area", where)
             return None
-        found = max(left, 0.0), max(top, 0.0), min(right, columns), min(bottom, rows)
-        if found[2] <= found[0] or found[3] <= found[1]:
+        merged = max(left, 0.0), max(top, 0.0), min(right, columns), min(bottom, rows)
+        if merged[2] <= merged[0] or merged[3] <= merged[1]:
             self.add(BOXES, "outside of their images", where)
             return None
         if max(-left, -top, right - columns, bottom - rows) > ROUNDING:
             self.add(CLIPPED, "that leave their images by more than a pixel", where)
-        return found
+        return merged
 
     def check(
         self, title: str, num: int, config: DataConfig, problems: Problems
     ) -> None:
-        """Report the defects as problems if they are too many.
+        """Report the defects as problems if they exceed `max_bad_fraction`.
 
         Args:
           title: Title of the remark.
-          num: Number of the parts that the list has.
+          num: Number of entries in the list.
           config: Config of the data, with `max_bad_fraction`.
-          problems: Takes the defects.
+          problems: Collects the defects.
         """
         bad, most = self.num_defects.get(title, 0), config.max_bad_fraction
         if not bad or not defects.too_many(bad, num, most):
             return
-        told = f"{bad:,} of {num:,} {title}, more than data.max_bad_fraction = {most}"
-        problems.add(told, "mend these, or allow more")
+        summary = (
+            f"{bad:,} of {num:,} {title}, more than data.max_bad_fraction = {most}"
+        )
+        problems.add(summary, "fix these, or allow more")
         for defect in self.defects[title]:
             problems.add(defect.text, defect.fix, defect.where)
 
 
 def remarks_of(counts: Sequence[LeftOut]) -> tuple[Remark, ...]:
-    """Remarks on what is left out of several lists, one for each title."""
-    found: dict[str, dict[str, Cause]] = {}
+    """Remarks on the entries left out of several lists, one per title."""
+    merged: dict[str, dict[str, Cause]] = {}
     for one in counts:
         for title, causes in one.causes.items():
             for name, cause in causes.items():
-                known = found.setdefault(title, {})
+                known = merged.setdefault(title, {})
                 known.setdefault(name, Cause(cause.first)).number += cause.number
     return tuple(
         Remark(
@@ -137,5 +139,5 @@ def remarks_of(counts: Sequence[LeftOut]) -> tuple[Remark, ...]:
             ),
             serious=True,
         )
-        for title, causes in found.items()
+        for title, causes in merged.items()
     )

@@ -1,4 +1,4 @@
-"""Options of the task detection: `task_options`."""
+"""Options of the detection task: `task_options`."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -6,36 +6,34 @@ from itertools import pairwise
 from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
 
-# The paper's largest distance to a side of a box that a level learns, in its strides.
+# Largest distance to a side that a level regresses, in its strides (FCOS, section 3.2).
 REACH = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionOptions(Section):
-    """What detection can be told."""
+    """Options of the detection task."""
 
     strides: tuple[int, ...] = field(
         (8, 16, 32),
-        help="Pixels of the image between two places where boxes are looked for, of "
-        "each level, rising; image height and width are multiples of the last.",
+        help="Strides of the levels in pixels of the image, increasing; image height "
+        "and width must be multiples of the last.",
     )
     score_threshold: float = field(
         0.05,
-        help="Least score of what is found.",
+        help="Minimum score of a detection.",
     )
     nms_threshold: float = field(
         0.6,
-        help="Intersection over union from which on the better one of two boxes of a "
-        "class is all that is found.",
+        help="IoU above which NMS removes the lower-scoring of two boxes of a class.",
     )
     keep: int = field(
         100,
-        help="Boxes that are found in an image, at most.",
+        help="Maximum number of detections per image.",
     )
     category_ids: tuple[int, ...] | None = field(
         None,
-        help="What other files call the classes, as `category_id`; None: as the data "
-        "say.",
+        help="COCO category id of each class; None: taken from the data.",
     )
 
     def validate(self) -> None:
@@ -47,6 +45,6 @@ class DetectionOptions(Section):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Least and largest distance to the farthest side of a box, of each level."""
+        """Minimum and maximum distance to the farthest side of a box, per level."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))

@@ -1,4 +1,4 @@
-"""The task of finding things in an image: their boxes and classes."""
+"""The detection task: boxes and classes of objects."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.data.target_changes import Mosaic
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection import box_metrics, fcos
-from jaxtrain.plugins.detection.box_geometry import followed, in_mosaic
+from jaxtrain.plugins.detection.box_geometry import mosaic_boxes, transform_boxes
 from jaxtrain.plugins.detection.box_places import Places, make_places
 from jaxtrain.plugins.detection.decoder import BoxDecoder
 from jaxtrain.plugins.detection.found_boxes import Finder
@@ -24,24 +24,24 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
 from jaxtrain.tasks.proposals import Advice
 
-# Boxes of an example that texts name.
+# Maximum number of boxes of an example that labels list.
 MAX_NAMED = 12
-# Likeliest boxes of an image that are compared with each other, unless more are kept.
+# Top-scoring candidates of an image that enter NMS, unless more are kept.
 CANDIDATES = 300
 
 
 class Detection(Task):
-    """Targets are boxes with classes, as a store with `place` of boxes has them.
+    """Targets are boxes with classes, as `BoxFileStore.place` returns them.
 
     Outputs are maps of each level: see `jaxtrain.plugins.detection.fcos`.
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: Facts of the data set: names of the classes.
-      **given: Options, those of `DetectionOptions`.
+      facts: Facts of the data set, with the class names.
+      **given: Fields of `DetectionOptions`.
 
     Raises:
-      UserError: the data have no boxes, or the images do not fit the strides.
+      UserError: The data have no boxes, or image sizes are no multiple of the strides.
     """
 
     Options = DetectionOptions
@@ -53,9 +53,9 @@ class Detection(Task):
     best_metric = "map"
     shown = ("map", "map50")
     refused: Mapping[str, str] = {
-        "data.augment.mixup": "the boxes of two mixed images would all be half there",
-        "data.augment.cutmix": "what is pasted hides boxes, or parts of them",
-        "data.sampling": "an image has boxes of several classes, and is of none",
+        "data.augment.mixup": "the boxes of two mixed images would all be half visible",
+        "data.augment.cutmix": "the pasted patch hides boxes, or parts of them",
+        "data.sampling": "an image has boxes of several classes, and no class itself",
     }
 
     def __init__(
@@ -84,17 +84,17 @@ class Detection(Task):
         wanted = {"boxes", "classes", "crowd", "size"}
         if not (isinstance(targets, dict) and targets.keys() == wanted):
             raise UserError(
-                f"{split} has targets that are no boxes: expected "
+                f"{split} has targets that are not boxes: expected "
                 f"{', '.join(sorted(wanted))}, as jaxtrain.data.boxes has them"
             )
 
     def label(self, target: Any) -> str:
-        return self._named(np.asarray(target["classes"]))
+        return self._label_text(np.asarray(target["classes"]))
 
     def transform_target(self, target: Any, change: Geometry | Mosaic) -> Any:
         if isinstance(change, Mosaic):
-            return in_mosaic(target, change.tiles)
-        return followed(target, change)
+            return mosaic_boxes(target, change.tiles)
+        return transform_boxes(target, change)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
         del training
@@ -117,14 +117,16 @@ class Detection(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
-        whole = "the whole image, with a border: what is cut off is not found"
-        same = "boxes go along; False, if left and right make classes differ"
+        letterbox_reason = (
+            "the full image, letterboxed: objects cut off cannot be detected"
+        )
+        flip_reason = "boxes are flipped too; False if classes differ by left and right"
         return {
-            "data": {"crop_mode": ("border", whole)},
-            "augment": {"horizontal_flip": (True, same)},
+            "data": {"crop_mode": ("border", letterbox_reason)},
+            "augment": {"horizontal_flip": (True, flip_reason)},
             "model": {
                 "name": ("fcos", "boxes without anchors"),
-                "backbone": ("resnet18", "a good start; resnet50 for more images"),
+                "backbone": ("resnet18", "a good start; resnet50 for larger data sets"),
                 "pyramid_channels": (128, "the paper has 256, for 80 classes"),
                 "head_layers": (2, "the paper has 4"),
             },
@@ -142,15 +144,15 @@ class Detection(Task):
         return outlines(image, np.asarray(target["boxes"])[true])
 
     def _losses(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
-        places = _places_of(self._options, outputs)
+        places = _output_places(self._options, outputs)
         return fcos.losses(fcos.flatten(outputs, places), target, places)
 
     def _keep(self, outputs: Any, target: Any) -> dict[str, Any]:
-        """Keep what is found in each image, and what is there."""
+        """Keep the predicted boxes and the ground truth of each image."""
         true = {name: target[name] for name in ("boxes", "classes", "crowd")}
         return {"found": self._finder.of(outputs), "true": true}
 
-    def _named(self, classes: np.ndarray) -> str:
+    def _label_text(self, classes: np.ndarray) -> str:
         assert self.column_names is not None
         names = [self.column_names[i] for i in classes.tolist() if i >= 0]
         more = len(names) - MAX_NAMED
@@ -161,7 +163,7 @@ class Detection(Task):
 def output_spec(
     image_shape: tuple[int, int, int], strides: Sequence[int], num_classes: int
 ) -> tuple[dict[str, tuple[int, int, int]], ...]:
-    """Return the shapes of the maps of each level."""
+    """Return the shapes of the output maps of each level."""
     height, width, _ = image_shape
     features = {"boxes": 4, "centerness": 1, "classes": num_classes}
     return tuple(
@@ -173,11 +175,11 @@ def output_spec(
 def make_finder(
     options: DetectionOptions, names: tuple[str, ...], image_shape: tuple[int, int, int]
 ) -> Finder:
-    """Return what people get of the outputs: boxes of the image that the model saw."""
+    """Return the box decoder, in pixels of the model's input image."""
     ids = options.category_ids or tuple(range(len(names)))
 
     def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:
-        places = _places_of(options, outputs)
+        places = _output_places(options, outputs)
         flat = fcos.flatten(outputs, places)
         return fcos.candidates(flat, places, image_shape[:2])
 
@@ -188,14 +190,14 @@ def make_finder(
         "nms_threshold": options.nms_threshold,
     }
 
-    def found(outputs: Any) -> dict[str, jax.Array]:
+    def detect(outputs: Any) -> dict[str, jax.Array]:
         return fcos.detect(*candidates(outputs), **limits)
 
-    return Finder(names, ids, found, candidates, limits)
+    return Finder(names, ids, detect, candidates, limits)
 
 
-def _places_of(options: DetectionOptions, outputs: Any) -> Places:
-    """Return the places of maps: those of smaller training images are fewer."""
+def _output_places(options: DetectionOptions, outputs: Any) -> Places:
+    """Return the locations for the shapes of `outputs`, smaller for smaller images."""
     shapes = [level["boxes"].shape[1:3] for level in outputs]
     return make_places(shapes, options.strides, options.bounds)
 
@@ -204,6 +206,7 @@ def _check_strides(strides: tuple[int, ...], image_shape: tuple[int, ...]) -> No
     for side in image_shape[:2]:
         if side % strides[-1]:
             raise UserError(
-                f"task_options: strides = {strides}: images of {side} pixels are no "
-                f"multiple of {strides[-1]}: set data.image_size, or other strides"
+                f"task_options: strides = {strides}: an image side of {side} pixels is "
+                f"not a multiple of {strides[-1]}: set data.image_size, or other "
+                "strides"
             )

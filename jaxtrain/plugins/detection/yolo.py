@@ -1,7 +1,7 @@
-"""`yolo:DIR`, `yolo:FILE.yaml`: images with boxes, in a text file an image, as YOLO's.
+"""`yolo:DIR`, `yolo:FILE.yaml`: images with YOLO label files.
 
-A line is the number of a class, then the middle of a box, its width and its height, in
-parts of the width and height of the image; or the points of a polygon.
+A line is a class index, then the centre, width and height of a box as fractions of
+the image's width and height; or the points of a polygon.
 """
 
 import collections
@@ -37,17 +37,16 @@ MAX_NAMES = 100_000
 
 
 def open_yolo(name: str, config: DataConfig) -> Opened:
-    """Open images whose boxes lie in a text file each.
+    """Open images with one YOLO label file each.
 
-    An image without a text file, or with an empty one, has no box.
+    An image with an empty label file, or none, has no boxes.
 
     Args:
-      name: Folder of the set, or its YAML file.
+      name: Directory of the data set, or its YAML file.
       config: Section `data` of the run.
 
     Raises:
-      UserError: it is no such folder, or holds what cannot be used; one message has all
-        of it.
+      UserError: The directory or a file is invalid; one message has all problems.
     """
     source, place = config.source, os.path.expanduser(name)
     problems = Problems(source)
@@ -83,11 +82,11 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
     }
     if not any(images.values()):
         problems.check()
-        passed = "".join(f"; {r.title}: {r.text}" for r in _passed_over(scan, texts))
-        raise UserError(f"{source} holds no image: expected {LAYOUT}{passed}")
+        ignored = "".join(f"; {r.title}: {r.text}" for r in _ignored_files(scan, texts))
+        raise UserError(f"{source} has no images: expected {LAYOUT}{ignored}")
     for what, num in unread.items():
         remarks.append(Remark("columns not read", f"{what}, of {num:,} rows", False))
-    remarks += [*layout.remarks, *_passed_over(scan, texts)]
+    remarks += [*layout.remarks, *_ignored_files(scan, texts)]
     ids = range(len(names))
     return to_store(config, folder.root, images, names, ids, problems, remarks)
 
@@ -95,32 +94,33 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 def _splits(
     parts: SplitParts, pairs: LabelFiles
 ) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
-    """Return the images of each split, each image once, and what to know of them."""
+    """Return the images of each split without duplicates, and remarks on them."""
     seen, remarks = dict[bytes, str](), list[Remark]()
     found: dict[str, list[LabelledFile]] = {}
-    bare: list[bytes] = []
+    unlabelled: list[bytes] = []
     for split, some in parts.items():
-        every = [pair for part in some for pair in pairs.of(part)]
+        every = [pair for part in some for pair in pairs.pair(part)]
         new = [p for p in every if seen.setdefault(p.image, split) == split]
         new = [*{pair.image: pair for pair in new}.values()]
         if twice := len(every) - len(new):
             where = shown(some[0].place) or "the set"
             text = f"{twice:,} images of {split} ({where}), listed before: read once"
             remarks.append(Remark("images twice", text, serious=True))
-        bare += [pair.image for pair in new if pair.label is None]
+        unlabelled += [pair.image for pair in new if pair.label is None]
         if new:
             found[split] = new
-    if bare:
-        text = f"{len(bare):,} images, which count as without boxes: {listed(bare)}"
+    if unlabelled:
+        text = f"{len(unlabelled):,} images, which count as without boxes: "
+        text += listed(unlabelled)
         remarks.append(Remark("without a label file", text, serious=False))
     return found, remarks
 
 
-def _passed_over(scan: FolderScan, texts: FolderScan) -> list[Remark]:
-    """Return remarks on files that are neither an image nor a label file."""
+def _ignored_files(scan: FolderScan, texts: FolderScan) -> list[Remark]:
+    """Return remarks on files that are neither images nor label files."""
     others = {name for name in texts.ignored if not scan.kind.is_read(name)}
-    passed = dict.fromkeys([*scan.ignored, *sorted(others)])
-    scan.ignored = [name for name in passed if not texts.kind.is_read(name)]
+    ignored = dict.fromkeys([*scan.ignored, *sorted(others)])
+    scan.ignored = [name for name in ignored if not texts.kind.is_read(name)]
     return [remark for remark in scan.remarks() if remark.title != "nested"]
 
 
@@ -129,7 +129,7 @@ def _is_yaml(name: bytes) -> bool:
 
 
 def _yaml_of(folder: Folder) -> str | None:
-    """Return the YAML file of a set: data.yaml, or the only one."""
+    """Return the YAML file of a data set: data.yaml, or the only one."""
     found = [entry.name for entry in folder.entries(b"") if _is_yaml(entry.name)]
     found = [name for name in found if not name.startswith(b".")]
     usual = [name for name in found if name.lower() in YAML]
@@ -138,7 +138,7 @@ def _yaml_of(folder: Folder) -> str | None:
 
 
 def _class_files(texts: FolderScan, pairs: LabelFiles, parts: SplitParts) -> list[str]:
-    """Return the lists of names that lie in the folder of a set, or with its labels."""
+    """Return the class-name files next to the data or the labels."""
     folders = [b""]
     for part in (part for some in parts.values() for part in some):
         place = None if part.files is not None else pairs.folder_of_labels(part.place)
@@ -164,39 +164,39 @@ def _names(
     """Return the names of the classes.
 
     Args:
-      source: Name of the set in messages.
-      folder: Folder of the set.
-      file: The YAML file, if there is one.
-      values: Content of that file.
-      lists: Files with a name a line.
-      problems: Takes what is to be said of encodings.
+      source: Name of the data set in messages.
+      folder: Directory of the data set.
+      file: YAML file, or None.
+      values: Content of the YAML file.
+      lists: Files with a class name per line.
+      problems: Collects remarks on encodings.
 
     Raises:
-      UserError: no file has them, or something else is there.
+      UserError: No file has the names, or files disagree.
     """
     if file is not None and ("names" in values or not lists):
-        return _of_yaml(source, file, values)
+        return _yaml_names(source, file, values)
     if not lists:
         raise UserError(
             f"{source}: there is no {shown(YAML[0])} with the names of the classes, "
-            f"nor a {shown(CLASSES[0])} with a name a line: expected {LAYOUT}"
+            f"nor a {shown(CLASSES[0])} with a name per line: expected {LAYOUT}"
         )
     path, *others = lists
     texts = {one: _lines(source, one, problems) for one in lists}
     for other in others:
         if texts[other] != texts[path]:
             raise UserError(
-                f"{source}: {shown(path)} and {shown(other)} have other names: keep "
-                f"one, or write {shown(YAML[0])} with `names`"
+                f"{source}: {shown(path)} and {shown(other)} have different names: "
+                f"keep one, or write {shown(YAML[0])} with `names`"
             )
-    return _checked(source, path, texts[path])
+    return _check_names(source, path, texts[path])
 
 
 def _values(source: str, path: str, problems: Problems) -> dict[str, Any]:
-    """Return the content of a YAML file.
+    """Parse a YAML file.
 
     Raises:
-      UserError: it cannot be read, or is no YAML.
+      UserError: The file cannot be read, or is not YAML.
     """
     where = f"{source}: {shown(path)}"
     text = read_user_text(path, where)
@@ -205,28 +205,28 @@ def _values(source: str, path: str, problems: Problems) -> dict[str, Any]:
     return values if isinstance(values, dict) else {}
 
 
-def _of_yaml(source: str, path: str, values: dict[str, Any]) -> list[str]:
+def _yaml_names(source: str, path: str, values: dict[str, Any]) -> list[str]:
     names = values.get("names")
     if isinstance(names, dict):
-        whole = all(type(key) is int for key in names)
-        keys = sorted(names) if whole else []
-        # A number that is left out has no box: its name would be that of another.
+        integer_keys = all(type(key) is int for key in names)
+        keys = sorted(names) if integer_keys else []
+        # Names are positional, so a missing key would shift those after it.
         names = [names[key] for key in keys] if keys == [*range(len(names))] else None
-    return _checked(source, path, names)
+    return _check_names(source, path, names)
 
 
-def _checked(source: str, path: str, names: Any) -> list[str]:
+def _check_names(source: str, path: str, names: Any) -> list[str]:
     good = isinstance(names, list) and 0 < len(names) <= MAX_NAMES
     if not good or not all(isinstance(name, str | int) for name in names):
         raise UserError(
             f"{source}: {shown(path)} has no `names`: expected a list of texts, or "
-            "texts by their numbers from 0 on, such as names: [cat, dog]"
+            "texts by number from 0, such as names: [cat, dog]"
         )
-    told = [nfc(shown(str(name))) for name in names]
-    if len({*told}) < len(told):
-        twice = next(name for name in told if told.count(name) > 1)
+    texts = [nfc(shown(str(name))) for name in names]
+    if len({*texts}) < len(texts):
+        twice = next(name for name in texts if texts.count(name) > 1)
         raise UserError(f"{source}: {shown(path)} has the name {twice!r} twice")
-    return told
+    return texts
 
 
 def _lines(source: str, path: str, problems: Problems) -> list[str]:
@@ -249,12 +249,12 @@ def _boxes(
         return
     data = read_file(os.path.join(os.fsencode(folder.root), path))
     if isinstance(data, OSError):
-        problems.add(f"{shown(path)}: {data.strerror}", "repair it, or remove it")
+        problems.add(f"{shown(path)}: {data.strerror}", "fix it, or remove it")
         return
     try:
         lines = decode_user_text(data).lines()
     except ValueError as error:
-        problems.add(f"{shown(path)}: {error}", "repair it, or remove it")
+        problems.add(f"{shown(path)}: {error}", "fix it, or remove it")
         return
     for number, line in enumerate(lines, 1):
         where = f"{shown(path)}, line {number}"

@@ -1,4 +1,4 @@
-"""The layout of a YOLO set: folders by their names, and files that describe it."""
+"""Directory layout of a YOLO data set: names of directories and description files."""
 
 import os
 import re
@@ -11,21 +11,21 @@ from jaxtrain.data.image_files import shown
 IMAGES, LABELS = b"images", b"labels"
 LIST = b".txt"
 YAML = (b"data.yaml", b"data.yml")
-# Files of names that programs write, in small letters.
+# Names of class files written by tools, in lower case.
 CLASSES = (b"classes.txt", b"obj.names", b"_darknet.labels")
-# CVAT calls a folder obj_train_data, COCO train2017.
+# CVAT names a directory obj_train_data, COCO train2017.
 FOLDER_OF_SPLIT = re.compile(r"obj_([a-z]+)_data|(train|val|test)[-_]?\d{4}")
 
 
 def split_of(name: bytes | str) -> str | None:
-    """Return the split that a name stands for, or None."""
+    """Return the split for a directory name, or None."""
     text = shown(name).lower()
     match = FOLDER_OF_SPLIT.fullmatch(text)
     return SPLITS.get((match[1] or match[2]) if match else text)
 
 
 def is_yolo(place: str) -> bool:
-    """Whether a folder is laid out as a YOLO set."""
+    """Whether a directory has the layout of a YOLO data set."""
     root = os.fsencode(place)
     names = [name for name in os.listdir(root) if not name.startswith(b".")]
     lower = {name.lower() for name in names}

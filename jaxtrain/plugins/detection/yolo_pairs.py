@@ -22,11 +22,11 @@ TEXTS = FileKind("label file", _is_label, lambda: (LABEL,), "NAME.txt")
 
 
 class LabelledFile(NamedTuple):
-    """An image and its label file, below the folder of the set.
+    """An image and its label file, relative to the root of the data set.
 
     Attributes:
-      where: What messages call the image.
-      label: Label file; None stands for an image without boxes.
+      where: Name of the image in messages.
+      label: Label file; None for an image without boxes.
     """
 
     image: bytes
@@ -35,19 +35,19 @@ class LabelledFile(NamedTuple):
 
 
 class LabelFiles:
-    """Finds the label files of images.
+    """Pairs images with their label files.
 
     Args:
       images: Scan of the images.
       texts: Scan of the label files.
-      problems: Takes what cannot be used.
+      problems: Collector of all errors.
     """
 
     def __init__(self, images: FolderScan, texts: FolderScan, problems: Problems):
         self._images, self._texts, self._problems = images, texts, problems
         self._labels: dict[bytes, dict[bytes, list[bytes]]] = {}
 
-    def of(self, part: SplitPart) -> list[LabelledFile]:
+    def pair(self, part: SplitPart) -> list[LabelledFile]:
         """Return the images of a part of a split, with their label files."""
         listed = part.files
         if listed is None:
@@ -59,19 +59,20 @@ class LabelFiles:
             for name, where in listed
         ]
         if pairs and not taken:
-            self._refuse(part, pairs)
+            self._report_unlabelled(part, pairs)
         if part.files is None:
-            self._check_lone(part, {*taken})
+            self._check_orphans(part, {*taken})
         return pairs
 
     def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
-        """Return the label file of an image; `taken` has those of other images."""
+        """Return the label file of an image; `taken`: label file -> image."""
         folder, name = os.path.split(image)
         stem = os.path.splitext(name)[0]
         found = self._in_folder(folder).get(stem, [])
         if len(found) > 1:
             self._problems.add(
-                f"{shown(found[0])} and {shown(found[1])} are both of {shown(image)}",
+                f"{shown(found[0])} and {shown(found[1])} both belong to "
+                f"{shown(image)}",
                 "keep one",
             )
         if not found:
@@ -87,7 +88,7 @@ class LabelFiles:
         return found[0]
 
     def _in_folder(self, images: bytes) -> dict[bytes, list[bytes]]:
-        """Return the label files of the images in a folder, by their stems."""
+        """Return the label files for an image directory, by stem."""
         if images not in self._labels:
             by_stem: dict[bytes, list[bytes]] = {}
             place = self.folder_of_labels(images)
@@ -99,10 +100,10 @@ class LabelFiles:
         return self._labels[images]
 
     def folder_of_labels(self, images: bytes) -> bytes | None:
-        """Return the folder of the labels of images in a folder; None: there is none.
+        """Return the label directory of an image directory; None if there is none.
 
-        It is the same path with `labels` for the last `images`; or the folder itself,
-        where there is no such path.
+        The last `images` of the path is replaced by `labels`; without one, labels lie
+        next to the images.
         """
         parts = images.split(b"/")
         lower = [part.lower() for part in parts]
@@ -113,27 +114,29 @@ class LabelFiles:
         for name in (LABELS, *parts[last + 1 :]):
             place = self._texts.folder_called(place, name)
             if place is None:
-                beside = [entry.name for entry in self._texts.listing(images)[1]]
-                return images if any(map(_is_label, beside)) else None
+                siblings = [entry.name for entry in self._texts.listing(images)[1]]
+                return images if any(map(_is_label, siblings)) else None
         return place
 
-    def _refuse(self, part: SplitPart, pairs: list[LabelledFile]) -> None:
-        """Refuse a part of which no image has a label file."""
+    def _report_unlabelled(self, part: SplitPart, pairs: list[LabelledFile]) -> None:
+        """Report a part in which no image has a label file."""
         folder = part.place
         if part.files is not None:
             folder = os.path.dirname(pairs[0].image)
         labels, num = self.folder_of_labels(folder), len(pairs)
-        what = "there is no folder of their labels"
+        what = "there is no label directory"
         if labels is not None:
-            what = f"{shown(labels) or 'the folder'} has no label file of any of them"
+            what = (
+                f"{shown(labels) or 'the directory'} has no label file for any of them"
+            )
         self._problems.add(
             f"{shown(part.place) or 'the set'}: {num} images, and {what}",
             "add labels/..., with a text file for each image that has boxes, or move "
             "the images away: all would count as without boxes",
         )
 
-    def _check_lone(self, part: SplitPart, taken: set[bytes]) -> None:
-        """Refuse label files without an image."""
+    def _check_orphans(self, part: SplitPart, taken: set[bytes]) -> None:
+        """Report label files without an image."""
         labels = self.folder_of_labels(part.place)
         found = [] if labels is None else self._texts.images(labels)
         unread = {
@@ -145,6 +148,6 @@ class LabelFiles:
             is_other = base in CLASSES or shown(stem) in SPLITS or stem in unread
             if name not in taken and not is_other and not base.startswith(b"readme"):
                 self._problems.add(
-                    f"{shown(name)} is of no image in {shown(part.place) or 'the set'}",
-                    "add the image, or take the file out",
+                    f"{shown(name)} has no image in {shown(part.place) or 'the set'}",
+                    "add the image, or remove the file",
                 )

@@ -1,4 +1,4 @@
-"""Rows of YOLO's label files: boxes, polygons and rotated boxes, with a confidence."""
+"""Rows of YOLO label files: boxes, polygons and rotated boxes, with a confidence."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ LINE = (
     "the image from 0 to 1"
 )
 BOX, TRIANGLE = 4, 6
-# Corners of a rotated box may lie so far outside; farther ones are pixels.
+# Rotated boxes may exceed the image by this fraction; larger values are pixels.
 FARTHEST = 1.0
 
 
@@ -21,8 +21,8 @@ class YoloRow(NamedTuple):
     """A row of a label file.
 
     Attributes:
-      box: Box of the row; of a polygon its bounds.
-      unread: Description of the columns that are not read; empty: there are none.
+      box: Box of the row; the bounding box of a polygon.
+      unread: Description of the ignored columns, or empty.
     """
 
     box: ListedBox
@@ -30,7 +30,7 @@ class YoloRow(NamedTuple):
 
 
 def num_keypoints(values: dict[str, Any]) -> int:
-    """Return the columns of key points of each row, by `kpt_shape` of data.yaml."""
+    """Return the number of keypoint columns, by `kpt_shape` of data.yaml."""
     shape = values.get("kpt_shape")
     if isinstance(shape, list) and all(type(n) is int and 0 < n < 10**4 for n in shape):
         return math.prod(shape)
@@ -38,17 +38,17 @@ def num_keypoints(values: dict[str, Any]) -> int:
 
 
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
-    """Return the box of a row.
+    """Parse a row.
 
-    A sixth number of a box, and an odd one of a polygon, is a confidence.
+    A fifth coordinate of a box, and an odd one of a polygon, is a confidence.
 
     Args:
       fields: Fields of the row.
-      num_names: Number of the classes.
-      keypoints: Columns of key points behind the box.
+      num_names: Number of classes.
+      keypoints: Number of keypoint columns after the box.
 
     Raises:
-      UnusableError: It is no box of the image.
+      UnusableError: The row is not a box of the image.
     """
     try:
         kind, numbers = float(fields[0]), [float(text) for text in fields[1:]]
@@ -79,17 +79,16 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
 
 
 def _no_box(fields: Sequence[str]) -> UnusableError:
-    return UnusableError(f"{shown(' '.join(fields)[:60])!r} is no box", LINE)
+    return UnusableError(f"{shown(' '.join(fields)[:60])!r} is not a box", LINE)
 
 
 def _bounds(numbers: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return the bounds of a polygon, cut at the border of its image."""
+    """Return the bounding box of a polygon, clipped to its image."""
     if not all(map(math.isfinite, numbers)):
-        raise UnusableError("a box of numbers that are not finite", MEND)
+        raise UnusableError("a box with non-finite coordinates", MEND)
     if min(numbers) < -FARTHEST or max(numbers) > 1 + FARTHEST:
         raise UnusableError(
-            f"a polygon from {min(numbers):g} to {max(numbers):g} is outside of its "
-            "image",
+            f"a polygon from {min(numbers):g} to {max(numbers):g} is outside its image",
             MEND,
         )
     inside = [min(max(number, 0.0), 1.0) for number in numbers]

@@ -1,4 +1,4 @@
-"""The splits of a YOLO set: folders by their names, or what data.yaml names."""
+"""Splits of a YOLO data set: directories by name, or the paths in data.yaml."""
 
 import codecs
 import os
@@ -18,11 +18,11 @@ YAML_ENDINGS = (b".yaml", b".yml")
 
 
 class SplitPart(NamedTuple):
-    """Images of a split: a folder, or the files that a list names.
+    """Images of a split: a directory, or the files of a list.
 
     Attributes:
-      place: Folder, or list, below the folder of the set.
-      files: Files of a list, and their lines; None stands for a folder.
+      place: Directory or list file, relative to the root of the data set.
+      files: (path, line) of each file of a list; None for a directory.
     """
 
     place: bytes
@@ -33,11 +33,12 @@ SplitParts = dict[str, list[SplitPart]]
 
 
 def root_of(file: str, path: Any) -> str:
-    """Return the folder of the set that a YAML file describes.
+    """Root directory of the data set of a YAML file.
 
     Args:
-      file: YAML file that describes it.
-      path: Its `path`. A folder that lies elsewhere is that of the set.
+      file: Path of the YAML file.
+      path: Value of `path` in the file. An existing directory outside the file's is
+        the root.
     """
     own = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(own, path)):
@@ -51,11 +52,11 @@ class YoloSplits:
     """Finds the parts of each split.
 
     Args:
-      folder: Folder of the set.
+      folder: Root directory of the data set.
       scan: Scan of its images.
-      file: The YAML file of the set, if it has one.
-      values: Content of that file.
-      problems: Takes what cannot be used.
+      file: YAML file of the data set, or None.
+      values: Content of the YAML file.
+      problems: Collector of unusable entries.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class YoloSplits:
     def parts(self) -> SplitParts:
         """Return the parts of each split, the training split first.
 
-        Splits that the YAML file names go before those that folders are.
+        Splits in the YAML file take precedence over directories.
         """
         named, lacking = self._named()
         found = self._by_folders(named)
@@ -106,7 +107,7 @@ class YoloSplits:
         return {split: every[split] for split in order if split in every}
 
     def _named(self) -> tuple[SplitParts, dict[str, str]]:
-        """Return the parts that the YAML file names, and paths that are not there."""
+        """Return the parts listed in the YAML file, and missing paths."""
         named: SplitParts = {}
         lacking: dict[str, str] = {}
         for key, value in self._values.items():
@@ -117,7 +118,7 @@ class YoloSplits:
                 continue
             if not all(isinstance(text, str) and _is_name(text) for text in texts):
                 self._problems.add(
-                    f"{self._yaml}: {key} is no path, nor a list of paths",
+                    f"{self._yaml}: {key} is neither a path nor a list of paths",
                     "name folders of images, or lists of files (.txt)",
                 )
                 continue
@@ -141,7 +142,7 @@ class YoloSplits:
         return named, lacking
 
     def _part(self, text: str) -> SplitPart | None:
-        """Return the place of a path in the YAML file; None if nothing is there."""
+        """Resolve a path in the YAML file; None if it does not exist."""
         place = self._resolve(text, self._bases)
         if place is None:
             return None
@@ -150,17 +151,17 @@ class YoloSplits:
             return SplitPart(place)
         if not place.lower().endswith(LIST):
             raise UnusableError(
-                f"{self._yaml} names {shown(text)}, no folder and no list (.txt)",
+                f"{self._yaml} names {shown(text)}, not a directory or list (.txt)",
                 "name folders of images, or lists of files",
             )
         self._folder.size(place)
         return SplitPart(place, list(self._lines(place, path)))
 
     def _lines(self, place: bytes, path: bytes) -> Iterator[tuple[bytes, str]]:
-        """Yield the files of a list, and their lines for messages."""
+        """Yield the files of a list, with their lines for messages."""
         data = read_file(path)
         if isinstance(data, OSError):
-            raise UnusableError(f"{shown(place)}: {data.strerror}", "mend it")
+            raise UnusableError(f"{shown(place)}: {data.strerror}", "fix it")
         bases = [os.path.dirname(path), *self._bases]
         for number, line in enumerate(
             data.removeprefix(codecs.BOM_UTF8).splitlines(), 1
@@ -169,7 +170,7 @@ class YoloSplits:
                 continue
             where = f"{shown(place)}, line {number}"
             try:
-                # Darknet's lists begin with a folder `data`, which stands for the set.
+                # Paths in Darknet's lists start with `data/`, a name for the root.
                 file = self._resolve(text, bases) or self._resolve(
                     text.removeprefix(b"data/"), bases
                 )
@@ -177,24 +178,22 @@ class YoloSplits:
                 self._problems.add(error.text, error.fix, where)
                 continue
             if file is None:
-                self._problems.add(
-                    f"{shown(text)} is not there", "mend the list", where
-                )
+                self._problems.add(f"{shown(text)} is not there", "fix the list", where)
             else:
                 yield file, where
 
     def _resolve(self, text: bytes | str, bases: list[bytes]) -> bytes | None:
-        """Return the place of a path below the folder of the set, if it is there.
+        """Resolve a path relative to the data set's root; None if it does not exist.
 
-        What lies in the set goes first: Roboflow writes ../train/images for
+        Paths inside the root take precedence: Roboflow writes ../train/images for
         train/images.
 
         Args:
-          text: Path as a file has it.
-          bases: Folders that it may start from.
+          text: Path as written in a file.
+          bases: Directories that the path may be relative to.
 
         Raises:
-          UnusableError: It lies outside.
+          UnusableError: The path lies outside the root.
         """
         path = encoded_name(text).replace(b"\\", b"/")
         inner = re.sub(rb"^(\.\.?/)+", b"", path)
@@ -222,7 +221,7 @@ class YoloSplits:
         )
 
     def _by_folders(self, named: SplitParts) -> SplitParts:
-        """Return the splits that folders are, but those that data.yaml names."""
+        """Find splits by directory name, without those listed in data.yaml."""
         found: SplitParts = {}
         for split, place in self._folders(bool(named)):
             if split in named:
@@ -249,7 +248,7 @@ class YoloSplits:
                     yield split, name
 
     def _below(self, place: bytes, some_are_named: bool) -> Iterator[tuple[str, bytes]]:
-        """Yield the splits below a folder of images; without any, it is to train on."""
+        """Yield the splits below an image directory; without any, one train split."""
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}
         if not any(splits.values()):
@@ -265,19 +264,19 @@ class YoloSplits:
                 self.remarks.append(Remark("folder left out", text, serious=True))
             else:
                 self._problems.add(
-                    f"{shown(inside)} is no split ({', '.join(SPLITS)})",
+                    f"{shown(inside)} is not a split ({', '.join(SPLITS)})",
                     "rename it, or move it away",
                 )
 
     def _has_both(self, place: bytes) -> bool:
-        """Whether images and text files lie directly in a folder."""
+        """Whether a directory itself contains images and text files."""
         names = [entry.name for entry in self._scan.listing(place)[1]]
         has_text = any(name.lower().endswith(LIST) for name in names)
         return has_text and any(map(self._scan.kind.is_read, names))
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text can be a path."""
+    """Whether a text is a valid path."""
     try:
         encoded_name(text)
     except UnicodeEncodeError:

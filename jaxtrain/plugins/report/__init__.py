@@ -1,10 +1,10 @@
-"""Reports: one page on a run, on several, or on a sweep."""
+"""Reports: HTML pages on a run, a comparison of runs, or a sweep."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="report",
-    requires=("profiler",),  # A page has the times of the layers.
+    requires=("profiler",),  # The page shows the profiled times of the layers.
     subject="watching and comparing",
     callbacks={"report": "jaxtrain.plugins.report.callback:make_report"},
     report_sections={

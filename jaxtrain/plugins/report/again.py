@@ -1,4 +1,4 @@
-"""A config as a recipe: the file that makes its run again."""
+"""Recipe of a config: a config file to reproduce the run."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +10,7 @@ INDENT = "    "
 
 
 def write_recipe(config: Config) -> str:
-    """Return the text of a config file, with the fields that are no defaults."""
+    """Text of a config file with the fields that differ from the defaults."""
     names = {"Config"}
     written = _write(config, 1, names)
     imports = "".join(f"{INDENT}{name},\n" for name in sorted(names))
@@ -21,7 +21,7 @@ def write_recipe(config: Config) -> str:
 
 
 def _write(section: Any, depth: int, names: set[str]) -> str:
-    """Return the call that makes a section; add the names of classes that it takes."""
+    """Constructor call of a config section; adds its class names to `names`."""
     name, inner = type(section).__name__, INDENT * (depth + 1)
     names.add(name)
     lines = ""

@@ -1,4 +1,4 @@
-"""The report that a run writes at its end, which must not be able to fail the run."""
+"""Report at the end of a run; its errors never fail the run."""
 
 import jax
 
@@ -13,25 +13,25 @@ from jaxtrain.processes import cluster
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.trainer.run_state import RunState
 
-# For predictions; to read and to compile comes on top.
+# Time limit of the predictions, without reading and compilation.
 MAX_SECONDS = 5.0
 
 
 def write_report(run: RunState) -> None:
-    """Write `report.html` by process 0; whatever goes wrong is one warning.
+    """Write `report.html` on process 0; any error is a single warning.
 
-    A signal leaves it out: the run has reached its end, and nobody is to wait.
+    A signal skips the report: the run itself is complete.
     """
     if jax.process_index() == 0:
         _write(run)
-    # Here the others wait as long as it takes; at the end of Python they would count
-    # JAX's seconds for its shutdown.
+    # The other processes wait here without a limit; in JAX's shutdown at exit they
+    # would run into its timeout.
     cluster.current().barrier()
 
 
 def _write(run: RunState) -> None:
     def stopped() -> bool:
-        # No `requested`, which asks all processes.
+        # Not `requested`, which is a collective over all processes.
         return run.signals.signum is not None
 
     path = run.workdir / REPORT

@@ -1,4 +1,4 @@
-"""The callback that writes the report, where the run asks for one."""
+"""Callback for the report at the end of a run."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,12 @@ class WriteReport(Callback):
     """Write `report.html` at the end of a run."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        # It takes as long to import as a step: not before it is needed.
+        # Imported late: the import takes as long as a training step.
         from jaxtrain.plugins.report.at_end import write_report
 
         write_report(run)
 
 
 def make_report(config: Config, profile: bool) -> Callback | None:
-    """Make the callback of a run, unless `logging.report` is False."""
+    """Create the callback of a run; None if `logging.report` is False."""
     return WriteReport() if config.logging.report else None

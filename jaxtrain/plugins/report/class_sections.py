@@ -1,4 +1,4 @@
-"""Sections of a report on classes: what is confused, and the table of each class."""
+"""Report sections of classification: confusion matrix, and metrics per class."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Of more classes than this only so many of the worst and of the best are shown.
+# Above this number of classes, only the worst and the best are shown.
 MAX_CLASSES = 60
 NUM_WORST, NUM_BEST = 20, 10
 
 
 def class_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return what the metrics of an evaluation tell of its classes, if they do.
+    """Class table and confusion matrix of an evaluation, as far as recorded.
 
     Args:
-      values: Metrics by name; a user's own may have these names, and other values.
+      values: Recorded metrics by name; custom metrics may have values of other types.
       names: Names of the classes.
     """
     matrix = _matrix(values, names)
@@ -33,7 +33,7 @@ def class_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
 
 
 class ClassRow(NamedTuple):
-    """What is known of a class; None is not known, or without examples."""
+    """Metrics of a class; None if unknown, or without examples."""
 
     name: str
     num: int | None
@@ -43,7 +43,7 @@ class ClassRow(NamedTuple):
 
 
 class ClassTable(NamedTuple):
-    """The rows of the classes, and which these are."""
+    """Rows of the class table, and a description of the selection."""
 
     note: str
     rows: list[ClassRow]
@@ -52,7 +52,7 @@ class ClassTable(NamedTuple):
 def _table(
     values: dict[str, Any], names: Sequence[str], matrix: list[list[int]] | None
 ) -> ClassTable | None:
-    """Return the table, the lowest recall first; None if it is not known."""
+    """Class table, the lowest recall first; None if the metrics are unknown."""
     recall = typed.fitting(values.get("recall"), list[float | None])
     precision = typed.fitting(values.get("precision"), list[float | None])
     if recall is None or precision is None:
@@ -75,14 +75,14 @@ def _table(
 
 
 def _matrix(values: dict[str, Any], names: Sequence[str]) -> list[list[int]] | None:
-    """Return the confusion matrix of an evaluation; None if it has none."""
+    """Confusion matrix of an evaluation; None if not recorded."""
     matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])
     sizes = [len(row) for row in matrix or ()]
     return matrix if sizes == [len(names)] * len(names) else None
 
 
 def _f1(recall: float | None, precision: float | None) -> float | None:
-    """Return the harmonic mean; 0 without a hit, None for a class without examples."""
+    """F1 score; 0 without true positives, None for a class without examples."""
     if recall is None:
         return None
     if not recall or not precision or recall + precision <= 0:

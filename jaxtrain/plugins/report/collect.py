@@ -37,24 +37,24 @@ from jaxtrain.tasks.base import Task, with_chosen
 from jaxtrain.tasks.prediction import Prediction
 from jaxtrain.trainer.setup import Setup, build_setup
 
-# Training images that are shown.
+# Number of training images to show.
 NUM_PAIRS = 8
-# Pictures and texts that a task may draw of an example, and letters of a text.
+# Maximum number of images and texts per example, and of characters per text.
 MAX_PARTS, MAX_LETTERS = 4, 300
 
 
 def examples_of(history: History) -> Examples:
-    """Open the data of a run again, and collect examples of them.
+    """Reopen the data set of a run, and collect examples for the report.
 
-    What cannot be had, such as data that are no longer there, is told on the page.
+    The page notes unavailable parts, such as examples of deleted data.
     """
     config = history.config
     if config is None:
         return Examples(notes=["Examples: the config cannot be read."])
     check_own(config, "data", "model", "optimizer", "task", "train")
     try:
-        # What shares the work changes no image, and several may not be able to; and
-        # what the run has begun with, or was taught by, is needed no more.
+        # Parallelism does not affect images, and one device may not support it;
+        # pretrained weights and the training method are not needed for a report.
         model = replace(config.model, pretrained=None, pretrained_digest=None)
         train = replace(config.train, method="plain", method_options={})
         plain = replace(config, model=model, train=train, parallel=ParallelConfig())
@@ -67,19 +67,19 @@ def examples_of(history: History) -> Examples:
 def collect_examples(
     setup: Setup, history: History, limits: SampleLimits, order: DataOrder | None = None
 ) -> Examples:
-    """Collect predictions, and augmented images; this process alone does so.
+    """Collect predictions and augmented images, on the calling process only.
 
     Args:
-      setup: Setup of the run, or of one of its config on other devices.
+      setup: Setup of the run, or one of the same config on other devices.
       history: Records of the run.
-      limits: Limits of what that may take.
+      limits: Time limit and stop condition.
       order: Order of the training split. Computed by default.
     """
     notes: list[str] = []
     failed: list[str] = []
 
     def attempt(what: str, function: Callable[..., Any], *args: Any) -> Any:
-        # No part of a report is worth the others.
+        # The failure of one part must not prevent the others.
         try:
             return None if limits.should_stop() else function(setup, *args)
         except UntrustedError:
@@ -127,9 +127,9 @@ def _told(what: str, error: Exception) -> str:
 def _choose_split(
     setup: Setup, history: History, notes: list[str]
 ) -> tuple[str, int] | None:
-    """Return a split and the step of the model that is to predict it.
+    """Choose the split to predict, and the step of the checkpoint; None if unavailable.
 
-    The test split is for the end of a run; before, it is looked at by nobody.
+    The test split is only used after the end of a run.
     """
     step = history.checkpoint.get("step")
     if step is None:
@@ -147,7 +147,7 @@ def _choose_split(
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Read the chosen examples again, for their pictures."""
+    """Reread the chosen examples for their images."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})
@@ -173,7 +173,7 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
-    """Draw examples as their decoder or task does; of many parts, the first."""
+    """Draw examples by their decoder or task, up to `MAX_PARTS` parts each."""
     names = example_names(setup.splits.named()[found.sample.split], found.index)
     task, drawn = with_chosen(setup.task, found.chosen), []
     for n, image in enumerate(found.image):
@@ -199,7 +199,7 @@ def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
 def _drawn(
     task: Task, image: np.ndarray, target: Any, predicted: Prediction
 ) -> dict[str, np.ndarray | str]:
-    """Return an image with its target, and with its prediction, and the label."""
+    """Images of an example with its target and its prediction, and its label."""
     label = task.label(target)
     pictures = {
         "true": task.draw_target(image, target),
@@ -209,10 +209,10 @@ def _drawn(
 
 
 def _address(picture: np.ndarray) -> str:
-    """Return a picture that a task has drawn.
+    """Convert an image drawn by a task to a data: URL.
 
     Raises:
-      UserError: It is none.
+      UserError: The value is not an image.
     """
     shape, dtype = np.shape(picture), getattr(picture, "dtype", type(picture))
     if dtype != np.uint8 or len(shape) != 3:
@@ -227,7 +227,7 @@ def _pairs(setup: Setup, history: History, order: DataOrder | None) -> list[Pair
     model, group = history.model, setup.config.data.repeats
     group *= setup.config.data.augment.group
     known = model.get("mean") and model.get("std")
-    # Those that are mixed lie beside each other.
+    # Mixed images are neighbours in the batch.
     num = min(setup.config.data.batch_size, -(-NUM_PAIRS // group) * group)
     (first,) = first_images(
         setup,

@@ -1,4 +1,4 @@
-"""`comparison.html`: runs side by side."""
+"""`comparison.html`: comparison of runs, side by side."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,16 +22,16 @@ from jaxtrain.plugins.report.pages.text import duration, shown
 MAX_RUNS = 2 * NUM_COLOURS
 
 
-# A run, and what the page calls it.
+# Display name and records of a run.
 Named = tuple[str, History]
 
 
 def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
-    """Return the page; the first run is the one that the others are laid beside.
+    """Render the page; the first run is the baseline of the comparison.
 
     Args:
-      histories: Runs to show.
-      trials: Table of the trials that they are some of (see `report/sweep.py`).
+      histories: Records of the runs.
+      trials: Table of all trials of the runs' sweep (see `report/sweep.py`), or None.
     """
     names = [history.name for history in histories]
     if len(set(names)) < len(names):
@@ -59,7 +59,7 @@ def _column(metric: str) -> str:
 
 
 def _other_data(runs: Sequence[Named]) -> str:
-    """Say which runs were tested on other data than the first; nothing if none was."""
+    """Warning on runs tested on other data than the first; empty without any."""
     tested = [(name, _test_data(run)) for name, run in runs if run.test]
     others = [name for name, data in tested if data != tested[0][1]]
     if not others:
@@ -72,18 +72,18 @@ def _other_data(runs: Sequence[Named]) -> str:
 
 
 def _test_data(history: History) -> Any:
-    """Return what tells the test split of a run from others; None: not known."""
+    """Identity of a run's test split; None if unknown."""
     data = history.data
     sizes = data.get("num_examples")
     if not isinstance(sizes, dict):
         return None
-    # A set that has no digest is what its source says.
+    # Data sets without a digest are identified by their source.
     which = data.get("digest") or data.get("source")
     return which, sizes.get("test"), data.get("class_names"), data.get("num_classes")
 
 
 def _cells(history: History, metrics: Sequence[str]) -> dict[str, str]:
-    """Return what a row says of a run, by the name of the column."""
+    """Table cells of a run, by column name."""
     level, _ = verdict(history)
     best, summary = history.best, history.summary
     value = "-"
@@ -110,7 +110,7 @@ def _describe_test_data(history: History) -> str:
 
 
 def _winner(metric: str, histories: Sequence[History]) -> int | None:
-    """Return the run with the best value, if there is one."""
+    """Index of the run with the best value; None for ties or a single value."""
     found = [history.test_numbers.get(metric) for history in histories]
     values = [value for value in found if value is not None]
     better = tasks.better(metric)
@@ -121,7 +121,7 @@ def _winner(metric: str, histories: Sequence[History]) -> int | None:
 
 
 def _curves(runs: Sequence[Named]) -> DrawnCurves:
-    """Return of each metric a chart for training and one for the validation split."""
+    """Charts of each metric, one for training and one for the validation split."""
     found = [(name, run.curves()) for name, run in runs]
     span, charts = steps_of(*(curves for _, curves in found)), []
     for metric in ordered({name for _, curves in found for name in curves}):
@@ -139,7 +139,7 @@ def _curves(runs: Sequence[Named]) -> DrawnCurves:
 
 
 def _differences(histories: Sequence[History]) -> dict[str, list[str | None]]:
-    """Return the fields of the configs that differ, as each run has them."""
+    """Config fields that differ between runs, with the value of each run."""
     configs = [history.config for history in histories]
     known = [config for config in configs if config is not None]
     return {

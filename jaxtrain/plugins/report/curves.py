@@ -1,4 +1,4 @@
-"""The curves of a run."""
+"""Training curves of a run."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -29,7 +29,7 @@ MAX_CHARTS = 24
 
 
 class DrawnCurves(NamedTuple):
-    """Charts of metrics by step, as SVG, and what there is to say of them."""
+    """Charts of metrics by step, as SVG, with notes."""
 
     charts: list[Markup]
     notes: list[str]
@@ -37,7 +37,7 @@ class DrawnCurves(NamedTuple):
 
 
 def curves(history: History) -> DrawnCurves:
-    """Return a chart of each metric."""
+    """Charts of all metrics of a run."""
     found = history.curves()
     names = ordered(found)
     marks = [e["step"] for e in history.events() if e.get("event") == "resumed"]
@@ -64,13 +64,13 @@ def chart(
     told: str = "",
     marks: Sequence[float] = (),
 ) -> Markup:
-    """Return a chart of a metric, whose title ends with what is told of it."""
-    log = metric != "learning_rate"  # Its form is that of the schedule.
+    """Chart of a metric, as SVG; `told` is appended to its title."""
+    log = metric != "learning_rate"  # The curve shows the shape of the schedule.
     return line_chart(title(metric) + told, series, span=span, marks=marks, log=log)
 
 
 def steps_of(*found: Curves) -> tuple[float, float]:
-    """Return the first and the last step of all curves, which share their x axis."""
+    """First and last step of all curves: the range of their shared x axis."""
     steps = [
         x
         for curves in found
@@ -99,9 +99,9 @@ def _notes(history: History, found: Curves) -> list[str]:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names of metrics in the order of the page.
+    """Sort metric names in the order of the page.
 
-    Those that a task shows come first; others, such as a user's own, are sorted.
+    Metrics of tasks come first; others, such as custom metrics, follow alphabetically.
     """
     names, rates = set(names), ("learning_rate", "grad_norm", "examples_per_second")
     first = ("loss", *tasks.first_metrics(), *rates)

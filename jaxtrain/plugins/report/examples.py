@@ -1,4 +1,4 @@
-"""Examples of a run's data: what the model says of some, and augmented ones."""
+"""Examples for a report: predictions and augmented training images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class Group(NamedTuple):
-    """A group of examples that are shown, and how many at most."""
+    """Group of examples to show, and its maximum size."""
 
     name: str
     title: str
@@ -30,12 +30,12 @@ GROUPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """An example with its picture.
+    """Predicted example with its image.
 
     Attributes:
-      picture: Picture as a data: address; None if it could not be read again.
-      name: Name of its file, or its number in the split.
-      tiny: Whether its pixels are to be seen.
+      picture: Image as a data: URL; None if it could not be reread.
+      name: Name of the file, or index in the split.
+      tiny: Whether the image is enlarged without smoothing.
     """
 
     picture: str | None
@@ -49,15 +49,15 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnExample:
-    """An example as its task draws it.
+    """Example drawn by its task.
 
     Attributes:
-      picture: Picture of what the model saw, as a data: address.
-      name: Name of its file, or its number in the split.
-      loss: Loss of the example by itself.
-      pictures: What the task calls its pictures, and their addresses.
-      texts: What the task calls its texts, and these.
-      tiny: Whether its pixels are to be seen.
+      picture: Input image of the model, as a data: URL.
+      name: Name of the file, or index in the split.
+      loss: Loss of this example.
+      pictures: Title -> image drawn by the task, as a data: URL.
+      texts: Title -> text of the task.
+      tiny: Whether images are enlarged without smoothing.
     """
 
     picture: str
@@ -70,14 +70,14 @@ class DrawnExample:
 
 @dataclass(frozen=True, kw_only=True)
 class NearExample:
-    """An example, or one of its nearest neighbours.
+    """Query example, or one of its nearest neighbours.
 
     Attributes:
-      picture: Picture as a data: address; None if it could not be read again.
-      name: Name of its file, or its number in the split.
-      label: Its class.
-      same: Whether that is the class of the example itself.
-      tiny: Whether its pixels are to be seen.
+      picture: Image as a data: URL; None if it could not be reread.
+      name: Name of the file, or index in the split.
+      label: Name of the class.
+      same: Whether the class is the same as the query's.
+      tiny: Whether the image is enlarged without smoothing.
     """
 
     picture: str | None
@@ -89,12 +89,12 @@ class NearExample:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Which examples of a split the model has looked at.
+    """Random sample of a split.
 
     Attributes:
       split: Name of the split, which has `num_split` examples.
-      step: Step of the model.
-      index: Numbers of the examples in the split, (n,).
+      step: Step of the checkpoint.
+      index: Indices of the examples in the split, (n,).
     """
 
     split: str
@@ -103,7 +103,7 @@ class Sample:
     index: np.ndarray
 
     def describe(self) -> str:
-        """Return which images it were, and which model."""
+        """Description of the sample and the model."""
         looked = len(self.index)
         which = f"all {looked:,} images of the {self.split} split"
         if looked < self.num_split:
@@ -114,13 +114,13 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions(Sample):
-    """What the model says of some examples of a split; arrays are (n,) each.
+    """Predicted classes of a sample of a split; all arrays are (n,).
 
     Attributes:
-      label: Their true classes.
-      predicted: The likeliest classes.
-      confidence: Probabilities of the likeliest classes.
-      true_probability: Probabilities of the true classes.
+      label: True class of each example.
+      predicted: Most probable class of each example.
+      confidence: Probability of the predicted class.
+      true_probability: Probability of the true class.
     """
 
     label: np.ndarray
@@ -133,15 +133,15 @@ class Predictions(Sample):
         return self.label == self.predicted
 
     def describe(self) -> str:
-        """Return which images were predicted, and how many of them wrongly."""
+        """Description of the sample, with the number of wrong predictions."""
         wrong = int((~self.right).sum())
         return f"{super().describe().removesuffix('.')}: {wrong:,} wrong."
 
     def choose(self) -> dict[str, list[int]]:
-        """Return which are shown, by group: places in the arrays, the first first.
+        """Choose the examples to show: group -> array indices, in display order.
 
-        The worst mistakes give the true class the lowest probability; the least sure
-        ones are right or wrong by the smallest confidence.
+        The worst mistakes have the lowest probability of the true class; the least
+        certain examples have the lowest confidence.
         """
         order = {
             "worst": (np.flatnonzero(~self.right), self.true_probability),
@@ -158,7 +158,7 @@ class Predictions(Sample):
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """A training image as it is stored, and as a step has augmented it: addresses."""
+    """Training image before and after augmentation, as data: URLs."""
 
     before: str
     after: str
@@ -168,19 +168,18 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """What a page shows of the data.
+    """Examples on the page of a run.
 
     Attributes:
-      predictions: What the model says of the classes of some; None if that is not
-        known.
-      shown: Examples of each group.
-      sample: Examples that were looked at, of a task without one class an image; None
-        if there are none.
-      drawn: Those of them with the largest losses, the largest first.
-      nearest: Rows of an example and its nearest neighbours, of a task that embeds.
+      predictions: Predicted classes of a sample; None if unavailable.
+      shown: Group -> classified examples.
+      sample: Evaluated sample of other tasks than single-label classification; None if
+        unavailable.
+      drawn: Examples of the sample with the largest losses, in descending order.
+      nearest: Rows of a query and its nearest neighbours, for embedding tasks.
       pairs: Training images before and after augmentation.
-      notes: What there cannot be, and why.
-      failed: What could not be had, and why.
+      notes: Parts that do not apply, with reasons.
+      failed: Parts that failed, with errors.
     """
 
     predictions: Predictions | None = None

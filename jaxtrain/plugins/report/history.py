@@ -1,4 +1,4 @@
-"""What the folder of a run tells of it; what is missing is told, and no error."""
+"""Records of a run, read from its directory; missing files are notes, not errors."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +24,11 @@ from jaxtrain.weights.description import MODEL
 
 T = TypeVar("T")
 
-# Of a line of metrics.jsonl: what is no metric.
+# Keys of a line of metrics.jsonl that are not metrics.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
 PLACE |= {"model_step", "wall_seconds"}
 
-# Counts that are drawn where they are not always 0.
+# Counts to plot unless always 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 
 # Metric -> train, validation or test -> points by step.
@@ -36,7 +36,7 @@ Curves = dict[str, dict[str, list[Point]]]
 
 
 class SummaryFile(TypedDict, total=False):
-    """`summary.json`; a number that was not finite is None."""
+    """Schema of `summary.json`; non-finite numbers are None."""
 
     step: int
     epoch: float
@@ -60,7 +60,7 @@ class SummaryFile(TypedDict, total=False):
 
 
 class DataFile(TypedDict, total=False):
-    """`data.json`."""
+    """Schema of `data.json`."""
 
     source: str
     num_examples: dict[str, int]
@@ -70,7 +70,7 @@ class DataFile(TypedDict, total=False):
 
 
 class ModelFile(TypedDict, total=False):
-    """`model.json`."""
+    """Schema of `model.json`."""
 
     image_shape: tuple[int, int, int]
     class_names: list[str] | None
@@ -80,18 +80,18 @@ class ModelFile(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The records of a run; what is not known is empty, or None.
+    """Records of a run; unknown values are empty or None.
 
     Attributes:
-      workdir: Folder of the run.
-      config: Config as the run was started; None if this version reads none.
-      lines: Lines of metrics.jsonl, in its order.
-      summary: What summary.json holds, which is written at the end.
-      data: What data.json holds.
-      model: What model.json holds.
-      checkpoint: What was saved with the newest checkpoint, and its step.
-      profile: Where the time of some steps went, if they were profiled.
-      missing: What could not be read, and why.
+      workdir: Directory of the run.
+      config: Config at the start of the run; None if this version cannot read it.
+      lines: Parsed lines of metrics.jsonl, in file order.
+      summary: Values of summary.json, written at the end of the run.
+      data: Values of data.json.
+      model: Values of model.json.
+      checkpoint: Metadata of the newest checkpoint, with its step.
+      profile: Time per operation of profiled steps, if any.
+      missing: Unreadable or missing records, with reasons.
     """
 
     workdir: Path
@@ -110,23 +110,23 @@ class History:
 
     @property
     def step(self) -> int:
-        """The last step that is told of."""
+        """Last recorded step."""
         steps = [line["step"] for line in self.lines]
         return max([*steps, _number(self.summary.get("step"))], default=0)
 
     @property
     def finished(self) -> bool:
-        """Whether the summary is that of the last step."""
+        """Whether the summary belongs to the last step."""
         return bool(self.summary) and _number(self.summary.get("step")) >= self.step
 
     @property
     def test(self) -> dict[str, Any]:
-        """The metrics of the test split, at the end of the run."""
+        """Metrics of the test split at the end of the run."""
         return _inner(self.summary, "eval")
 
     @property
     def test_numbers(self) -> dict[str, float]:
-        """Those of `test` that are numbers."""
+        """Scalar metrics of `test`."""
         return {
             name: value
             for name, value in self.test.items()
@@ -135,45 +135,45 @@ class History:
 
     @property
     def tested_step(self) -> int:
-        """The step whose weights `test` is of."""
+        """Step of the weights evaluated for `test`."""
         return _number(_inner(self.summary, "model").get("step")) or self.step
 
     @property
     def last_validation(self) -> dict[str, Any]:
-        """The metrics of the last weights on the validation split."""
+        """Metrics of the last weights on the validation split."""
         return _inner(_inner(self.summary, "last"), "validation")
 
     @property
     def best(self) -> dict[str, Any]:
-        """The best evaluation so far: its step, metric and value."""
+        """Best evaluation so far: step, metric and value."""
         return _inner(self.summary if self.finished else self.progress, "best")
 
     @property
     def progress(self) -> dict[str, Any]:
-        """What the run remembered of itself at the newest checkpoint."""
+        """Progress saved with the newest checkpoint."""
         return _inner(self.checkpoint, "progress")
 
     @property
     def train_seconds(self) -> Any:
-        """The seconds that the run has trained for."""
+        """Training time of the run in seconds."""
         source = self.summary if self.finished else self.progress
         return source.get("train_seconds")
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """The seconds of each account of the run."""
+        """Seconds per account of the run."""
         source = self.summary if self.finished else self.progress
         return _inner(source, "seconds")
 
     @property
     def epochs(self) -> float | None:
-        """The epochs up to the last line."""
+        """Number of epochs up to the last recorded line."""
         epochs = [line["epoch"] for line in self.lines if "epoch" in line]
         return epochs[-1] if epochs else None
 
     @property
     def column_names(self) -> Sequence[str]:
-        """The names of the numbers that the model predicts."""
+        """Names of the predicted columns of a regression model."""
         return self.model.get("column_names") or ()
 
     @property
@@ -184,7 +184,7 @@ class History:
         return [line for line in self.lines if line["kind"] == "event"]
 
     def curves(self) -> Curves:
-        """Return the points of all metrics by step."""
+        """Points of all metrics: name -> split -> step -> value."""
         found: Curves = {}
         for line in self.lines:
             if line["kind"] not in ("train", "eval"):
@@ -193,7 +193,7 @@ class History:
             for name, value in line.items():
                 if name not in PLACE and (value is None or is_number(value)):
                     points = found.setdefault(name, {}).setdefault(part, [])
-                    # The final test may be of earlier weights than the last.
+                    # The final test may evaluate earlier weights.
                     step = _number(line.get("model_step")) or line["step"]
                     points.append((step, value))
         for name in COUNTS:
@@ -203,10 +203,10 @@ class History:
 
 
 def read_history(workdir: Path) -> History:
-    """Read what there is.
+    """Read the available records of a run.
 
     Raises:
-      UserError: there is nothing of a run.
+      UserError: The directory has no records of a run.
     """
     has_any = any((workdir / name).is_file() for name in (CONFIG, METRICS, SUMMARY))
     if not has_any or not is_run(workdir):
@@ -226,7 +226,7 @@ def read_history(workdir: Path) -> History:
             raise
         except (CheckpointError, OSError, UserError) as error:
             told = (isinstance(error, OSError) and error.strerror) or str(error)
-            # A page that is passed on names no folders.
+            # Pages are shared: they contain no local paths.
             told = " ".join(told.replace(str(path), path.name).split())
             missing.append(before + told)
             return default
@@ -239,7 +239,7 @@ def read_history(workdir: Path) -> History:
     if not path.exists():
         missing.append(f"{CONFIG} cannot be read: there is no such file")
     config = attempt(path, lambda: config_lib.read_config(path), None)
-    # Without its config, what there is of a run is shown unchecked.
+    # Without a config, records are shown unchecked.
     run = attempt(path, lambda: RunId.read(workdir), None) if config else None
     path = workdir / METRICS
     texts = attempt(
@@ -284,7 +284,7 @@ def _good_lines(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _inner(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a dict in a dict; {} where there is none."""
+    """Nested dict by name; {} if missing."""
     value = values.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -1,4 +1,4 @@
-"""The section of a report on labels, of which an image may have several."""
+"""Report section of multi-label classification."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,14 +8,14 @@ from markupsafe import Markup
 from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.templates import render
 
-# Of more labels than this only the worst are shown.
+# Maximum number of labels to show, the worst first.
 MAX_LABELS = 60
-# Metrics of each label, in the order of the columns.
+# Metrics per label, in column order.
 COLUMNS = ("positives", "average_precision", "auroc", "f1", "thresholds")
 
 
 class LabelRow(NamedTuple):
-    """What is known of a label; None is not known, or not defined."""
+    """Metrics of a label; None if unknown or undefined."""
 
     name: str
     positives: float | None
@@ -26,10 +26,10 @@ class LabelRow(NamedTuple):
 
 
 def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return the table of the labels, the lowest average precision first.
+    """Table of the labels, the lowest average precision first.
 
     Args:
-      values: Metrics by name, read from records: of any form, or missing.
+      values: Recorded metrics by name; invalid or missing ones are skipped.
       names: Names of the labels.
     """
     columns = [typed.fitting(values.get(n), list[float | None]) for n in COLUMNS]

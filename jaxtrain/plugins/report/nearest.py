@@ -1,4 +1,4 @@
-"""Nearest neighbours for the report of a run whose model embeds images."""
+"""Nearest neighbours for reports on embedding models."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +17,19 @@ from jaxtrain.plugins.report.sample import (
 )
 from jaxtrain.trainer.setup import Setup
 
-# Examples that are shown, and neighbours of each.
+# Number of queries to show, and of neighbours per query.
 NUM_SHOWN, NUM_NEAR = 8, 3
 
 
 @dataclass(frozen=True, eq=False)
 class NearestExamples:
-    """Some examples, and those nearest to them.
+    """Query examples with their nearest neighbours.
 
     Attributes:
-      sample: Examples that were compared with each other.
-      index: Numbers in the split, of an example and of its neighbours, the nearest
-        first, (n, 1 + NUM_NEAR or fewer).
-      label: Classes of these, of the same shape.
+      sample: Sample of the split that is searched.
+      index: Indices in the split of each query and its neighbours, the nearest first,
+        (n, 1 + NUM_NEAR or fewer).
+      label: Classes of these examples, same shape.
     """
 
     sample: Sample
@@ -39,16 +39,16 @@ class NearestExamples:
 
 @runtime_checkable
 class FindsNearest(Protocol):
-    """Task that finds the neighbours of embeddings."""
+    """Task with a nearest-neighbour search of embeddings."""
 
     def nearest(self, embedding: np.ndarray) -> np.ndarray:
-        """Return the nearest neighbours among examples.
+        """Find the nearest neighbours among examples.
 
         Args:
-          embedding: Features of each example, (N, size).
+          embedding: Embedding of each example, (N, size).
 
         Returns:
-          Numbers of other examples, the nearest first, (N, K); K is at most N - 1.
+          Indices of other examples, the nearest first, (N, K); K is at most N - 1.
         """
         ...
 
@@ -56,7 +56,7 @@ class FindsNearest(Protocol):
 def find_nearest(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> NearestExamples:
-    """Return examples whose nearest neighbour has another class first, then others.
+    """Find neighbours in a sample; queries with a wrong nearest neighbour come first.
 
     Raises:
       UserError: The model is none that this version reads.
@@ -81,13 +81,13 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # The nearest of another class first; of the others as they were drawn.
+    # Wrong nearest neighbours first, the closest first; then in sampling order.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 
 
 def show_nearest(setup: Setup, found: NearestExamples) -> list[list[NearExample]]:
-    """Read examples and their neighbours again, for their pictures."""
+    """Reread queries and neighbours for their images."""
     source, task = setup.splits.named()[found.sample.split], setup.task
     rows = []
     for index, label in zip(found.index, found.label, strict=True):

@@ -1,4 +1,4 @@
-"""Section of a report on predicted numbers: the table of their columns."""
+"""Report section of regression: metrics per column."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.number_metrics import OF_COLUMNS
 
-# Metrics of each column, in their order, and how the head of the table calls them.
+# Metrics per column, in order, with their headings in the table.
 HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval"}
 
 
 def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return what the metrics of an evaluation tell of several columns, if they do.
+    """Table of the metrics of each column; without rows if not recorded.
 
     Args:
       values: Metrics by name, read from records.

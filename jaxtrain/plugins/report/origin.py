@@ -1,4 +1,4 @@
-"""Where a run comes from: its data, its system, its time, its config."""
+"""Provenance of a run: data, system, times, events and config."""
 
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from jaxtrain.plugins.report.pages.text import share, shown
 from jaxtrain.trainer.advice import advise
 
 MAX_EVENTS = 40
-# What the accounts of `trainer/clock.py` are, in the order of the page.
+# Titles of the time accounts of `trainer/clock.py`, in page order.
 ACCOUNTS = {
     "step": "training steps",
     "data_wait": "waiting for data",
@@ -20,14 +20,14 @@ ACCOUNTS = {
     "setup": "start",
     "other": "the rest",
 }
-# The year 9999, in seconds since 1970.
+# The year 9987, in seconds since 1970: `datetime` ends with 9999.
 MAX_TIME = 253_000_000_000
-# Of an event: where and when, and lists of examples.
+# Keys of an event that are not details.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 
 def data(history: History) -> dict[str, str]:
-    """Return what the run learnt from, by name."""
+    """Properties of the training data, by title."""
     found, model = history.data, history.model
     pairs = {}
     if "source" in found:
@@ -47,7 +47,7 @@ def data(history: History) -> dict[str, str]:
 
 
 def system(history: History) -> dict[str, str]:
-    """Return what the run ran on, by name."""
+    """Hardware and software of the run, by title."""
     found, config = history.summary, history.config
     pairs = {}
     if "device_kind" in found:
@@ -62,7 +62,7 @@ def system(history: History) -> dict[str, str]:
 
 
 def times(history: History) -> dict[str, float]:
-    """Return the seconds that each part of the run took; empty if not known."""
+    """Seconds per part of the run, by title; empty if unknown."""
     known = _seconds(history)
     if known:
         return {told: known[name] for name, told in ACCOUNTS.items() if known.get(name)}
@@ -84,20 +84,20 @@ def times(history: History) -> dict[str, float]:
 
 
 def advice(history: History) -> list[str]:
-    """Return what bounds the speed of the run, and what to try."""
+    """Bottlenecks of the run, with suggestions."""
     mfu, config = history.summary.get("mfu"), history.config
     known = mfu if is_number(mfu) else None
     return advise(_seconds(history), known, config)
 
 
 def _seconds(history: History) -> dict[str, float]:
-    """Return the seconds of each account; {} where they are not known."""
+    """Seconds of each account; {} if unknown."""
     found = history.seconds
     return found if all(map(is_number, found.values())) else {}
 
 
 def moments(history: History) -> dict[str, str]:
-    """Return when the first and the last line of metrics were written."""
+    """Times of the first and the last line of metrics, in UTC."""
     times = [line.get("time") for line in history.lines]
     known = [t for t in times if isinstance(t, float) and 0 < t < MAX_TIME]
     if not known:
@@ -110,14 +110,14 @@ def moments(history: History) -> dict[str, str]:
 
 
 class Events(NamedTuple):
-    """What happened on the way: step, name and details; and how much is not listed."""
+    """First events of a run, as (step, name, details), and number of further ones."""
 
     first: list[tuple[int, str, str]]
     num_more: int
 
 
 def events(history: History) -> Events:
-    """Return the first events of a run."""
+    """First `MAX_EVENTS` events of a run."""
     found = history.events()
     first = [
         (event["step"], str(event.get("event", "")), _details(event))
@@ -135,7 +135,7 @@ def _details(event: dict[str, Any]) -> str:
 
 
 class ConfigField(NamedTuple):
-    """A field of a config."""
+    """Config field for the page."""
 
     path: str
     value: str
@@ -144,7 +144,7 @@ class ConfigField(NamedTuple):
 
 
 def fields(config: Config) -> list[ConfigField]:
-    """Return the fields of a config, beside their defaults."""
+    """Fields of a config, with their defaults."""
 
     def code(value: Any) -> str:
         return value if isinstance(value, str) else repr(value)

@@ -1,4 +1,4 @@
-"""The head of the page: which run it is, how it ended, and its results."""
+"""Head of the page: description of the run, outcome, and results."""
 
 from typing import Any
 
@@ -9,17 +9,17 @@ from jaxtrain.plugins.report.curves import title
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.pages.text import duration, shown
 
-# Of the metrics of the test split, those that are shown large.
+# Maximum number of test metrics among the tiles.
 MAX_METRICS = 4
-# Columns of numbers that are named.
+# Maximum number of columns to name.
 MAX_COLUMNS = 6
 
-# A number, and what it is.
+# (value, caption) of a tile.
 Tile = tuple[str, str]
 
 
 def verdict(history: History) -> tuple[str, str]:
-    """Return how the run ended: good, note or warning, and a sentence."""
+    """Outcome of the run: level (good, note or warning), and a sentence."""
     step = f"{history.step:,}"
     if history.finished:
         if history.summary.get("stopped_early"):
@@ -39,7 +39,7 @@ def verdict(history: History) -> tuple[str, str]:
 
 
 def _tested(history: History) -> str:
-    """Say of which weights the results are, unless they are of the last."""
+    """Description of the tested weights; empty for the last weights."""
     if history.tested_step == history.step:
         return ""
     return (
@@ -49,7 +49,7 @@ def _tested(history: History) -> str:
 
 
 def subject(history: History) -> list[str]:
-    """Return what was trained on, and what for."""
+    """Description of the model, the data and the task."""
     config, model = history.config, history.model
     parts = []
     if config is not None:
@@ -71,7 +71,7 @@ def _first_metrics() -> tuple[str, ...]:
 
 
 def tiles(history: History) -> list[Tile]:
-    """Return the results, and what they took."""
+    """Result tiles: metrics and costs."""
     numbers = history.test_numbers
     names = [n for n in _first_metrics() if n in numbers]
     names += [n for n in numbers if n not in names]

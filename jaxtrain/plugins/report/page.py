@@ -1,4 +1,4 @@
-"""`report.html`: all that there is to see of a run, in one file."""
+"""`report.html`: the self-contained page of a run."""
 
 from jaxtrain.errors import first_of
 from jaxtrain.invocation import command
@@ -11,12 +11,12 @@ from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.plugins.report.reliability import reliability
 from jaxtrain.plugins.report.sections import task_sections
 
-# Names of classes that the page lists.
+# Maximum number of class names to list.
 MAX_NAMES = 30
 
 
 def make_page(history: History, examples: Examples) -> bytes:
-    """Return the page of a run."""
+    """Render the page of a run."""
     config, predictions = history.config, examples.predictions
     names, sample = history.class_names or (), predictions or examples.sample
     task = "" if config is None else config.task

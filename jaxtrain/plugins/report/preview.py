@@ -1,4 +1,4 @@
-"""Training images before and after augmentation, in one picture."""
+"""Preview of augmentation: training images before and after, in one image."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ from jaxtrain.font import fitted, font
 from jaxtrain.trainer.programs import augmented, unaugmented
 from jaxtrain.trainer.setup import Setup
 
-# Side of an image in the picture, in pixels, at least: small ones are enlarged.
+# Minimum side of each image in pixels; smaller images are enlarged.
 SIDE = 96
 GAP, TEXT_HEIGHT = 8, 16
 
 
 def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
-    """Return a picture of the first training images: above whole, below augmented.
+    """Draw the first training images: originals above, augmented ones below.
 
     Args:
-      setup: of the run.
-      num_steps: whose batches are shown, one in a row.
-      columns: images of each batch, if it has so many.
+      setup: Setup of the run.
+      num_steps: Number of batches to show, one per row.
+      columns: Maximum number of images per batch.
 
     Raises:
       UserError: too many images are unreadable.
@@ -61,18 +61,17 @@ def first_images(
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
     rows: slice | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """Yield images before and after, uint8 (n, H, W, C) both, and their labels.
+    """Yield images before and after augmentation, uint8 (n, H, W, C), and their labels.
 
-    Targets that have a place, such as boxes and masks, are drawn on the images.
+    Spatial targets, such as boxes and masks, are drawn on the images.
 
     Args:
       setup: Setup of the run.
-      num_steps: Number of first steps to show.
-      num_images: Number of images of each.
+      num_steps: Number of initial steps to show.
+      num_images: Maximum number of images per step.
       order: Order of the training split. Computed by default.
-      statistics: Mean and deviation of the images. Computed by default.
-      rows: Rows of each batch, among which images are mixed. Defaults to those of this
-        process.
+      statistics: Mean and standard deviation per channel. Computed by default.
+      rows: Rows of each batch to load and to mix. Defaults to the rows of this process.
 
     Raises:
       UserError: too many images are unreadable.
@@ -83,7 +82,7 @@ def first_images(
     mean, std = statistics or mean_and_std(data, setup.splits, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
-    # The last phase has images of the full size, and may have no mosaics any more.
+    # The last phase has the full image size, but may disable mosaics.
     phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
     prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(
@@ -107,7 +106,7 @@ def first_images(
         stored = dict(batch)
         if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
-            stored.pop(BOX, None)  # Of windows that the step resizes.
+            stored.pop(BOX, None)  # Crop box for the resize on the device.
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])
             for n in range(min(num_images, len(batch["index"])))
@@ -117,7 +116,7 @@ def first_images(
 
 
 def _enlarged(pixels: np.ndarray, side: int) -> Image.Image:
-    """Return an image whose longer side is `side`, without smoothing."""
+    """Enlarge an image to a longer side of `side` pixels, without smoothing."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels[..., :3])
     scale = side / max(height, width)

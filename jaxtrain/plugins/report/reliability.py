@@ -1,4 +1,4 @@
-"""The reliability diagram: is the model right as often as it says?"""
+"""Reliability diagram: accuracy as a function of confidence."""
 
 from typing import Any, NamedTuple
 
@@ -14,10 +14,10 @@ WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 300, 240, 40, 8, 8, 34
 
 
 class Reliability(NamedTuple):
-    """How well the confidence of a model fits its accuracy.
+    """Calibration of a model.
 
     Attributes:
-      gap: Mean confidence less the accuracy.
+      gap: Mean confidence minus accuracy.
       error: Expected calibration error.
       diagram: Accuracy by confidence, as SVG.
     """
@@ -28,11 +28,11 @@ class Reliability(NamedTuple):
 
 
 def reliability(predictions: Predictions) -> Reliability:
-    """Return the diagram, and what it shows in two numbers."""
+    """Reliability diagram with the gap and the expected calibration error."""
     right, confidence = predictions.right, predictions.confidence
     return Reliability(
         gap=float(confidence.mean()) - float(right.mean()),
-        # As `evaluate` counts it; fewer bars are drawn, with room for their numbers.
+        # Same bins as `evaluate`; the diagram has fewer bars, with room for numbers.
         error=expected_error(calibration.reliability(confidence, right)),
         diagram=_draw(calibration.reliability(confidence, right, NUM_BINS)),
     )

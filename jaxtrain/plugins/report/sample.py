@@ -1,4 +1,4 @@
-"""What the model of a run says of some examples: bounded work, by one process alone."""
+"""Predictions of a sample of examples: bounded work, by a single process."""
 
 import contextlib
 import math
@@ -33,10 +33,10 @@ from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.eval_step import prepare_plain
 
-# Examples of a split that the model looks at, drawn at random, and how many at once.
+# Maximum size of the random sample of a split, and batch size.
 MAX_EXAMPLES = 2000
 BATCH = 64
-# Examples that a task makes pictures of, those with the largest losses.
+# Number of examples to draw, those with the largest losses.
 NUM_WORST = 12
 
 # (outputs, batch) -> arrays (B, ...), traced.
@@ -45,11 +45,11 @@ Keep = Callable[[Any, Batch], Any]
 
 @dataclass(kw_only=True)
 class SampleLimits:
-    """What collecting may take.
+    """Limits of the collection of examples.
 
     Attributes:
-      seconds: Seconds for the predictions, once they are compiled.
-      should_stop: Whether nobody waits for it any more.
+      seconds: Time limit of the predictions in seconds, without compilation.
+      should_stop: Function that returns whether to stop early.
     """
 
     seconds: float = 60.0
@@ -61,17 +61,18 @@ NO_LIMITS = SampleLimits(seconds=math.inf)
 
 @dataclass(frozen=True, eq=False)
 class WorstExamples:
-    """The examples with the largest losses, the largest first; (n, ...) each.
+    """Examples with the largest losses, in descending order; all values are (n, ...).
 
     Attributes:
-      sample: Examples that they are among.
-      index: Numbers of the examples in the split.
-      loss: Loss of each example.
-      image: Images as the model saw them, uint8 (n, H, W, C).
-      target: What the task makes of their stored targets, any tree.
-      outputs: Outputs of the model, any tree.
-      chosen: What validation chose for the model (`Task.choose`).
-      drawable: Stored target and prediction of each, of a decoder that draws; else ().
+      sample: Sample of the split that was evaluated.
+      index: Indices of the examples in the split, (n,).
+      loss: Loss of each example, float64 (n,).
+      image: Input images of the model, uint8 (n, H, W, C).
+      target: Targets of the task, any pytree.
+      outputs: Outputs of the model, any pytree.
+      chosen: Values chosen on the validation split (`Task.choose`).
+      drawable: (stored target, prediction) of each example, for decoders that draw;
+        else ().
     """
 
     sample: Sample
@@ -87,7 +88,7 @@ class WorstExamples:
 def predict_some(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> Predictions:
-    """Return the predictions of a checkpoint for examples of a split.
+    """Predict a sample of a split with a checkpoint.
 
     Raises:
       UserError: The model is none that this version reads.
@@ -119,7 +120,7 @@ def predict_some(
 def find_worst(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> WorstExamples:
-    """Return those of some examples of a split that have the largest losses.
+    """Find the examples with the largest losses in a sample of a split.
 
     Raises:
       UserError: The model is none that this version reads.
@@ -139,9 +140,9 @@ def find_worst(
     size = min(model.in_windows(BATCH), len(source))
     found = over_sample(setup, model, source, limits, losses, size)
     index, loss = found.numbers, found.values.astype(np.float64)
-    # What is no number is as bad as can be.
+    # NaN counts as an infinite loss.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
-    # Whole batches of outputs may be large: those of a few examples are made again.
+    # Outputs of the entire sample may be large: they are recomputed for a few examples.
     worst = index[order]
     again = over_examples(setup, model, source, worst, seen, size)
     image, target, outputs, own = again.values
@@ -163,9 +164,9 @@ def find_worst(
 
 
 def example_names(source: Source, index: np.ndarray) -> list[str]:
-    """Return the names of files, or the numbers of examples where there are none."""
+    """File names of examples, or their indices if they have none."""
     if isinstance(source.store, ImageFileStore):
-        # As seen from the folder of the set.
+        # Paths relative to the directory of the data set.
         return [shown(source.store.names[i]) for i in source.indices[index]]
     stored, _ = source.store.read(source.indices[index])
     files = [one for one in stored if isinstance(one, StoredFile)]
@@ -182,7 +183,7 @@ def over_sample(
     keep: Keep,
     batch_size: int | None = None,
 ) -> Kept:
-    """Return what is kept of examples of a split, drawn at random, within limits."""
+    """Apply a model to a random sample of a split, within limits."""
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
     size = batch_size or BATCH
@@ -198,16 +199,16 @@ def over_examples(
     batch_size: int,
     limits: SampleLimits = NO_LIMITS,
 ) -> Kept:
-    """Return what is kept of examples, in their order, without unreadable ones.
+    """Apply a model to examples; collect `keep` in order, without unreadable examples.
 
     Args:
       setup: Setup of the run.
-      model: Model, which one device applies.
+      model: Model to apply on one device.
       source: Split of the examples.
-      chosen: Numbers of the examples, (n,).
-      keep: Function (outputs, batch) -> arrays (B, ...), traced.
-      batch_size: Number of examples in a batch at most.
-      limits: Limits of what that may take, at which it ends early.
+      chosen: Indices of the examples, (n,).
+      keep: Traced function (outputs, batch) -> arrays (B, ...).
+      batch_size: Maximum number of examples per batch.
+      limits: Time limit and condition to stop early.
     """
     about, device = model.description, jax.local_devices()[0]
     mesh, size = make_mesh(ParallelConfig(), [device]), min(batch_size, len(source))
@@ -232,7 +233,7 @@ def over_examples(
         with contextlib.closing(reading) as found:
             for batch in found:
                 yield batch
-                # The program of the first batch is compiled by now.
+                # The first batch has been compiled by now.
                 now = time.monotonic()
                 until = until or now + limits.seconds
                 if now > until or limits.should_stop():

@@ -1,4 +1,4 @@
-"""The page on a sweep: all its trials, and the best of them side by side."""
+"""Page of a sweep: table of all trials, and comparison of the best."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ from jaxtrain.records.workdir import METRICS
 
 
 class TrialTable(NamedTuple):
-    """All trials of a sweep: the names of the columns, and the cells of each row.
+    """Table of all trials of a sweep.
 
     Attributes:
       heading: Heading of the page.
       columns: Names of the columns.
-      rows: Cells of the trials, the best first.
+      rows: Cells of each trial, the best first.
       best: Whether the first row is the best trial.
-      told: What there is to say of the runs below.
+      told: Remark on the compared runs below.
     """
 
     heading: str
@@ -36,10 +36,10 @@ class TrialTable(NamedTuple):
 
 
 def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
-    """Return the page: the table of all trials, and the runs of the best.
+    """Render the page: the table of all trials, and the runs of the best.
 
     Raises:
-      UserError: No trial has begun.
+      UserError: No trial has started.
     """
     ranked = rank(record)
     histories = _histories(folder, ranked)
@@ -61,9 +61,9 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
 
 
 def rank(record: SweepRecord) -> list[TrialRecord]:
-    """Return the trials, the best first.
+    """Sort trials, the best first.
 
-    Complete ones come by their value, then those that got the furthest.
+    Complete trials come first, by value; the others by number of evaluations.
     """
     sign = -1 if record["better"] == "higher" else 1
 
@@ -77,7 +77,7 @@ def rank(record: SweepRecord) -> list[TrialRecord]:
 
 
 def _histories(folder: Path, ranked: Sequence[TrialRecord]) -> list[History]:
-    """Read as many runs as a page shows; a refused trial has none."""
+    """Read the runs to show, up to the page's limit; refused trials have no run."""
     found = list[History]()
     for trial in ranked:
         workdir = folder / trial_folder(trial["number"])

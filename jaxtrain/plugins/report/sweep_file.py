@@ -1,4 +1,4 @@
-"""`sweep.json`: the trials of a sweep, as its report and other programs read them."""
+"""`sweep.json`: trials of a sweep, for its report and other programs."""
 
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -13,16 +13,16 @@ TrialState = Literal["running", "complete", "pruned", "failed"]
 
 
 class TrialRecord(TypedDict):
-    """A trial of a sweep.
+    """Trial of a sweep.
 
     Attributes:
-      number: Number of the trial, from 0; its folder is `trial_folder(number)`.
-      state: How it ended, or that it has not.
-      value: Its best value of the metric if it is complete, else its last one; None
-        before the first evaluation, and of a value that is not finite.
-      evaluations: Number of its last evaluation, from 1; 0 before the first.
-      overrides: What it changes in the config, by field.
-      reason: Why it was pruned or has failed; None otherwise.
+      number: Number of the trial, from 0; its workdir is `trial_folder(number)`.
+      state: State of the trial: its outcome, or running.
+      value: Best value of the metric for complete trials, else the last value; None
+        before the first evaluation, and for non-finite values.
+      evaluations: Number of evaluations so far.
+      overrides: Changed config fields, by name.
+      reason: Reason of pruning or failure; None otherwise.
     """
 
     number: int
@@ -34,11 +34,11 @@ class TrialRecord(TypedDict):
 
 
 class SweepRecord(TypedDict):
-    """What `sweep.json` holds.
+    """Schema of `sweep.json`.
 
     Attributes:
-      metric: Metric of the validation split that ranks the trials.
-      better: Which of two values is better.
+      metric: Validation metric that ranks the trials.
+      better: Direction of the metric, lower or higher.
       best: Number of the best complete trial; None without one.
       trials: Trials in the order of their numbers.
     """
@@ -50,17 +50,17 @@ class SweepRecord(TypedDict):
 
 
 def trial_folder(number: int) -> str:
-    """Return the name of a trial's workdir in the folder of the sweep."""
+    """Name of a trial's workdir in the directory of the sweep."""
     return f"trial-{number:04d}"
 
 
 def write_sweep(folder: Path, record: SweepRecord) -> None:
-    """Write the trials into the folder of a sweep."""
+    """Write the trials to the directory of a sweep."""
     write_digested(folder / SWEEP, dict(record))
 
 
 def read_sweep(folder: Path) -> SweepRecord | None:
-    """Return the trials in the folder of a sweep; None if it is no such folder.
+    """Read the trials of a sweep; None if the directory is not a sweep.
 
     Raises:
       UserError: The file is damaged.

@@ -1,4 +1,4 @@
-"""Segmentation: the class of each pixel of an image."""
+"""Semantic segmentation: one class per pixel."""
 
 from jaxtrain.plugin import Plugin
 

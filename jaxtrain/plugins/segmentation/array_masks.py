@@ -1,4 +1,4 @@
-"""Masks that lie in memory, as arrays of the numbers of classes."""
+"""In-memory masks: arrays of class indices."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from jaxtrain.plugins.segmentation.pixel_classes import PixelClasses, StoredMask
 
 @dataclass(frozen=True)
 class ArrayMasks:
-    """Masks of a set, uint8 (N, H, W)."""
+    """Masks of a data set, uint8 (N, H, W)."""
 
     masks: np.ndarray
 
@@ -22,14 +22,14 @@ class ArrayMasks:
 
 
 def checked(name: str, masks: np.ndarray) -> np.ndarray:
-    """Return masks as uint8 (N, H, W).
+    """Validate masks, and convert them to uint8 (N, H, W).
 
     Args:
       name: Name of the array in messages.
-      masks: Numbers of classes, any integers.
+      masks: Class indices, any integer dtype, (N, H, W).
 
     Raises:
-      ValueError: they are no numbers of classes.
+      ValueError: The values are not class indices.
     """
     if masks.min() < 0 or masks.max() > IGNORED:
         raise ValueError(
@@ -41,10 +41,10 @@ def checked(name: str, masks: np.ndarray) -> np.ndarray:
 
 
 def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStore:
-    """Return images with masks; the classes are 0 to the largest number.
+    """Combine images with masks; the classes are 0 to the largest index.
 
     Raises:
-      ValueError: there is one class only.
+      ValueError: There is only one class.
     """
     counted = masks[masks != IGNORED]
     num = int(counted.max()) + 1 if counted.size else 0

@@ -1,4 +1,4 @@
-"""Predicted classes of pixels: their shares, and masks of the size of an image."""
+"""Predicted masks: class shares, and masks at the size of the image file."""
 
 import math
 
@@ -19,21 +19,21 @@ SHARE = "share_"
 
 
 def shares(logits: jax.Array) -> jax.Array:
-    """Return the part of the pixels that each class has, (B, C), of (B, H, W, C)."""
+    """Fraction of the pixels per class, (B, H, W, C) logits -> (B, C) float32."""
     found = jax.nn.one_hot(logits.argmax(-1), logits.shape[-1], dtype=jnp.float32)
     return found.mean((1, 2))
 
 
 def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.ndarray:
-    """Return the class of each pixel of an image in its own size, uint8 (H, W).
+    """Predicted class of each pixel at the original image size, uint8 (H, W).
 
-    Logits are resized by linear means, and the largest counts. What the model did not
-    see, because it was cut off, is `IGNORED`.
+    Argmax of the bilinearly resized logits. Pixels outside the model's crop are
+    `IGNORED`.
 
     Args:
-      logits: Logits for the image as the model saw it, (rows, columns, classes).
-      fit: How the image got this size.
-      size: Height and width of the image.
+      logits: Logits at the model's input size, (rows, columns, classes).
+      fit: Resize and crop from the image to the model's input.
+      size: Height and width of the image in pixels.
     """
     rows, columns = logits.shape[:2]
     height, width = size
@@ -41,12 +41,12 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
     if size != (rows, columns):
         box = fit.centre_box(height, width, rows)
     left, top, right, bottom = box
-    first_row, last_row, above, below = _seen(top, bottom, height, rows)
-    first, last, before, behind = _seen(left, right, width, columns)
+    first_row, last_row, above, below = _visible_range(top, bottom, height, rows)
+    first, last, before, behind = _visible_range(left, right, width, columns)
     shape = last - first, last_row - first_row
     best = np.full(shape[::-1], -np.inf, np.float32)
     found = np.zeros(shape[::-1], np.uint8)
-    # One class after the other: all of a photograph may be a gigabyte.
+    # One class at a time: the logits of a full photograph may take a gigabyte.
     for number in range(logits.shape[-1]):
         picture = Image.fromarray(np.ascontiguousarray(logits[..., number], np.float32))
         part = (before, above, behind, below)
@@ -61,15 +61,15 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
 def draw_masks(
     data: FileData, logits: np.ndarray, fit: Fit
 ) -> tuple[Image.Image, Image.Image]:
-    """Return the mask of an image file, with a palette, and the image under it.
+    """Palette image of an image file's mask, and its overlay on the image.
 
     Args:
-      data: File of the image.
-      logits: Logits for the image, (rows, columns, classes).
-      fit: How the image got the size of the model.
+      data: Encoded image file, or its path.
+      logits: Logits at the model's input size, (rows, columns, classes).
+      fit: Resize and crop from the image to the model's input.
 
     Raises:
-      UnreadableError: the file is no image.
+      UnreadableError: The file is not an image.
     """
     file = files.open_file(data, MAX_PIXELS, fit.white_level)
     mask = mask_of_image(logits, fit, (file.height, file.width))
@@ -78,26 +78,26 @@ def draw_masks(
 
 
 def in_colours(mask: np.ndarray) -> Image.Image:
-    """Return a mask, uint8 (H, W), as a picture with a palette: its values stay."""
+    """Convert a mask, uint8 (H, W), to a palette image with the same pixel values."""
     picture = Image.fromarray(mask)
     picture.putpalette(PALETTE.ravel().tolist())
     return picture
 
 
-def _seen(
+def _visible_range(
     start: float, stop: float, size: int, num: int
 ) -> tuple[int, int, float, float]:
-    """Return the pixels of a side of an image whose middles lie in a box.
+    """Range of the pixels along one image axis with their centres inside a box.
 
     Args:
-      start: Where the box begins, in pixels of the image.
-      stop: Where it ends.
-      size: Pixels of the image.
-      num: Pixels that the model saw of the box.
+      start: Start of the box in pixels of the image.
+      stop: End of the box in pixels of the image.
+      size: Length of the image axis in pixels.
+      num: Length of the box in pixels of the model's input.
 
     Returns:
-      The first pixel, one after the last, and where they begin and end among those that
-      the model saw.
+      First pixel, last pixel + 1, and their start and end in pixels of the model's
+      input.
     """
     first = max(0, math.ceil(start - 0.5))
     last = min(size, max(first + 1, math.ceil(stop - 0.5)))

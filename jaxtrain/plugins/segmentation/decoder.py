@@ -1,4 +1,4 @@
-"""Masks that a model predicts: the class of each pixel."""
+"""Predictions of segmentation models: one class per pixel."""
 
 import base64
 import io
@@ -15,18 +15,18 @@ from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
-# Share of the pixels below which a class of pixels is left out: the last bit may decide
-# over the few that it has.
+# Classes below this fraction of the pixels are excluded from the agreement: rounding
+# may flip their few pixels.
 RARE = 1e-3
 
 
 class MaskPrediction(NumbersPrediction):
-    """Classes of the pixels of one image.
+    """Predicted mask of one image.
 
     Args:
-      columns: Columns of the shares.
-      shares: Share of the pixels that each class has, (classes,).
-      mask: Class of each pixel, as the model saw the image, uint8 (rows, columns).
+      columns: Column names of the shares.
+      shares: Fraction of the pixels per class, (classes,).
+      mask: Class of each pixel at the model's input size, uint8 (rows, columns).
       names: Names of the classes.
     """
 
@@ -41,7 +41,7 @@ class MaskPrediction(NumbersPrediction):
         self.mask, self.names = mask, names
 
     def json(self, topk: int) -> dict[str, Any]:
-        """Return the mask as PNG, and the shares of its largest classes."""
+        """JSON values: the mask as PNG, and the shares of its largest classes."""
         counts = np.bincount(self.mask.ravel(), minlength=len(self.names))
         order = np.argsort(-counts, kind="stable")[:topk]
         file = io.BytesIO()
@@ -62,10 +62,10 @@ class MaskPrediction(NumbersPrediction):
 
 
 class MaskDecoder(RowDecoder):
-    """Decoder of logits of the classes of pixels, (B, H, W, classes).
+    """Decoder of segmentation logits, (B, H, W, classes).
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Facts recorded by the run, with the names of the classes.
     """
 
     logits_name = "mask_logits"
@@ -109,18 +109,18 @@ class MaskDecoder(RowDecoder):
         return outputs.argmax(-1).astype(np.uint8)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Return `pixel_agreement`: most pixels may be of one class, others lost."""
+        """`pixel_agreement`: rare classes count as much as the dominant one."""
         return pixel_agreement(ours, theirs)
 
 
 def pixel_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Return the share of its pixels that a class keeps, the mean over the classes.
+    """Mean over the classes of the fraction of pixels with an unchanged class.
 
-    So a class counts as much as the one that most pixels have.
+    All classes have the same weight, so a dominant class does not hide lost ones.
 
     Args:
       ours: Outputs of a model, (N, H, W, classes).
-      theirs: Outputs of the model whose classes are kept, or not.
+      theirs: Outputs of the reference model, same shape.
     """
     classes = theirs.argmax(-1).ravel()
     same = ours.argmax(-1).ravel() == classes

@@ -1,8 +1,8 @@
 """DeepLabV3 (Chen et al. 2017, arXiv:1706.05587) and FCN over dilated ResNets.
 
-As in torchvision: the last two stages of the backbone have dilated kernels in the place
-of strides, and a second head, on the features of the third stage, has a loss of its own
-in training. The weight of that loss is the one of torchvision's training script.
+As in torchvision: dilated convolutions replace the strides of the backbone's last two
+stages, and an auxiliary head on the features of the third stage has a separate loss in
+training. Its default weight is that of torchvision's training script.
 """
 
 import dataclasses
@@ -21,15 +21,15 @@ from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
 
-# What an FCN head drops, that of training alone included, and its input channels over
-# those of its convolution.
+# Dropout rate of the FCN heads, the auxiliary one included, and their ratio of input to
+# hidden channels.
 DROPPED, NARROWED = 0.1, 4
-# Channels of the branches of DeepLab, and the dilations of three of them.
+# Channels per ASPP branch, and dilation rates of its three dilated branches.
 CHANNELS, RATES = 256, (12, 24, 36)
 
 
 class AuxiliaryFCN(AuxiliaryHead):
-    """An FCN head on the features before the last stage, for training."""
+    """Auxiliary FCN head on the features before the last stage, for training only."""
 
     def __init__(
         self,
@@ -51,10 +51,9 @@ class AuxiliaryFCN(AuxiliaryHead):
 
 
 class ASPP(nnx.Module):
-    """Convolutions of several dilations and the mean of the image, side by side.
+    """Atrous spatial pyramid pooling: parallel dilated convolutions and image pooling.
 
-    Atrous spatial pyramid pooling. The mean goes through a batch norm, too, which sees
-    one value of it for each image.
+    The batch norm of the pooling branch sees one value per image and channel.
     """
 
     def __init__(
@@ -84,10 +83,9 @@ class ASPP(nnx.Module):
 
 
 class DilatedNet(DenseModel):
-    """A dilated ResNet, a decoder, and in training a head beside them.
+    """A dilated ResNet with a decode head, and an auxiliary head in training.
 
-    The outputs are maps, enlarged by linear means to the height and width of the
-    images.
+    The output logits are upsampled bilinearly to the height and width of the images.
     """
 
     backbone_options: ClassVar = ("width", "stem", "drop_path")
@@ -109,7 +107,7 @@ class DilatedNet(DenseModel):
         output_stride: int = 8,
         aux_weight: float = 0.5,
     ):
-        """Create the layers; `dropout` that is given is that of both heads."""
+        """Create the layers; `dropout`, if given, applies to both heads."""
         name = self.base_backbone if backbone is None else backbone
         levels = self.add_backbone(
             *(name, image_shape, layers),
@@ -151,7 +149,7 @@ class DilatedNet(DenseModel):
         *,
         layers: Layers,
     ) -> None:
-        """Append the layers behind the backbone, which puts out `features` channels."""
+        """Append the decode head to a backbone with `features` output channels."""
         raise NotImplementedError
 
 
@@ -199,7 +197,7 @@ class DeepLabV3(DilatedNet):
 
 
 def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
-    """Apply a layer to the last features; only the images go further with these."""
+    """Apply a layer to the last features; pass on the images, and no other features."""
     return layer(x[0], rngs), x[-1]
 
 

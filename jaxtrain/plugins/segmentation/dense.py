@@ -1,7 +1,7 @@
-"""Backbones of models of maps and of boxes, seen at several strides.
+"""Multi-scale backbones of segmentation and detection models.
 
-A backbone is a classifier without its head. Its layers keep their names, so that
-weights of the classifier fit.
+A backbone is a classifier without its head. Its layers keep their names, so that the
+classifier's weights load.
 """
 
 import functools
@@ -18,16 +18,16 @@ from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.layers import Layers
 from jaxtrain.registry import find_row
 
-# Pixels of the images for which strides are counted: so many that what convolutions
-# without padding cut off does not count.
+# Side in pixels of the images used to compute strides: large enough that borders cut
+# off by unpadded convolutions do not matter.
 LARGE = 1024
 
 
 class Level(NamedTuple):
-    """Features of a backbone that are kept, or its last ones.
+    """Feature level of a backbone: an intermediate or the last one.
 
     Attributes:
-      stride: Pixels of the image, in height and in width, that became one.
+      stride: Stride with respect to the image, in pixels.
       channels: Number of channels.
     """
 
@@ -36,11 +36,10 @@ class Level(NamedTuple):
 
 
 class DenseModel(Model):
-    """A model that begins with a backbone.
+    """Base class of models over a backbone.
 
-    Behind `add_backbone`, what goes from piece to piece is a tuple: the features of the
-    last level, of the level before, and so on to those of the first, and at last the
-    images. `backbone_options` that are None have the defaults of the backbone.
+    After `add_backbone`, pieces pass on a tuple: the features from the last level to
+    the first, then the images. `backbone_options` of None have the backbone's defaults.
     """
 
     backbone_options: ClassVar[tuple[str, ...] | None] = (
@@ -68,23 +67,23 @@ class DenseModel(Model):
         output_stride: int | None = None,
         **options: Any,
     ) -> tuple[Level, ...]:
-        """Append all pieces of a classifier but its head; return its levels.
+        """Append all pieces of a classifier except its head; return its levels.
 
         Auxiliary heads are left out.
 
         Args:
-          keep: Names of layers; what goes into their pieces is a level. None means the
+          keep: Names of layers; the inputs of their pieces are levels. None takes the
             last features of each stride.
-          output_stride: Stride of the last level: kernels are dilated in the place of
-            further strides. None means that of the classifier.
-          **options: Options of the classifier; those that are None have its defaults.
+          output_stride: Stride of the last level; dilated kernels replace further
+            strides. None keeps the classifier's stride.
+          **options: Options of the classifier; None takes its default.
 
         Returns:
-          The levels, that of the least stride first.
+          The levels, in order of increasing stride.
 
         Raises:
-          UserError: there is no such classifier, it takes no such option, or it has no
-            features with rows and columns.
+          UserError: Unknown classifier or option, or a classifier without spatial
+            features.
         """
         made = _make(name, image_shape, layers, output_stride, options)
         pieces = _with_features(made, image_shape)
@@ -123,7 +122,7 @@ def _make(
     output_stride: int | None,
     options: dict[str, Any],
 ) -> Model:
-    """Return a classifier without auxiliary heads."""
+    """Create a classifier without auxiliary heads."""
     kind = find_row(CLASSIFIERS, "model.backbone", name)
     if not (inspect.isclass(kind) and issubclass(kind, Model)):
         raise UserError(
@@ -151,7 +150,7 @@ def _make(
 
 
 def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
-    """Return the first pieces, those that put out rows and columns."""
+    """Leading pieces with spatial outputs (B, rows, columns, C)."""
     outputs = _outputs(model, model.pieces, image_shape)
     for index, x in enumerate(outputs):
         if any(len(part.shape) != 4 for part in jax.tree.leaves(x)):
@@ -173,8 +172,8 @@ def _levels(
 
 
 def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[Any]:
-    """Return the shapes that pieces of a model put out, one behind the other."""
-    model.eval()  # Running statistics must not change under this trace.
+    """Output shapes of consecutive pieces of a model."""
+    model.eval()  # The trace must not update running statistics.
 
     def all_outputs(x: Any) -> list[Any]:
         outputs = []
@@ -192,7 +191,7 @@ def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[An
 def _carrying(
     apply: Callable[..., Any], is_first: bool, is_last: bool, keep: bool
 ) -> Callable[..., Any]:
-    """Return a piece that takes features along, and keeps those it gets if asked."""
+    """Wrap a piece to pass on saved features; `keep` saves its input, too."""
 
     @functools.wraps(apply)
     def carrying(*arguments: Any) -> tuple[Any, ...]:
@@ -210,10 +209,9 @@ def _joined(x: Any) -> jax.Array:
 
 
 def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Return activations (B, rows, columns, C) of another size, by linear means.
+    """Resize activations (B, rows, columns, C) bilinearly.
 
-    The middles of the outer pixels stay where they are in the image, as in PyTorch's
-    `interpolate` with `align_corners=False`.
+    Pixel centres are aligned as in PyTorch's `interpolate` with `align_corners=False`.
     """
     if x.shape[1:3] == size:
         return x
@@ -222,9 +220,9 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Return activations (B, rows, columns, C) twice as large, each pixel four times.
+    """Upsample activations (B, rows, columns, C) by 2 with nearest neighbours.
 
-    Where that is not the size, a last row or column is left out, or the result resized.
+    For another target size the last row or column is dropped, or the result is resized.
     """
     batch, rows, columns, channels = x.shape
     x = jnp.broadcast_to(

@@ -1,4 +1,4 @@
-"""Data sets of the library `datasets` whose rows have an image and a mask."""
+"""Data sets of the `datasets` library with image and mask columns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from jaxtrain.data.stores import Opened
 from jaxtrain.plugins.segmentation.masked_store import make_masked
 from jaxtrain.plugins.segmentation.pixel_classes import StoredMask, find_classes
 
-# What columns of masks are called; the first that there is counts.
+# Names of mask columns; the first one present is used.
 NAMES = ("mask", "annotation", "segmentation", "segmentation_mask", "label", "labels")
 
 
 @dataclass(frozen=True)
 class HfMasks:
-    """A column of masks, in the order of the images."""
+    """Mask column, in the order of the images."""
 
     places: SplitRanges
-    # A `datasets.Dataset` with one column, of encoded images.
+    # A `datasets.Dataset` with a single column of encoded images.
     column: Any
 
     def read(self, indices: np.ndarray) -> list[StoredMask]:
@@ -35,10 +35,10 @@ class HfMasks:
 
 
 def mask_column(library: Any, features: Any) -> str | None:
-    """Return the name of the column of masks; None if targets are something else."""
+    """Name of the mask column; None if the targets are not masks."""
     images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     labelled = any(isinstance(kind, library.ClassLabel) for kind in features.values())
-    # A column of labels may have no type of its own.
+    # Label columns may have no feature type.
     if labelled or len(images) < 2 or ("label" in features and "label" not in images):
         return None
     return next((name for name in NAMES if name in images), None)
@@ -52,14 +52,14 @@ def open_pairs(
     mask: str,
     lengths: Mapping[str, Sequence[int]],
 ) -> Opened:
-    """Return the rows of all splits as images with masks.
+    """Open the rows of all splits as images with masks.
 
     Args:
-      library: The library `datasets`.
-      config: Config of the data; its `classes` names the file of the classes.
-      whole: Rows of all splits, one after the other, with both columns.
-      image: Name of the column of images.
-      mask: Name of the column of masks.
+      library: Module of the `datasets` library.
+      config: Data config; `classes` is the path of the class list.
+      whole: Rows of all splits, concatenated, with both columns.
+      image: Name of the image column.
+      mask: Name of the mask column.
       lengths: Number of rows of each split.
     """
     places, splits = number_examples(shown(config.source), lengths)

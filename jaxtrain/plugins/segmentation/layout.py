@@ -1,4 +1,4 @@
-"""Layout of images and masks, by which `jaxtrain.data.layouts` finds their source."""
+"""Layout of image and mask folders, for the detection in `jaxtrain.data.layouts`."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from jaxtrain.plugins.segmentation.mask_files import IMAGES, MASKS
 
 
 class MaskLayout(FolderLayout):
-    """Images in one folder, and masks of the same names in another."""
+    """Images in one directory, and masks with the same names in another."""
 
     format = "masks"
 

@@ -1,4 +1,4 @@
-"""What torchvision calls the arrays of its models of maps."""
+"""Parameter names of torchvision's segmentation models."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ _AUXILIARY = {
     "aux/conv/norm": "aux_classifier.1",
     "aux/head/linear": "aux_classifier.4",
 }
-# Their last layers are convolutions of 1x1.
+# Torchvision's last layers are 1x1 convolutions.
 _MAPS: dict[str, Any] = {
     "layouts": {r"(aux/)?head/linear/kernel": POINTWISE},
-    # Where our model has no auxiliary head.
+    # For models without an auxiliary head.
     "unused": (r"aux_classifier\..*",),
 }
 FCN = ArrayNames(

@@ -1,4 +1,4 @@
-"""`masks:DIR`: image files in DIR/images, and below DIR/masks a mask of each name."""
+"""`masks:DIR`: images below DIR/images, and masks of the same names below DIR/masks."""
 
 import dataclasses
 import os
@@ -35,16 +35,16 @@ LAYOUT = (
     "masks/train/photo.png, and the same with validation and test"
 )
 
-# Place in the set, and size in bytes.
+# Path relative to the root, and size in bytes.
 SizedFile = tuple[bytes, int]
 
 
 class SplitFolder(NamedTuple):
-    """The files of a split.
+    """Files of one split.
 
     Attributes:
-      place: Folder that they lie in, below that of the set.
-      files: The files, by their path in the folder without its ending.
+      place: Directory of the split, relative to the root of the data set.
+      files: Path below `place` without extension -> file.
     """
 
     place: bytes
@@ -53,7 +53,7 @@ class SplitFolder(NamedTuple):
 
 @dataclass(frozen=True)
 class MaskFiles:
-    """Mask files below `root`, in the order of their images."""
+    """Mask files below `root`, in the order of the images."""
 
     root: str
     names: FileNames
@@ -65,11 +65,11 @@ class MaskFiles:
 
 
 def open_masks(name: str, config: DataConfig) -> Opened:
-    """Open images and masks that have the same names in two folders.
+    """Open images and masks with the same names in two directories.
 
     Raises:
-      UserError: there are no such folders, or they hold what cannot be used; one
-        message has all of it.
+      UserError: The directories are missing or have invalid files; one message lists
+        all problems.
     """
     source = config.source
     folder = Folder(os.path.expanduser(name), config)
@@ -83,7 +83,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     pairs = {
         split: _pairs(
             of_split,
-            _without(masks.get(split), of_split, scan.unread()),
+            _drop_unread(masks.get(split), of_split, scan.unread()),
             problems,
             every=config.include is None,
         )
@@ -104,7 +104,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     files: list[tuple[SizedFile, SizedFile]] = []
     splits = {}
     for split, some in pairs.items():
-        # Mixed, so that a slice such as train[:90%] is one of all folders.
+        # Shuffled, so that a slice such as train[:90%] has images of all directories.
         draws = draws_of_names(image for (image, _), _ in some)
         order = np.argsort(draws, kind="stable")
         splits[split] = [len(files) + np.arange(len(some))]
@@ -137,7 +137,7 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
-    """Return the files of each split; a folder `train` makes the others splits, too."""
+    """Files by split; with a directory `train`, its siblings are splits, too."""
     folders, _ = scan.listing(top)
     named = {name: SPLITS.get(shown(name).lower()) for name in folders}
     if "train" not in named.values():
@@ -177,10 +177,10 @@ def _by_stem(
     return found
 
 
-def _without(
+def _drop_unread(
     masks: SplitFolder | None, images: SplitFolder, unread: Iterable[bytes]
 ) -> SplitFolder | None:
-    """Return the masks of a split but for those of images that are not read here."""
+    """Drop the masks of images in unsupported formats."""
     if masks is None:
         return None
     stems = {
@@ -193,24 +193,25 @@ def _without(
 def _pairs(
     images: SplitFolder, masks: SplitFolder | None, problems: Problems, *, every: bool
 ) -> list[tuple[SizedFile, SizedFile]]:
-    """Return each image of a split with its mask.
+    """Pair the images of a split with their masks.
 
     Args:
       images: Images of the split.
-      masks: Masks of the split. None means that there is no folder of them.
-      problems: Takes what has no partner.
-      every: whether a mask without an image is a problem; else images were left out.
+      masks: Masks of the split. None if their directory is missing.
+      problems: Collects files without a partner.
+      every: Whether a mask without an image is a problem; False if images were left
+        out.
     """
     known = {} if masks is None else masks.files
     fix = "give each image a mask of the same name, and each mask an image"
-    _add_lone(images.files, known, "mask", problems, fix)
+    _report_unpaired(images.files, known, "mask", problems, fix)
     if every:
-        _add_lone(known, images.files, "image", problems, fix)
+        _report_unpaired(known, images.files, "image", problems, fix)
     both = sorted(images.files.keys() & known.keys())
     return [(images.files[stem], known[stem]) for stem in both]
 
 
-def _add_lone(
+def _report_unpaired(
     files: dict[bytes, SizedFile],
     partners: Iterable[bytes],
     what: str,

@@ -1,4 +1,4 @@
-"""`main.py predict --masks`: a mask for each image."""
+"""`main.py predict --masks`: one mask file per image."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ class MaskArguments:
 
 
 class PredictedMasks(PredictionPart):
-    """A folder of masks."""
+    """Prediction sink: a directory of masks."""
 
     Options = MaskArguments
     paths = ("masks",)

@@ -1,4 +1,4 @@
-"""Folder of the masks that a model predicts."""
+"""Output directory of predicted masks."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ from jaxtrain.plugins.segmentation.class_maps import draw_masks
 
 
 def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
-    """Write masks into the folder of `--masks`, and the images under their colours.
+    """Write masks and their overlays on the images into the directory of `--masks`.
 
     Args:
-      path: Folder to make.
+      path: Directory to create.
       names: Names of the image files.
-      fit: How images got the size of the model.
+      fit: Resize and crop from the images to the model's input.
     """
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
-        # It was read a moment ago.
+        # The file was readable during the prediction.
         if isinstance(data, OSError):
             raise data
         drawn = draw_masks(data, batch.found["outputs"][i], fit)

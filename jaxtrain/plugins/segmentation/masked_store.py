@@ -1,7 +1,7 @@
-"""Images with masks, the classes of their pixels (see `target_transform.py`).
+"""Images with segmentation masks (see `target_transform.py`).
 
-Masks are decoded when they are placed. One that does not fit its image, or holds a
-value that is no class, makes the example unreadable.
+Masks are decoded when they are resized. A mask of another size than its image, or with
+a value that is not a class, makes the example unreadable.
 """
 
 import contextlib
@@ -23,29 +23,29 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.segmentation import upright
 from jaxtrain.plugins.segmentation.pixel_classes import FILES, PixelClasses, StoredMask
 
-# Masks that are looked at before the first is asked for.
+# Number of masks checked on opening.
 NUM_LOOKED = 8
-# Masks that a thread counts the pixels of at once.
+# Number of masks per thread task when counting pixels.
 BLOCK = 64
 
 
 class Masks(Protocol):
-    """The masks of a set, by the numbers of its examples."""
+    """Masks of a data set, indexed like its examples."""
 
     def read(self, indices: np.ndarray) -> list[StoredMask]: ...
 
 
 @dataclass(frozen=True)
 class MaskedStore:
-    """Images of a store, and their masks.
+    """Store of images with masks.
 
     Attributes:
-      images: Store of the images; its targets are not asked for.
-      masks: Masks of its examples.
-      classes: What the masks hold.
-      max_pixels: A larger mask is refused.
-      drawn_on_stored: Whether masks were drawn on the stored pixels, before EXIF turns
-        the image upright.
+      images: Store of the images; its targets are unused.
+      masks: Masks of the images.
+      classes: Classes of the mask values.
+      max_pixels: Maximum number of pixels of a mask.
+      drawn_on_stored: Whether masks refer to the stored pixels, before the EXIF
+        orientation is applied.
     """
 
     images: Any
@@ -62,7 +62,7 @@ class MaskedStore:
 
     @property
     def names(self) -> Any:
-        """Names of the image files; a store of arrays has none."""
+        """Names of the image files; None for a store of arrays."""
         return self.images.names
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -74,7 +74,7 @@ class MaskedStore:
     def count_pixels(self, indices: np.ndarray) -> np.ndarray:
         """Count the pixels of each value in the masks of examples, int64 (256,).
 
-        Those that cannot be read, which are told when the examples are, have none.
+        Unreadable masks, reported when the examples are read, are skipped.
         """
 
         def count(start: int) -> np.ndarray:
@@ -94,7 +94,7 @@ class MaskedStore:
     def has_several_classes(self, indices: np.ndarray) -> bool:
         """Whether the masks of examples have pixels of two classes or more.
 
-        It looks until it has met a second one, which most often is in the first mask.
+        Stops at the second class, which is usually in the first mask.
         """
         found: set[int] = set()
         for start in range(0, len(indices), NUM_LOOKED):
@@ -107,16 +107,16 @@ class MaskedStore:
         return False
 
     def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
-        """Return where the mask of an image is in its result, uint8 (rows, columns).
+        """Resize and crop the mask of an image like the image, uint8 (rows, columns).
 
         Raises:
-          UnreadableError: the mask does not fit the image, or is none.
+          UnreadableError: The mask is invalid, or has another size than the image.
         """
         if target is None:
             return np.full(placed.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
         turned = self.drawn_on_stored and placed.orientation != 1
-        # A mask with EXIF data of its own is upright already.
+        # A mask with EXIF orientation is decoded upright.
         if turned and files.orientation_of(target, self.max_pixels) == 1:
             numbers = upright.upright_pixels(numbers, placed.orientation)
         if numbers.shape != placed.image_size:
@@ -143,21 +143,21 @@ def make_masked(
     remarks: tuple[Remark, ...] = (),
     facts: Mapping[str, Any] | None = None,
 ) -> Opened:
-    """Return a set of images with masks.
+    """Combine images and masks into a data set.
 
     Args:
-      config: Config of the data.
+      config: Data section of the config.
       images: Store of the images.
-      masks: Masks of its examples.
-      splits: Numbers of the examples of each split.
-      classes: What the masks hold. None means that nothing says so.
-      digest: SHA-256 of what the set holds.
-      remarks: What a user should know of how it was found.
-      facts: What else is known of the set.
+      masks: Masks of the images.
+      splits: Example indices of each split.
+      classes: Classes of the mask values. None if there is no class list.
+      digest: SHA-256 of the contents of the data set.
+      remarks: Remarks for the user on how the data set was read.
+      facts: Further facts of the data set.
 
     Raises:
-      UserError: there is nothing to train on, or no list of the classes, or the masks
-        hold something else than it says.
+      UserError: There are no training examples or no class list, or the masks do not
+        match the list.
     """
     source = config.source
     check_train(source, splits)
@@ -187,9 +187,10 @@ def make_masked(
 
 
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
-    """Refuse masks of which none fits, or that are white where something is.
+    """Check a few masks: refuse if all are invalid, or if the foreground is white.
 
-    White would not count. What single masks say otherwise is told when they are read.
+    White (255) is ignored by the loss. Other invalid masks are reported when they are
+    read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]
@@ -219,10 +220,10 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
 
 
 def _size_of(image: np.ndarray | StoredFile, max_pixels: int) -> tuple[int, int, int]:
-    """Return the height and width of an image, upright, and its EXIF orientation.
+    """Height and width of an upright image in pixels, and its EXIF orientation.
 
     Raises:
-      UnreadableError: it is no image.
+      UnreadableError: The file is not an image.
     """
     if isinstance(image, np.ndarray):
         return image.shape[0], image.shape[1], 1

@@ -1,4 +1,4 @@
-"""Masks as the targets of a table, of arrays, and of a set of `datasets`."""
+"""Masks as targets of tables, arrays and data sets of the `datasets` library."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from jaxtrain.plugins.segmentation.pixel_classes import find_classes
 
 
 class MaskTargets(TargetImages):
-    """The class of each pixel."""
+    """Target images with one class per pixel."""
 
     column = "mask"
     num_dims = 3

@@ -7,13 +7,13 @@ from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
 from jaxtrain.data.pixel_classes import MAX_VALUE
 
-# Losses that class_weights go with.
+# Losses that support class_weights.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentationOptions(Section):
-    """What segmentation can be told: `task_options`."""
+    """Options of the segmentation task."""
 
     loss: Literal["cross_entropy", "focal", "dice", "cross_entropy_dice", "lovasz"] = (
         field(

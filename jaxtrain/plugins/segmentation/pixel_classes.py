@@ -1,7 +1,7 @@
-"""The classes of the pixels of masks: their names, numbers or colours.
+"""Classes of mask values: names, and indices or colours.
 
-They stand in a file, a line each: `name`, in the order of their numbers, or
-`name,R,G,B` where masks have colours.
+The class list is a text file with one class per line: `name`, in the order of the
+indices, or `name,R,G,B` for masks of colours.
 """
 
 import csv
@@ -24,30 +24,30 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.data.text import nfc, read_user_text
 from jaxtrain.errors import UserError
 
-# Files of classes that are looked for beside a set.
+# Names of class lists, searched in the directory of the data set.
 FILES = ("classes.txt", "classes.csv")
-# Formats that keep every number; others change them to save space.
+# Lossless formats.
 LOSSLESS = ("PNG", "BMP", "TIFF", "GIF")
-# Of a list of classes.
+# Maximum size of a class list.
 MAX_BYTES = 2**20
 HEADER = ["name", "r", "g", "b"]
 COLUMNS_WITH_COLOURS = 4
 EXPECTED = "a line for each class: name, or name,R,G,B where masks have colours"
 
 Colour = tuple[int, int, int]
-# A mask as a store reads it: a file, or numbers of classes (H, W) that were checked.
+# A stored mask: a file, or validated class indices (H, W).
 StoredMask = StoredFile | np.ndarray
 
 
 @dataclass(frozen=True)
 class PixelClasses:
-    """The classes of masks.
+    """Classes of the values of masks.
 
     Attributes:
-      names: Names of the classes, in the order of their numbers.
-      colours: Colour of each class in the masks. None means that masks hold numbers.
-      where: What messages call the list of the classes.
-      remarks: What a user should know of how the list was read.
+      names: Names of the classes, in the order of their indices.
+      colours: Colour of each class in the masks. None if masks hold indices.
+      where: Name of the class list in messages.
+      remarks: Remarks for the user on how the list was read.
     """
 
     names: tuple[str, ...]
@@ -56,15 +56,15 @@ class PixelClasses:
     remarks: tuple[Remark, ...] = ()
 
     def numbers(self, mask: StoredMask, max_pixels: int) -> np.ndarray:
-        """Return the number of the class of each pixel, uint8 (H, W), or `IGNORED`.
+        """Class index of each pixel, or `IGNORED`, uint8 (H, W).
 
         Args:
-          mask: Mask as a store reads it.
-          max_pixels: A larger file is refused.
+          mask: Mask from the store.
+          max_pixels: Maximum number of pixels of a file.
 
         Raises:
-          UnreadableError: the file is damaged, may have changed its values, or holds
-            a value that is no class; the message names the file.
+          UnreadableError: The file is damaged, has a lossy format, or holds a value
+            that is not a class; the message names the file.
         """
         if isinstance(mask, np.ndarray):
             return mask
@@ -89,17 +89,17 @@ class PixelClasses:
 
 
 def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
-    """Read the classes from the file that a config names, or that lies in a folder.
+    """Read the class list from `config.classes`, or from the data set's directory.
 
     Args:
-      config: Config of the data; `classes` may name the file.
-      folder: Folder of the set, if it has one.
+      config: Data config; `classes` is the path of the list, or None.
+      folder: Directory of the data set, or None.
 
     Returns:
-      The classes; None if there is no such file.
+      The classes; None without a class list.
 
     Raises:
-      UserError: the file cannot be read, or is no list of classes.
+      UserError: The file cannot be read, or is not a class list.
     """
     if config.classes is not None:
         return _read(config.classes, f"data.classes = {config.classes!r}")
@@ -123,10 +123,10 @@ def _read(path: str, where: str) -> PixelClasses:
 
 
 def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
-    """Return the classes of the lines of a file, in fields.
+    """Parse the lines of a class list, split into fields.
 
     Raises:
-      UserError: they are no list of classes.
+      UserError: The lines are not a class list.
     """
     if not 2 <= len(lines) <= IGNORED:
         raise UserError(
@@ -177,7 +177,7 @@ def _colour(fields: Sequence[str], where: str) -> Colour:
 
 
 def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarray:
-    """Return the upright values of a file: numbers (H, W), or colours (H, W, 3)."""
+    """Decode the upright pixels of a file: indices (H, W), or colours (H, W, 3)."""
     file = files.open_file(mask.data, max_pixels)
     if file.format not in LOSSLESS:
         raise UnreadableError(
@@ -192,18 +192,18 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
             if file.transpose is not None:
                 picture = picture.transpose(file.transpose)
             values = np.asarray(picture)
-    # Damaged files make Pillow raise all kinds of errors.
+    # Pillow raises errors of many types for damaged files.
     except Exception as error:
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
     return values if in_colours else _numbers(values)
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Return stored values as integers (H, W); grey may be saved as colours."""
+    """Convert stored values to integers (H, W); grey may be stored as RGB."""
     if values.dtype.kind not in "bui":
         raise UnreadableError(f"its pixels are {values.dtype}: save whole numbers")
     if values.ndim == 3:
-        # Behind one value of grey, and behind three of colour, lies opacity.
+        # The alpha channel follows one grey or three colour channels.
         colours = values[..., : 3 if values.shape[-1] > 2 else 1]
         if (colours != colours[..., :1]).any():
             raise UnreadableError(
@@ -233,6 +233,6 @@ def _of_colours(
 
 
 def _codes(colours: np.ndarray) -> np.ndarray:
-    """Return colours (..., 3) as one number each."""
+    """Pack colours (..., 3) into one integer each."""
     red, green, blue = np.moveaxis(colours.astype(np.int32), -1, 0)
     return red << 16 | green << 8 | blue

@@ -1,7 +1,7 @@
-"""Losses of the classes of pixels: logits (B, H, W, C) and classes (B, H, W) -> (B,).
+"""Segmentation losses: logits (B, H, W, C) and classes (B, H, W) -> (B,).
 
-Pixels that do not count have no part in any: each takes `counts`, bool (B, H, W). An
-image without a pixel that counts has the loss 0.
+`counts`, bool (B, H, W), is the mask of valid pixels; the others are ignored. The loss
+of an image without valid pixels is 0.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ def cross_entropy_of_pixels(
     class_weights: Sequence[float] | None = None,
     gamma: float = 0.0,
 ) -> jax.Array:
-    """Return the mean over the pixels of each image, weighted by their classes.
+    """Cross entropy per image: the class-weighted mean over its pixels.
 
-    With `gamma`, it is the focal loss: a pixel counts by (1 - p)^gamma, p the
-    probability of its class (Lin et al. 2017, arXiv:1708.02002).
+    With `gamma` > 0 the focal loss: a pixel is weighted by (1 - p)^gamma, where p is
+    the probability of its class (Lin et al. 2017, arXiv:1708.02002).
 
     Args:
       logits: Logits, any float dtype; computed in at least float32.
-      classes: True classes, integers; any where `counts` is False.
-      counts: Whether each pixel counts.
-      class_weights: Weight of the pixels of each class. None means 1.
-      gamma: Exponent, 0 or at least 1.
+      classes: True classes, integers; arbitrary where `counts` is False.
+      counts: Mask of valid pixels, bool (B, H, W).
+      class_weights: Weight of each class, (C,). None weights all classes by 1.
+      gamma: Focusing exponent, 0 or at least 1.
     """
     log_p = jax.nn.log_softmax(widen(logits))
     true = jnp.where(counts, classes, 0)
@@ -47,10 +47,10 @@ def cross_entropy_of_pixels(
 def dice_of_pixels(
     logits: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Return 1 - the soft Dice coefficient, the mean over the classes that are there.
+    """Soft Dice loss per image, the mean over its classes.
 
-    Of a class with the probabilities p and the truth t it is 2 sum(p t) / (sum(p) +
-    sum(t)), over the pixels of an image (Milletari et al. 2016, arXiv:1606.04797).
+    1 - 2 sum(p t) / (sum(p) + sum(t)) over the pixels of an image, for probabilities p
+    and one-hot targets t of a class (Milletari et al. 2016, arXiv:1606.04797).
     """
     p, true = _shares(logits, classes, counts)
     both, whole = (p * true).sum(1), (p + true).sum(1)
@@ -62,12 +62,12 @@ def dice_of_pixels(
 def lovasz_of_pixels(
     logits: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Return the Lovasz-Softmax loss of each image, over the classes that are there.
+    """Lovasz-Softmax loss per image, the mean over its classes.
 
-    It extends 1 - IoU to probabilities (Berman et al. 2018, arXiv:1705.08790).
+    Convex extension of 1 - IoU to probabilities (Berman et al. 2018, arXiv:1705.08790).
     """
     p, true = _shares(logits, classes, counts)
-    # Without a pixel that counts nothing is wrong, and its place is the last.
+    # Ignored pixels have error 0, and are sorted last.
     errors = jnp.abs(true - p)
     order = jnp.argsort(-errors, axis=1)
     errors, of_class = (jnp.take_along_axis(x, order, 1) for x in (errors, true))
@@ -84,7 +84,7 @@ def lovasz_of_pixels(
 def _shares(
     logits: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return probabilities and truth, (B, pixels, C); 0 of pixels that do not count."""
+    """Probabilities and one-hot targets, (B, pixels, C); 0 for ignored pixels."""
     p = jax.nn.softmax(widen(logits))
     num, num_classes = len(logits), logits.shape[-1]
     kept = counts[..., None]
@@ -94,5 +94,5 @@ def _shares(
 
 
 def _ratio(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Divide; 0 where there is nothing to divide by."""
+    """Divide; 0 for a divisor of 0."""
     return jnp.where(other > 0, one / jnp.where(other > 0, other, 1), 0)

@@ -1,7 +1,7 @@
-"""Metrics of the classes of pixels: counted on the device, valued on the host.
+"""Segmentation metrics: sums on the device, values on the host.
 
-A split may have more pixels than an int32 counts: counts are kept as two numbers, of
-which the first counts in units of `UNIT`.
+The pixels of a split may overflow int32: a count is a pair of int32, the multiples of
+`UNIT` and the remainder.
 """
 
 import math
@@ -15,83 +15,82 @@ import numpy as np
 from jaxtrain.dtypes import wide
 from jaxtrain.tasks.metrics import Metric
 
-# Of the first of two numbers: sums stay below 2^31 up to 2^43 pixels of a class, and up
-# to half a million batches.
+# Sums stay below 2^31 up to 2^43 pixels per class, and up to half a million batches.
 UNIT = 2**12
-# Classes of which a confusion matrix is told.
+# Maximum number of classes for a recorded confusion matrix.
 MAX_MATRIX = 100
-# Part of the diagonal of an image by which boundaries may be off, as in DAVIS (Perazzi
-# et al. 2016, section 5.1).
+# Boundary tolerance as a fraction of the image diagonal, as in DAVIS (Perazzi et al.
+# 2016, section 5.1).
 TOLERANCE = 0.008
 
-# (outputs, target, mask) -> sums on the device. Of a class of tasks the first argument
-# is the task: to show records nothing is added.
+# (outputs, target, mask) -> sums on the device. For a task class, which only shows
+# records, the functions are unbound methods.
 Add = Callable[..., jax.Array]
 
 
 def confusion_sums(
     outputs: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Count pixels by their true class (rows) and the predicted one (columns).
+    """Confusion matrix of pixels: true classes in rows, predicted ones in columns.
 
     Args:
       outputs: Logits, (B, H, W, C).
       classes: True classes, integers (B, H, W).
-      counts: Whether each pixel counts, bool (B, H, W).
+      counts: Mask of valid pixels, bool (B, H, W).
 
     Returns:
-      int32 (2, C, C): the counts in units of `UNIT`, and the rest.
+      int32 (2, C, C): multiples of `UNIT`, and remainders.
     """
     num_classes = outputs.shape[-1]
     true = jax.nn.one_hot(classes, num_classes, dtype=jnp.float32)
     true = jnp.where(counts[..., None], true, 0)
     found = jax.nn.one_hot(outputs.argmax(-1), num_classes, dtype=jnp.float32)
-    # Exact up to 2^24 pixels an image.
+    # Exact up to 2^24 pixels per image.
     of_images = jnp.einsum("bhwt,bhwp->btp", true, found).astype(jnp.int32)
     whole, rest = jnp.sum(of_images // UNIT, 0), jnp.sum(of_images % UNIT, 0)
     return jnp.stack([whole + rest // UNIT, rest % UNIT])
 
 
 def joined(sums: Any) -> np.ndarray:
-    """Return the counts of `confusion_sums`, int64 (C, C)."""
+    """Join the pairs of `confusion_sums` to a confusion matrix, int64 (C, C)."""
     whole, rest = np.asarray(sums).astype(np.int64)
     return whole * UNIT + rest
 
 
 def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
-    """Return the intersection over union of each class.
+    """Intersection over union (IoU) of each class.
 
     Args:
       counts: Confusion matrix, int (C, C).
-      ignored: Class that does not count, though it may be predicted; None: all do.
+      ignored: Class to exclude, though it may be predicted; None excludes no class.
 
     Returns:
-      None for a class without a pixel, and for the ignored class.
+      One value per class; None for classes without pixels and the ignored class.
     """
     hits, true, found = _parts(counts)
     return _shares_of(hits, true + found - hits, ignored)
 
 
 def dice_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
-    """Return 2 hits / (true + predicted) of each class, None as in `iou_of`."""
+    """Dice coefficient of each class, 2 TP / (true + predicted), as in `iou_of`."""
     hits, true, found = _parts(counts)
     return _shares_of(2 * hits, true + found, ignored)
 
 
 def accuracy_of(counts: np.ndarray) -> float | None:
-    """Return the part of the pixels whose class is right."""
+    """Pixel accuracy."""
     total = int(counts.sum())
     return int(np.diag(counts).sum()) / total if total else None
 
 
 def mean_of(values: list[float | None]) -> float | None:
-    """Return the mean of the values that are defined; None if none is."""
+    """Mean of the values other than None; None without any."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
 
 def tolerance_of(height: int, width: int) -> int:
-    """Return by how many pixels boundaries may be off in an image of a size."""
+    """Boundary tolerance in pixels for an image size."""
     return math.ceil(TOLERANCE * math.hypot(height, width))
 
 
@@ -101,21 +100,21 @@ def boundary_sums(
     counts: jax.Array,
     mask: jax.Array,
 ) -> jax.Array:
-    """Sum the F-score of the boundaries of each class over images, and count these.
+    """Sum of the boundary F-scores over images, and number of images, per class.
 
-    Precision is the part of the predicted boundary that has a true one within the
-    tolerance of DAVIS, recall the part of the true one that has a predicted one. An
-    image counts for a class of which it has a boundary, true or predicted (Csurka et
-    al. 2013).
+    Precision is the fraction of the predicted boundary within the DAVIS tolerance of
+    the true one, recall the fraction of the true boundary within the tolerance of the
+    predicted one. An image counts for the classes with a true or predicted boundary
+    (Csurka et al. 2013).
 
     Args:
       outputs: Logits, (B, H, W, C).
       classes: True classes, integers (B, H, W).
-      counts: Whether each pixel counts; what borders on others is no boundary.
-      mask: Zero marks padding, (B,).
+      counts: Mask of valid pixels, bool (B, H, W); their border is not a boundary.
+      mask: Mask of the examples, (B,); zero marks padding.
 
     Returns:
-      Float (2, C).
+      Float (2, C): sums of the scores, and numbers of images.
     """
     found = outputs.argmax(-1)
     reach = tolerance_of(classes.shape[1], classes.shape[2])
@@ -138,11 +137,11 @@ def boundary_sums(
 
 
 def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
-    """Return the mean over the classes, but the ignored one, of that of their images.
+    """Boundary F-score: the mean over images, then over all classes but the ignored.
 
     Args:
-      sums: Scores and images of each class, (2, C), of `boundary_sums`.
-      ignored: Class that does not count; None: all do.
+      sums: Output of `boundary_sums`, summed over batches, (2, C).
+      ignored: Class excluded from the mean; None excludes no class.
     """
     scores, numbers = sums
     return mean_of(_shares_of(scores, numbers, ignored))
@@ -151,13 +150,13 @@ def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
 def pixel_metrics(
     confusion: Add, boundary: Add, num_classes: int = 0, ignored: int | None = None
 ) -> dict[str, Metric]:
-    """Return the metrics by name.
+    """Metrics of the task, by name.
 
     Args:
-      confusion: Function that makes `confusion_sums` of a batch.
-      boundary: Function that makes `boundary_sums` of a batch.
-      num_classes: Number of classes; of many the matrix is left out.
-      ignored: Class that does not count; None: all do.
+      confusion: Function of a batch that computes `confusion_sums`.
+      boundary: Function of a batch that computes `boundary_sums`.
+      num_classes: Number of classes; for many, the confusion matrix is omitted.
+      ignored: Class excluded from the metrics; None excludes no class.
     """
 
     def of(value: Callable[[np.ndarray], Any], **more: Any) -> Metric:
@@ -200,9 +199,9 @@ def _shares_of(
 
 
 def _boundary(area: jax.Array) -> jax.Array:
-    """Return which pixels differ from the one right of, below, or both; (B, H, W).
+    """Boundary pixels: unlike the right, lower or lower right neighbour, (B, H, W).
 
-    The last row and column have none there: they are compared with themselves.
+    The last row and column are edge-padded: compared with themselves.
     """
     right = jnp.concatenate([area[:, :, 1:], area[:, :, -1:]], 2)
     below = jnp.concatenate([area[:, 1:], area[:, -1:]], 1)
@@ -211,12 +210,12 @@ def _boundary(area: jax.Array) -> jax.Array:
 
 
 def _within(counts: jax.Array) -> jax.Array:
-    """Return which pixels count, and those right of and below them, (B, H, W)."""
+    """Valid pixels with valid right and lower neighbours, bool (B, H, W)."""
     return counts & ~_boundary(counts)
 
 
 def _dilated(points: jax.Array, radius: int) -> jax.Array:
-    """Return which pixels have a point within a radius, bool (B, H, W)."""
+    """Dilate a mask by a radius in pixels, bool (B, H, W)."""
     height, found = points.shape[1], jnp.zeros_like(points)
     padded = jnp.pad(points, ((0, 0), (radius, radius), (0, 0)))
     for offset in range(2 * radius + 1):

@@ -1,4 +1,4 @@
-"""Sections of a report on the classes of pixels: each class, and what is confused."""
+"""Report sections of segmentation: metrics per class, and confusion matrix."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,16 +10,16 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Of more classes than this only the worst are shown.
+# Maximum number of classes to show, the worst first.
 MAX_CLASSES = 60
 
 
 class PixelClassRow(NamedTuple):
-    """Metrics of a class that has a true or a predicted pixel.
+    """Metrics of a class with true or predicted pixels.
 
     Attributes:
       name: Name of the class.
-      share: Part of the pixels that count; None: not known.
+      share: Fraction of the valid pixels; None if unknown.
       iou: Intersection over union.
       dice: Dice coefficient.
     """
@@ -31,10 +31,10 @@ class PixelClassRow(NamedTuple):
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return the table of the classes, the lowest IoU first, and what is confused.
+    """Table of the classes, the lowest IoU first, and the most frequent confusions.
 
     Args:
-      values: Metrics by name, read from records: of any form, or missing.
+      values: Recorded metrics by name; invalid or missing ones are skipped.
       names: Names of the classes.
     """
     matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])
@@ -61,7 +61,7 @@ def _rows(
         total = sum(map(sum, matrix))
         shares = [sum(row) / total if total else None for row in matrix]
     cells = zip(names, shares, *(column or [] for column in columns), strict=True)
-    # A class without a pixel has no metrics, nor has the ignored one.
+    # Classes without pixels and the ignored class have no metrics.
     rows = [
         PixelClassRow(name, share, iou, dice)
         for name, share, iou, dice in cells

@@ -1,4 +1,4 @@
-"""The task of telling the class of each pixel."""
+"""Semantic segmentation task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.proposals import Advice
 
-# Classes of a mask that are named.
+# Maximum number of classes named per mask.
 MAX_NAMED = 8
 REFUSED: Mapping[str, str] = {
     "data.augment.mixup": "a pixel has one class, and a mixed one has two",
@@ -42,20 +42,21 @@ REFUSED: Mapping[str, str] = {
 
 
 class Segmentation(Task):
-    """Targets are classes of pixels, integers (B, H, W); outputs logits (B, H, W, C).
+    """Semantic segmentation: integer targets (B, H, W), logits (B, H, W, C).
 
-    Pixels of `IGNORED`, and of the option `ignore_value`, count neither in the loss,
-    the mean over the other pixels of an image, nor in the metrics. Metrics are of the
-    images as the model sees them.
+    Pixels of `IGNORED` and of the option `ignore_value` are excluded from the loss (the
+    mean over the valid pixels of an image) and from the metrics. Metrics are computed
+    at the model's input size.
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: of the data set: `PIXEL_CLASSES`, the names of the classes; in training
-        `pixel_counts`, a function that counts the pixels of each value of its masks.
-      **given: Options, those of `SegmentationOptions`.
+      facts: Facts of the data set: `PIXEL_CLASSES`, the names of the classes; in
+        training `pixel_counts`, a function that counts the pixels of each value in its
+        masks.
+      **given: Fields of `SegmentationOptions`.
 
     Raises:
-      UserError: the data set has no masks, or an option does not fit its classes.
+      UserError: The data set has no masks, or an option does not match its classes.
     """
 
     Options = SegmentationOptions
@@ -90,7 +91,7 @@ class Segmentation(Task):
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):
             self._weights = weights
-        elif "pixel_counts" in facts:  # Evaluations do not weigh.
+        elif "pixel_counts" in facts:  # Evaluations use no class weights.
             self._weights = self._balanced(facts["pixel_counts"]())
         if isinstance(weights, tuple) and len(weights) != num:
             raise UserError(
@@ -157,7 +158,7 @@ class Segmentation(Task):
         return imitate_classes(outputs, teacher, temperature, hard)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Leave out images without a pixel that counts, which thin out the loss."""
+        """Exclude images without valid pixels, which would dilute the loss."""
         return jnp.any(self._counts(target), (1, 2))
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
@@ -165,7 +166,7 @@ class Segmentation(Task):
         right = (outputs.argmax(-1) == target) & counts
         num = counts.sum((1, 2))
         share = right.sum((1, 2)) / jnp.maximum(num, 1)
-        # The mean over the images that have a pixel that counts.
+        # Mean over the images with valid pixels.
         mean = share.sum() / jnp.maximum((num > 0).sum(), 1)
         return {"pixel_accuracy": mean.astype(jnp.float32)}
 
@@ -210,15 +211,15 @@ class Segmentation(Task):
         }
 
     def _balanced(self, pixels: np.ndarray) -> tuple[float, ...]:
-        """Return one over the pixels of each class, so that the mean of them all is 1.
+        """Inverse class frequencies, scaled to a mean weight of 1 per pixel.
 
-        A class without a pixel weighs nothing; no pixel asks for its weight.
+        Classes without pixels have the weight 0, which is never used.
 
         Args:
-          pixels: Pixels of each value in the masks of training, (256,).
+          pixels: Number of pixels per value in the training masks, (256,).
 
         Raises:
-          UserError: they have one class, or none.
+          UserError: The masks have fewer than two classes.
         """
         counts = np.where(self._counts(np.arange(len(pixels))), pixels, 0)
         found = int(np.count_nonzero(counts[: self.num_classes]))
@@ -233,7 +234,7 @@ class Segmentation(Task):
     # --- sums, on the device ---------------------------------------------------------
 
     def _counts(self, target: Any) -> Any:
-        """Return whether each pixel counts, of the shape of the target."""
+        """Mask of valid pixels, bool, the shape of the target."""
         return (target != IGNORED) & (target != self._options.ignore_value)
 
     def _confusion(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:

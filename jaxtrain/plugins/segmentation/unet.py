@@ -1,14 +1,14 @@
 """U-Net (Ronneberger et al. 2015, arXiv:1505.04597) over any classifier.
 
-As in segmentation_models.pytorch: from the last features on, images are doubled, joined
-with those features of the backbone that have their size, and convolved twice; batch
-norms follow the convolutions. Where the backbone has no features of a size, as between
-the image and the stem of a ResNet, nothing is joined. A decoder of few blocks ends
-before the size of the image, to which its logits are resized, as in FCN.
+As in segmentation_models.pytorch: each decoder block upsamples by 2, concatenates the
+backbone features of the same stride (skip connection), and applies two convolutions
+with batch norm. Strides without backbone features, as between the image and the stem of
+a ResNet, have no skip connection. A decoder of few blocks ends at a coarser stride; its
+logits are resized to the image size, as in FCN.
 
-With `aux_weight` a dense layer on the last features of the backbone has a loss of its
-own in training (Lee et al. 2014, arXiv:1409.5185): the backbone then learns the classes
-without waiting for the decoder.
+With `aux_weight` an auxiliary 1x1 head on the last features of the backbone adds a loss
+in training (deep supervision; Lee et al. 2014, arXiv:1409.5185): the backbone receives
+gradients that do not pass the decoder.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 
-# Usual channels of the first block of the decoder; each has half of those before it.
+# Default channels of the first decoder block; each further block has half.
 CHANNELS, LEAST = 256, 16
 
 
 class UpBlock(nnx.Module):
-    """Two 3x3 convolutions, behind which the image has twice the size."""
+    """Two 3x3 convolutions of a decoder block, after upsampling and skip connection."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.conv1 = ConvNorm(in_channels, channels, 3, split="out", layers=layers)
@@ -41,7 +41,7 @@ class UpBlock(nnx.Module):
 
 
 class AuxiliaryDense(AuxiliaryHead):
-    """A dense layer a pixel of the last features of the backbone, for training."""
+    """Auxiliary 1x1 head on the last backbone features, for training only."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class AuxiliaryDense(AuxiliaryHead):
 
 
 class UNet(DenseModel):
-    """A backbone, blocks that double its features, and a dense layer a pixel."""
+    """U-Net: a backbone, upsampling decoder blocks, and a 1x1 head."""
 
     def __init__(
         self,
@@ -79,10 +79,11 @@ class UNet(DenseModel):
         decoder_channels: tuple[int, ...] | None = None,
         aux_weight: float = 0.0,
     ):
-        """Create the layers; the outputs are maps of the images' height and width.
+        """Create the layers; the output logits have the height and width of the images.
 
         Raises:
-          UserError: the decoder has more blocks than the backbone halves its images.
+          UserError: The decoder has more blocks than the backbone halves the
+            resolution.
         """
         *skips, last = self.add_backbone(
             backbone,
@@ -121,7 +122,7 @@ class UNet(DenseModel):
 
 
 def _usual_channels(stride: int, width: float | None) -> list[int]:
-    """Return the channels of blocks down to the size of the image."""
+    """Default channels of the decoder blocks, down to stride 1."""
     halvings = range(stride.bit_length() - 1)
     bases = (max(LEAST, CHANNELS >> n) for n in halvings)
     return [scale_channels(base, 1.0 if width is None else width) for base in bases]
@@ -134,7 +135,7 @@ def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _up_to(stride: int) -> Any:
-    """Return a piece whose features have a pixel for so many of the image."""
+    """Piece that upsamples the features to a stride."""
 
     def up(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
         x, *rest = x
@@ -145,5 +146,5 @@ def _up_to(stride: int) -> Any:
 
 
 def _head(head: Head, x: Any, rngs: nnx.Rngs | None) -> jax.Array:
-    # Convolutions without padding may have cut off a row or two.
+    # Unpadded convolutions may have cut off a row or two.
     return resized(head(x[0], rngs), x[-1].shape[1:3])

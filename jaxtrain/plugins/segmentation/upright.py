@@ -1,4 +1,4 @@
-"""Targets that were drawn on stored pixels, turned upright as EXIF turns the image."""
+"""EXIF orientation of targets drawn on the stored pixels."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,9 +11,9 @@ from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import FIRST_TURNED
 from jaxtrain.data.stores import Remark
 
-# Value of `data.boxes_drawn_on`, and the title of the remark where it is not given.
+# Value of `data.boxes_drawn_on`, and title of the remark if the field is not set.
 STORED, TITLE = "stored", "turned by EXIF"
-# Images whose headers are read for the remark.
+# Number of image headers to read for the remark.
 NUM_LOOKED = 100
 READ = 10
 
@@ -23,13 +23,13 @@ class _Readable(Protocol):
 
 
 def stored_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Height and width of the stored pixels of an upright image, or the other way."""
+    """Convert between stored and upright (height, width) in pixels."""
     height, width = size
     return (width, height) if orientation >= FIRST_TURNED else size
 
 
 def upright_pixels(array: np.ndarray, orientation: int) -> np.ndarray:
-    """Array (H, W, ...) of stored pixels, turned as EXIF numbers it."""
+    """Apply an EXIF orientation to an array (H, W, ...) of stored pixels."""
     if orientation >= FIRST_TURNED:
         array = array.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
@@ -42,11 +42,11 @@ def upright_pixels(array: np.ndarray, orientation: int) -> np.ndarray:
 def upright_boxes(
     boxes: np.ndarray, size: tuple[float, float], orientation: int
 ) -> np.ndarray:
-    """Boxes of stored pixels where they are in the upright image.
+    """Apply an EXIF orientation to boxes on the stored pixels.
 
     Args:
       boxes: Left, top, right and bottom, (n, 4).
-      size: Height and width of the stored pixels; (1, 1) for boxes in parts of them.
+      size: Height and width of the stored pixels; (1, 1) for normalised boxes.
     """
     (height, width), points = size, boxes.reshape(-1, 2, 2)
     if orientation >= FIRST_TURNED:
@@ -63,17 +63,17 @@ def upright_boxes(
 def stored_boxes(
     boxes: np.ndarray, size: tuple[float, float], orientation: int
 ) -> np.ndarray:
-    """Boxes of an upright image of a size where they are in the stored pixels."""
+    """Invert an EXIF orientation of boxes; `size` is that of the upright image."""
     back = {6: 8, 8: 6}.get(orientation, orientation)
     return upright_boxes(boxes, size, back)
 
 
 def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -> str:
-    """End of a message on targets of another size than that of their image.
+    """Hint for a message on targets made for another image size.
 
     Args:
       size: Height and width of the upright image.
-      drawn: Height and width that the targets were made for.
+      drawn: Height and width expected by the targets.
     """
     if orientation == 1:
         return ""
@@ -87,14 +87,14 @@ def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -
 def remarks_on(
     config: DataConfig, store: _Readable, examples: np.ndarray, targets: str
 ) -> tuple[Remark, ...]:
-    """Remark on images that EXIF turns, where nothing says what boxes were drawn on.
+    """Remark on images rotated by EXIF if `data.boxes_drawn_on` is not set.
 
-    It cannot be known from the files. A part of the images is looked at; a check of the
-    data looks at all.
+    The files do not record it. Only a sample of the images is checked; `data --check`
+    checks all.
 
     Args:
-      examples: Numbers of the examples that have targets.
-      targets: Name of the targets: boxes or masks.
+      examples: Indices of the examples with targets.
+      targets: Name of the targets, boxes or masks.
     """
     if config.boxes_drawn_on is not None or not len(examples):
         return ()
@@ -103,7 +103,7 @@ def remarks_on(
     turned = [
         name
         for start in range(0, num, READ)
-        for name in _turned(store.read(some[start : start + READ])[0], config)
+        for name in _rotated_names(store.read(some[start : start + READ])[0], config)
     ]
     if not turned:
         return ()
@@ -115,12 +115,12 @@ def remarks_on(
     return (Remark(TITLE, text, serious=True),)
 
 
-def _turned(images: Sequence[Any], config: DataConfig) -> list[str]:
+def _rotated_names(images: Sequence[Any], config: DataConfig) -> list[str]:
     found = []
     for image in images:
         try:
             if files.orientation_of(image, config.max_pixels) != 1:
                 found.append(image.name)
-        except UnreadableError:  # It is told when it is read.
+        except UnreadableError:  # Reported when the example is read.
             continue
     return found

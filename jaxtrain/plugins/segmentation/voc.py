@@ -1,4 +1,4 @@
-"""The classes of Pascal VOC, in the order of torchvision's weights for COCO."""
+"""Classes of Pascal VOC, in the order of torchvision's COCO weights."""
 
 LABELS = (
     *("__background__", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus"),

@@ -1,4 +1,4 @@
-"""The models of torchvision that compute what ours of maps do."""
+"""Torchvision counterparts of the segmentation models."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from jaxtrain.weights.sources import Sources, WeightsSource
 
 
 def _maps(name: str, names: ArrayNames) -> Sources:
-    """Return torchvision's model of maps, evaluated on whole images."""
+    """Torchvision's segmentation model, evaluated on full images."""
     facts: dict[str, Any] = {"task": "segmentation", "labels": voc.LABELS}
     facts |= {"image_size": 520, "crop_pct": 1.0}
     return (WeightsSource("torchvision", name, names, **facts),)

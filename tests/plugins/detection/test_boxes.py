@@ -167,7 +167,7 @@ def test_crowds_are_marked_and_unused_categories_left_out(tmp_path: Path) -> Non
 def test_names_of_yolo(tmp_path: Path, made: Any) -> None:
     folder = write_yolo(tmp_path / "set", made)
     (folder / "labels" / "train" / "none.txt").write_text("")
-    with pytest.raises(UserError, match=r"none\.txt is of no image"):
+    with pytest.raises(UserError, match=r"none\.txt has no image"):
         sources.load(config(f"yolo:{folder}"), seed=0)
     (folder / "data.yaml").write_text("names: 3")
     with pytest.raises(UserError, match="has no `names`"):

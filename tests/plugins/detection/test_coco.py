@@ -82,7 +82,7 @@ CORNERS = [4, 5, 14, 17]
         ({"bbox": [-0.5, 5, 9, 9]}, [0, 5, 8.5, 14], None, ""),
         ({"bbox": [-3, 5, 90, 9]}, [0, 5, 40, 14], "boxes clipped", "more than a pix"),
         ({"bbox": ["4", "5", "10", "12"]}, CORNERS, None, ""),
-        ({"bbox": [1, 2, 3]}, None, "boxes left out", "no list of four numbers"),
+        ({"bbox": [1, 2, 3]}, None, "boxes left out", "not a list of four numbers"),
         ({"bbox": [], "segmentation": [[4, 5, 14, 5, 14, 17]]}, CORNERS, None, ""),
         ({"bbox": None, "segmentation": [4, 5, 14, 17]}, CORNERS, None, ""),
         ({"iscrowd": None, "area": float("nan")}, CORNERS, None, ""),
@@ -248,7 +248,7 @@ def test_an_unused_category_may_have_the_name_of_another(tmp_path: Path) -> None
     assert store.facts[NAMES] == ("cat", "dog")
     assert store.facts[CATEGORY_IDS] == (7, 8)
     values["annotations"][0]["category_id"] = 0
-    with pytest.raises(UserError, match="the name cat is that of several categories"):
+    with pytest.raises(UserError, match="the name cat belongs to several categories"):
         opened(tmp_path, values)
 
 

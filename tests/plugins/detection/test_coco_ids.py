@@ -84,7 +84,7 @@ def test_ids_are_those_of_the_data_of_the_run(
     found = coco_ids.find_ids(names, FINDER, None, tmp_path)
     assert ids_of(found) == [42, 41]
     assert found.categories == FINDER.category_ids
-    assert found.of_stored
+    assert found.on_stored
     # One of elsewhere has no id there.
     names = names_of(tmp_path / "train" / "b.png", "elsewhere.png")
     assert ids_of(coco_ids.find_ids(names, FINDER, None, tmp_path)) == [1, 2]

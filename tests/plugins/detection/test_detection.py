@@ -113,7 +113,7 @@ def test_predictions_are_boxes_of_the_image_as_it_is(here: Path) -> None:
         *("--out", "out.jsonl", "wide"),
     )
     found = json.loads((here / "out.json").read_text())
-    assert "image_id is the number that a file is called by" in result.stdout
+    assert "image_id is the number in the file name" in result.stdout
     (ours,) = load_model(here / "run").find([wide / "000001.png"])
     assert len(found) == len(ours.scores) > 0
     for one, box, score, kind in zip(found, *ours, strict=True):
@@ -211,9 +211,9 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
             "effect without --coco",
         ),
         ("--config recipe.py --data.augment.mixup 0.2", "two mixed images would"),
-        ("--config recipe.py --data.augment.cutmix 0.5", "what is pasted hides"),
+        ("--config recipe.py --data.augment.cutmix 0.5", "the pasted patch hides"),
         ("--config recipe.py --data.sampling balanced", "boxes of several classes"),
-        ("--config recipe.py --data.image-size 36", "no multiple of 8"),
+        ("--config recipe.py --data.image-size 36", "not a multiple of 8"),
         ("--config recipe.py --task-options.strides 1,2", "at the strides 2, 4, and"),
         ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
     ],

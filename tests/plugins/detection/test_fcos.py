@@ -158,7 +158,7 @@ def test_perfect_outputs_have_no_loss_of_boxes_and_find_them() -> None:
     there = np.array(out["classes"][0]) >= 0
     learnt = {
         tuple(fcos.to_boxes(found.distances, places())[i].tolist())
-        for i in np.flatnonzero(found.there)
+        for i in np.flatnonzero(found.assigned)
     }
     assert {tuple(x) for x in np.array(out["boxes"][0])[there].tolist()} <= learnt
     assert there.any()
@@ -234,6 +234,6 @@ GEOMETRIES: dict[str, tuple[Any, list[list[float]], list[int]]] = {
 def test_boxes_follow_their_image(name: str) -> None:
     geometry, boxes, classes = GEOMETRIES[name]
     target = target_of([[2, 4, 12, 10], [24, 0, 32, 32]])
-    moved = box_geometry.followed(target, geometry)
+    moved = box_geometry.transform_boxes(target, geometry)
     assert moved["classes"].tolist() == classes
     np.testing.assert_allclose(moved["boxes"], boxes, atol=1e-3)

@@ -136,7 +136,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
     "a class in validation alone": (
         {**TWO, "images/val/2.png": "", "labels/val/2.txt": ROW.replace("0", "1", 1)},
         {"train": ["images/train/1.png 1"], "validation": ["images/val/2.png 1"]},
-        "only in validation: dog, of which the validation split has boxes",
+        "only in validation: dog: the validation split has boxes of these",
     ),
     "a row twice": (
         {**TWO, "labels/train/1.txt": f"{ROW}\n{ROW}\n0.0 0.5 0.5 0.2 0.4\n"},
@@ -182,15 +182,15 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no folder of labels": (
         {"images/val/2.png": "", "images/val/3.png": ""},
-        "images/val: 2 images, and there is no folder of their labels; add labels",
+        "images/val: 2 images, and there is no label directory; add labels",
     ),
     "no such split": (
         {"images/extra/2.png": ""},
-        "images/extra is no split .*; rename it, or move it away",
+        "images/extra is not a split .*; rename it, or move it away",
     ),
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
-        r"a\.txt, line 2: images/train/7\.png is not there; mend the list",
+        r"a\.txt, line 2: images/train/7\.png is not there; fix the list",
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
             "labels/train/classes.txt": "cat",
             "labels/classes.txt": "dog",
         },
-        r"labels/train/classes\.txt and .*labels/classes\.txt have other names",
+        r"labels/train/classes\.txt and .*labels/classes\.txt have different names",
     ),
 }
 
@@ -256,11 +256,14 @@ def test_a_path_is_the_folder_of_the_set(tmp_path: Path) -> None:
         ("0 0.5 0.1 0.9 0.5 0.5 0.9 0.1 0.5", (0.1, 0.1, 0.9, 0.9)),
         # Corners of a rotated box lie outside where its thing is at the border.
         ("0 0.9 0.1 1.1 0.3 0.9 0.5 0.7 0.3", (0.7, 0.1, 1.0, 0.5)),
-        ("0.5 0.5 0.5 0.2 0.4", "'0.5 0.5 0.5 0.2 0.4' is no box; expected CLASS X Y"),
-        ("0 10 20 100 30 50 90", "a polygon from 10 to 100 is outside of its image"),
+        (
+            "0.5 0.5 0.5 0.2 0.4",
+            "'0.5 0.5 0.5 0.2 0.4' is not a box; expected CLASS X Y",
+        ),
+        ("0 10 20 100 30 50 90", "a polygon from 10 to 100 is outside its image"),
         ("0 0.5 0.1 0.5 0.2 0.5 0.9", "has no area"),
         ("0 0.5 0.5 0 0.1", "has no area"),
-        ("0 0.9 0.5 0.4 0.1", "is outside of its image"),
+        ("0 0.9 0.5 0.4 0.1", "is outside its image"),
         ("2.0 0.5 0.5 0.2 0.4", "there is no class 2"),
     ],
 )

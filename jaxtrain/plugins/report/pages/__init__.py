@@ -1,1 +1,1 @@
-"""Pages for people: one file each, which needs nothing else and holds no script."""
+"""HTML pages: self-contained single files without scripts."""

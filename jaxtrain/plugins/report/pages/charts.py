@@ -1,7 +1,7 @@
-"""Charts of lines, drawn as SVG: its colours are those of the style, by day and night.
+"""Line charts as SVG, with the colours of the style sheet in light and dark mode.
 
-matplotlib's SVG of one chart takes 34 KB and 36 ms, and has colours of its own; these
-take 8 KB and 1 ms.
+matplotlib's SVG of one chart takes 34 KB and 36 ms, with fixed colours; these take 8 KB
+and 1 ms.
 """
 
 import math
@@ -14,12 +14,12 @@ from jaxtrain.plugins.report.pages.text import text
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 22
-# Points of a line; of longer ones each stretch keeps its minimum and maximum.
+# Points per line; longer series keep each bucket's minimum and maximum.
 MAX_POINTS = 400
-# A line of no more points has a dot for each, which tells its value to the mouse.
+# Lines with up to this number of points have dots with tooltips.
 MAX_DOTS = 40
 NUM_COLOURS = 8
-# Positive values further apart than this are shown by their logarithms.
+# Positive values with a larger ratio have a log scale.
 LOG_RATIO = 100.0
 
 Point = tuple[float, float | None]
@@ -27,12 +27,12 @@ Point = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Series:
-    """A line of a chart.
+    """Line of a chart.
 
     Attributes:
       name: Name of the line, as plain text.
-      points: Points (x, y), x rising; y is None or not finite where the line breaks.
-      colour: Number of its colour.
+      points: Points (x, y) in order of x; y is None or non-finite at gaps.
+      colour: Index of the colour.
       dashed: Whether the line is dashed.
     """
 
@@ -43,17 +43,17 @@ class Series:
 
     @property
     def finite(self) -> list[tuple[float, float]]:
-        """The points that can be drawn."""
+        """Points with a finite y."""
         return [(x, y) for x, y in self.points if y is not None and math.isfinite(y)]
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values, from `low` to `high`, to places, from `start` to `stop` in pixels.
+    """Axis scale: maps values (`low` to `high`) to pixels (`start` to `stop`).
 
     Attributes:
-      log: Whether by the logarithms of the values.
-      ticks: Values to mark.
+      log: Whether the scale is logarithmic.
+      ticks: Values of the tick marks.
     """
 
     low: float
@@ -78,14 +78,14 @@ def line_chart(
     marks: Sequence[float] = (),
     log: bool = True,
 ) -> Markup:
-    """Return a chart; nothing if there is no number in it.
+    """Draw a line chart as SVG; empty without finite values.
 
     Args:
       title: Title, as plain text.
       series: Lines of the chart.
       span: Ends of the x axis. Defaults to the first and the last point.
-      marks: Places of dashed lines on the x axis.
-      log: Whether to use a log scale for positive values that are far apart.
+      marks: Positions of dashed vertical lines on the x axis.
+      log: Whether to use a log scale for positive values with a large ratio.
     """
     drawn = [one for one in series if one.finite]
     if not drawn:
@@ -115,12 +115,12 @@ def line_chart(
 
 
 def word(x: float, y: float, told: str, anchor: str = "middle") -> str:
-    """Return a text of a drawing, which `anchor` places at `x`."""
+    """SVG text at (x, y); `anchor` is its text-anchor."""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(told)}</text>'
 
 
 def _tight(scale: Scale, values: Sequence[float]) -> Scale:
-    """Return a scale without the space beyond the first and the last value."""
+    """Scale without margins beyond the first and the last value."""
     low, high = min(values), max(values)
     if high <= low:
         return scale
@@ -166,7 +166,7 @@ def _line(series: Series, across: Scale, up: Scale) -> str:
 
 
 def thin(points: Sequence[Point]) -> Sequence[Point]:
-    """Return at most about `MAX_POINTS` points, peaks and gaps among them."""
+    """Downsample to about `MAX_POINTS` points; peaks and gaps are preserved."""
     if len(points) <= MAX_POINTS:
         return points
     size = math.ceil(2 * len(points) / MAX_POINTS)
@@ -178,21 +178,21 @@ def thin(points: Sequence[Point]) -> Sequence[Point]:
             kept.append(some[0])
             continue
         kept += sorted({(x, y) for y, x in (min(known), max(known))})
-    # The first and the last are where a curve comes from and leads to.
+    # Keep the first and the last point: the ends of the curve.
     return [points[0], *kept[1:-1], points[-1]]
 
 
 def make_scale(
     values: Sequence[float], start: float, stop: float, *, num: int, log: bool = False
 ) -> Scale:
-    """Return a scale that all values fit into.
+    """Create a scale for the range of the values.
 
     Args:
       values: Finite values, at least one.
-      start: Place of the smallest, in pixels.
-      stop: Place of the largest, in pixels.
-      num: Number of ticks, about.
-      log: Whether to use logarithms if the values are positive and far apart.
+      start: Position of the smallest value in pixels.
+      stop: Position of the largest value in pixels.
+      num: Approximate number of ticks.
+      log: Whether to use a log scale for positive values with a large ratio.
     """
     low, high = min(values), max(values)
     if log and low > 0 and high / low > LOG_RATIO:
@@ -215,13 +215,13 @@ def _log_scale(low: float, high: float, start: float, stop: float, num: int) -> 
 
 
 def _round_step(step: float) -> float:
-    """Return the next larger number of 1, 2, 5 and their tens."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(n * power for n in (1, 2, 5, 10) if n * power >= step * (1 - 1e-9))
 
 
 def short(value: float) -> str:
-    """Return a number in few letters, for ticks."""
+    """Format a number briefly, for ticks."""
     if value == 0:
         return "0"
     size = abs(value)

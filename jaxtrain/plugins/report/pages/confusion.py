@@ -10,18 +10,18 @@ from markupsafe import Markup
 from jaxtrain.font import fitted, font
 from jaxtrain.plugins.report.pages.text import text
 
-# Matrices up to this size have their counts written into the cells.
+# Maximum size of a matrix with counts in its cells.
 MAX_WRITTEN = 20
 MAX_PAIRS = 12
 CELL = 26
-# Pixels of a name that fit beside the matrix.
+# Maximum width of a class name next to the matrix, in pixels.
 MAX_NAME = 130
-# Steps of the shades of a matrix without counts.
+# Number of shades of a matrix without counts.
 SHADES = 6
 
 
 class ConfusedPair(NamedTuple):
-    """How many images of a class are taken for another one, and their share of it."""
+    """Confusion of two classes: number of images, and share of the true class."""
 
     true: str
     predicted: str
@@ -30,17 +30,17 @@ class ConfusedPair(NamedTuple):
 
 
 class Confusion(NamedTuple):
-    """A confusion matrix as SVG, and its largest cells off the diagonal."""
+    """Confusion matrix as SVG, and its largest off-diagonal cells."""
 
     picture: Markup
     pairs: list[ConfusedPair]
 
 
 def confusion(counts: np.ndarray, names: Sequence[str]) -> Confusion:
-    """Draw the matrix, a row for each true class; list what is confused most often.
+    """Draw a matrix, true classes in rows; list the most frequent confusions.
 
     Args:
-      counts: Number of examples, (true, predicted).
+      counts: Number of examples, (true classes, predicted classes).
       names: Names of the classes.
     """
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -88,7 +88,7 @@ def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Mar
 
 
 def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
-    """Draw a matrix of many classes: cells of like shade are one path."""
+    """Draw a matrix of many classes: cells of equal shade share a path."""
     paths: dict[tuple[bool, int], list[str]] = {}
     for row, column in np.argwhere(counts > 0).tolist():
         shade = 1 + min(SHADES - 1, int(parts[row, column] * SHADES))
@@ -103,14 +103,14 @@ def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
 
 
 def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
-    """Return a square: hits in one colour, mistakes, which are to be seen, in another.
+    """SVG square of a cell: one colour for hits, a stronger one for mistakes.
 
     Args:
-      x: of its left side.
-      y: of its upper side.
-      size: of its sides.
-      right: whether it counts hits.
-      part: of its row.
+      x: Left edge in pixels.
+      y: Top edge in pixels.
+      size: Side length in pixels.
+      right: Whether the cell counts hits.
+      part: Share of its row, 0 to 1.
     """
     kind = 0 if right else 1
     return (
@@ -120,13 +120,13 @@ def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
 
 
 def _opacity(right: bool, part: float) -> float:
-    """Return how strong the colour of a cell is; a single mistake is to be seen."""
+    """Opacity of a cell; a single mistake remains visible."""
     least = 0.12 if right else 0.25
     return least + (1 - least) * part
 
 
 def _svg(side: float, margin: float, drawn: str, size: float) -> Markup:
-    # A small matrix is not blown up to the width of the page.
+    # Small matrices are not stretched to the page width.
     width = min(640, max(220, round(side * 1.25)))
     frame = (
         f'<path class="grid" vector-effect="non-scaling-stroke" '

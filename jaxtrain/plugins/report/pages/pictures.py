@@ -1,4 +1,4 @@
-"""Small pictures, as text that a page holds."""
+"""Small images as data: URLs."""
 
 import base64
 import io
@@ -6,22 +6,22 @@ import io
 import numpy as np
 from PIL import Image
 
-# Longest side in pixels, and of pictures that a click enlarges.
+# Maximum side in pixels of thumbnails, and of images enlarged by a click.
 SIDE, LARGE_SIDE = 112, 320
-# Longest side of an image that is shown larger than it is, in pixels.
+# Maximum side in pixels of images that are shown enlarged.
 TINY = 48
-# Channels that a picture may have.
+# Supported numbers of channels.
 CHANNELS = (1, 3, 4)
 
 
 def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
-    """Return an image, uint8 (H, W, C), as a data: address; of odd channels, the first.
+    """Encode an image as a data: URL; only the first channel for unusual numbers.
 
-    Small and sharp ones stay as they are; photographs take less room as JPEG.
+    Small images are lossless; others are JPEG, which is smaller for photographs.
 
     Args:
       pixels: Image, uint8 (H, W, C).
-      side: Longest side in pixels; larger images are made smaller.
+      side: Maximum side in pixels; larger images are downscaled.
     """
     if pixels.shape[-1] not in CHANNELS:
         pixels = pixels[..., :1]

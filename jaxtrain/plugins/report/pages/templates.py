@@ -1,7 +1,7 @@
-"""Fills the templates of pages, `.html.j2`, which lie beside the code that uses them.
+"""Rendering of page templates, `.html.j2` files next to the code that uses them.
 
-What a template prints is escaped, and a name that it is not given is an error. A page
-has no script, and its policy forbids any.
+Values are escaped, and undefined names are errors. Pages have no scripts, and their
+content security policy forbids any.
 """
 
 import functools
@@ -17,19 +17,19 @@ PACKAGE = Path(__file__).parents[3]
 
 
 def render(template: str, **values: object) -> bytes:
-    """Return a whole page.
+    """Render a complete page.
 
     Args:
       template: Path of the template in the package.
-      values: What the template shows, by name; plain text unless it is `Markup`.
+      values: Values of the template by name; plain text unless `Markup`.
     """
     return environment().get_template(template).render(values).encode()
 
 
 @functools.cache
 def environment() -> "Environment":
-    """Return what the templates are read by."""
-    # Imported here: it takes 50 ms, and runs that write no page import this module.
+    """Jinja environment of the templates."""
+    # Imported late: it takes 50 ms, and runs without a page import this module.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(

@@ -1,4 +1,4 @@
-"""Text of data and users, and numbers, as a page shows them."""
+"""Formatting of untrusted text and numbers for pages."""
 
 import math
 import re
@@ -10,22 +10,22 @@ from jaxtrain.console import printable
 
 
 def text(value: object) -> Markup:
-    """Return anything as text that a browser shows and does not obey.
+    """Escape a value for HTML.
 
     Args:
-      value: Plain text or a number; markup of our own making stays as it is.
+      value: Plain text or a number; `Markup` is unchanged.
     """
     return value if isinstance(value, Markup) else escape(printable(str(value)))
 
 
 def breakable(value: object) -> Markup:
-    """Return a name, plain text, whose lines break after its signs, not in a word."""
+    """Allow line breaks in a plain-text name after punctuation, not inside words."""
     pieces = re.split(r"(?<=[/_.:-])(?=[^/_.:-])", str(value))
     return Markup("<wbr>").join(map(text, pieces))
 
 
 def shown(value: Any) -> str:
-    """Return a number, or anything else, in few letters."""
+    """Format a number, or any other value, briefly."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -40,12 +40,12 @@ def shown(value: Any) -> str:
 
 
 def share(value: Any) -> str:
-    """Return a part of one in percent."""
+    """Format a fraction in percent."""
     return "-" if not isinstance(value, int | float) else f"{100 * value:.1f}%"
 
 
 def duration(seconds: Any) -> str:
-    """Return a time in the units that fit it."""
+    """Format a duration in seconds with suitable units."""
     if not isinstance(seconds, int | float) or not math.isfinite(seconds):
         return "-"
     if seconds < 120:
