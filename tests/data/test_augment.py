@@ -14,10 +14,11 @@ from jaxtrain.data.augment import (
     augment,
     check_augmentations,
 )
-from jaxtrain.data.augment.apply import keep_target, make_keys
+from jaxtrain.data.augment.apply import make_keys
 from jaxtrain.data.augment.simple import alternating_flip
 from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.preprocess import normalize
+from jaxtrain.data.target_changes import keep_target
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.mesh import make_mesh
 from tests.helpers.rows import each_row
