@@ -1,4 +1,4 @@
-"""Runs for scripts and notebooks, as the command line carries them out."""
+"""Python API of runs, for scripts and notebooks."""
 
 import os
 import signal
@@ -34,30 +34,30 @@ def train(
     trust: bool = False,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
-    """Train as `config` says, or go on where `workdir` stopped; return the summary.
+    """Train, or resume the run in `workdir`; return the summary.
 
-    It may be called as often as one likes in a process. A terminal and a notebook show
-    a progress bar. Ctrl-C, or a notebook's button to interrupt, stops the run in order:
-    the same call then goes on. A second interrupt, or a state that is not saved within
+    It can be called repeatedly in a process. Terminals and notebooks show a progress
+    bar. Ctrl-C, or a notebook's interrupt button, stops the run gracefully: the same
+    call then resumes it. A second interrupt, or a save that takes longer than
     `checkpoint.grace_seconds`, ends the process.
 
     Args:
-      workdir: Folder of the run; resumed if it holds a run of this config.
-      fresh: Whether to move an old run in `workdir` aside and start anew.
-      resume_step: Checkpoint to go back to. Defaults to the newest.
-      trust: Whether to run the code of parts of your own that the folder of
-        `model.pretrained` names, after their files were shown and compared with the
-        recorded digests. The parts that `config` names are always loaded.
-      callbacks: Callbacks of your own (`jaxtrain.Callback`), called after the others.
+      workdir: Workdir of the run; resumed if it contains a run of this config.
+      fresh: Whether to move an old run in `workdir` aside and start again.
+      resume_step: Checkpoint to resume from. Defaults to the newest.
+      trust: Whether to run custom code named by the folder of `model.pretrained`, after
+        its files are shown and compared with the recorded digests. Code named by
+        `config` is always loaded.
+      callbacks: Additional callbacks (`jaxtrain.Callback`), called after the others.
 
     Returns:
-      What `summary.json` holds; of a run that was asked to stop early, its `step`.
+      The contents of `summary.json`; for a run that was stopped early, its `step`.
 
     Raises:
-      UserError: config, data, devices or workdir do not fit.
-      BadNumbersError: too many non-finite steps in a row.
-      CheckpointError: a checkpoint could not be saved or read.
-      KeyboardInterrupt: it was interrupted; the state is saved.
+      UserError: Config, data, devices or workdir do not fit.
+      BadNumbersError: Too many non-finite steps in a row.
+      CheckpointError: A checkpoint could not be saved or read.
+      KeyboardInterrupt: The run was interrupted; the state is saved.
     """
     began = time.perf_counter()
     allow_own(config)
@@ -98,19 +98,19 @@ def evaluate(
     calibrate: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate a trained model: metrics with their intervals. Nothing is written.
+    """Evaluate a trained model: metrics with confidence intervals. Writes no files.
 
     Args:
-      workdir: Folder of a run; with `source` also of an exported model, or weights of
-        others, as `load_model` takes.
-      split: `test`, `validation` or `train` as the run had it; `all` of the set.
-      source: Images to evaluate on, as `data.source`. Defaults to those of the run.
+      workdir: Workdir of a run; with `source` also an exported model or other weights
+        supported by `load_model`.
+      split: Split of the run, `test`, `validation` or `train`, or `all`.
+      source: Images to evaluate on, as in `data.source`. Defaults to the run's.
       checkpoint: Weights of a run: `best`, `latest` or a step.
-      tta: Views of an image whose probabilities are averaged: `flip`, `five_crop`,
-        `ten_crop`, or `plain` for the image alone. Defaults to the run's `train.tta`.
+      tta: Test-time augmentation: `flip`, `five_crop`, `ten_crop`, or `plain` for none.
+        Defaults to the run's `train.tta`.
       calibrate: Whether to fit a temperature on the validation split of the run.
-      trust: Whether to run the code of parts of your own that the folder names, after
-        their files were shown and compared with the recorded digests.
+      trust: Whether to run custom code named by the folder, after its files are shown
+        and compared with the recorded digests.
 
     Returns:
       The result, as in `evaluation.json`: `metrics`, `intervals`, `calibration`, `data`
@@ -139,12 +139,12 @@ def evaluate(
 
 
 def open_trainer(config: Config) -> Trainer:
-    """Open the parts of a run, to use alone or in a loop of your own.
+    """Create a `Trainer`, the parts of a run for a custom loop.
 
-    It is `jaxtrain.Trainer(config)`: starts the devices, and builds a `Trainer`.
+    Available as `jaxtrain.Trainer(config)`; also starts the devices.
 
     Args:
-      config: Config of the run. The code of your own that it names is loaded.
+      config: Config of the run. Custom code that it names is loaded.
 
     Raises:
       UserError: Config, data or devices do not fit.

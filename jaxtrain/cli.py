@@ -1,7 +1,6 @@
 """The command line: `main.py [COMMAND] --config FILE [--section.field VALUE ...]`.
 
-Every way a run can end has its exit code here (see `main`); what a command does is in
-`jaxtrain/commands/`.
+All exit codes are assigned here (see `main`); commands are in `jaxtrain/commands/`.
 """
 
 import inspect
@@ -34,7 +33,7 @@ from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import as_user_error
 
-# Any other exception is a bug.
+# Other exceptions are bugs.
 EXIT_CODES = {
     UserError: 2,
     BadNumbersError: 5,
@@ -48,11 +47,12 @@ EXIT_CODES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0: done; 2: the input is wrong; 5: the numbers went bad; 128 + the signal's number:
-    stopped, and saved; 1: a checkpoint could not be written or read, or an image with
-    --strict, or an exported file is not the model; 75: start again, as the run hung or
-    lost a process. An exception is a bug. Several processes end together, with the code
-    of the one that failed.
+    0: success; 2: invalid input; 5: too many non-finite steps; 128 + signal number:
+      stopped
+    and saved; 1: a checkpoint (or, with --strict, an image) could not be written or
+    read, or an exported file differs from the model; 75: restart, as the run hung or
+    lost a process. Exceptions are bugs. Several processes exit together, with the code
+    of the failed one.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 command.run(given, signals)
         except Interrupted as error:
             code, message = 128 + error.signum, error
-        except KeyboardInterrupt:  # Raised by a user's own part: the signal is ours.
+        except KeyboardInterrupt:  # Raised by custom code; the signal was handled here.
             code = 128 + signal.SIGINT
             message = "interrupted; the same command goes on from the last checkpoint"
         except Exception as error:
@@ -81,10 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(name: str, words: list[str]) -> Any:
-    """Read the words that follow the name of a command into its dataclass.
+    """Parse the arguments of a command into its dataclass.
 
     Raises:
-      UserError: the config file is missing or wrong, or a value is.
+      UserError: Missing or invalid config file, or an invalid value.
     """
     command = load(name)
     kind = options_of(command)
@@ -103,19 +103,19 @@ def parse(name: str, words: list[str]) -> Any:
     elif "overrides" in fields:
         arguments = recipe.parse(kind, words, prog=prog, description=text)
     else:
-        # A command without a recipe has one help.
+        # A command without a recipe has only one help.
         words = ["--help" if word == help_lib.ALL else word for word in words]
         arguments = tyro.cli(kind, args=words, prog=prog, description=text)
-    # Such as --source and --ood. Lists of files, which a folder may name, are not.
+    # Options such as --source and --ood; lists of files are excluded.
     own.allow(value for value in vars(arguments).values() if isinstance(value, str))
     return arguments
 
 
 def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> UserError:
-    """Return all problems of a command: those of its words, and of its start.
+    """All problems of a command: of its arguments, and of its start.
 
-    A start that would tell more has `problems(arguments)`. It goes on with other values
-    in the place of the wrong ones, whose consequences are left out.
+    A command can define `problems(arguments)` for its start. Invalid values are
+    replaced by valid ones for that, and consequential problems are omitted.
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
@@ -136,7 +136,7 @@ def _by_subject() -> dict[str, list[str]]:
 
 
 def _meaning(name: str) -> str | None:
-    """Return the summary of a command, or the reason why it cannot be imported."""
+    """Summary of a command, or the error of its import."""
     try:
         return options_of(load(name)).__doc__
     except UserError as error:
@@ -154,14 +154,14 @@ def load(name: str) -> Any:
 
 
 def options_of(command: Any) -> type:
-    """Return the dataclass of options that the `run` of a command takes."""
+    """Options dataclass of a command, from the signature of `run`."""
     return get_type_hints(command.run)["arguments"]
 
 
 def _explained(error: Exception) -> tuple[int, object]:
-    """Return the exit code of a command that failed, and the reason.
+    """Exit code and message of a failed command.
 
-    Called while the error is handled; a bug in a single process is raised again.
+    Called while the error is handled; a bug in a single process is re-raised.
     """
     codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
     here = cluster.current()
@@ -172,7 +172,7 @@ def _explained(error: Exception) -> tuple[int, object]:
     if codes:
         return codes[0], error
     reason = f"{type(error).__name__}: {error}"
-    # A collective fails as soon as another process is gone.
+    # Collectives fail as soon as another process exits.
     if here.confirm_lost(reason):
         lost = "another process was lost; the same command goes on from the last"
         return START_AGAIN, f"{lost} checkpoint ({reason.splitlines()[0]})"
@@ -181,10 +181,10 @@ def _explained(error: Exception) -> tuple[int, object]:
 
 
 def _fail(code: int, message: object, signals: StopSignals) -> None:
-    """Print why the command failed; the other processes then end, too."""
+    """Print the error of a command; exit all processes."""
     prefix = "error" if code < 128 else "stopped"
     tell(f"{prefix}: {message}")
-    # If all have stopped at the same step, none needs to be told: each goes on to the
-    # end of Python, where JAX waits for all.
+    # If all processes stopped at the same step, each continues to the end of Python,
+    # where JAX waits for all.
     if not (signals.agreed and code - 128 == signals.signum):
         cluster.current().leave(code, str(message))

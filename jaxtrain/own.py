@@ -1,12 +1,12 @@
-"""A user's own parts: `path/to/file.py:name` or `package.module:name` in a config.
+"""Custom code named in a config: `path/to/file.py:name` or `package.module:name`.
 
-A package or module at the top, `package:name`, is one if Python can find it, and if no
-kind of source has its name, such as `csv` of `csv:FILE`.
+A top-level module, `package:name`, counts if Python can find it, and if it is not a
+kind of source, such as `csv` in `csv:FILE`.
 
-To load a part is to run code. A folder of a run or of a model may come from anybody,
-and names parts, too: so only those are loaded that were allowed in this process. The
-command line allows what the user names (the recipe and the options), `--trust` what a
-loaded folder names (see `weights/trust.py`).
+Loading runs code. Folders of runs and models may come from anybody and name custom
+code, too; so only code allowed in this process is loaded. The command line allows what
+the user names (recipe and options), `--trust` what a loaded folder names (see
+`weights/trust.py`).
 """
 
 import contextlib
@@ -27,14 +27,14 @@ from jaxtrain.plugin import resolve
 _REFERENCE = re.compile(r"(?P<place>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
 
-# A part: the absolute path of its file, or its module, and its name there.
+# Custom code: absolute path of its file, or its module, and its name.
 Key = tuple[str, str]
-# The parts that may be loaded -> None, or why one may not although it was asked for.
+# Custom code -> None if allowed, or the reason of a refusal.
 _decided: dict[Key, str | None] = {}
 
 
 def is_own(name: str) -> bool:
-    """Whether a name says where a part lies, rather than which row of a table."""
+    """Whether a name refers to custom code, rather than to a row of a table."""
     match = _REFERENCE.fullmatch(name)
     if match is None or "." in match["place"]:
         return match is not None
@@ -43,23 +43,23 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Let the parts among some names be loaded in this process."""
+    """Allow the custom code among some names in this process."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 
 def is_allowed(name: str) -> bool:
-    """Whether a part may be loaded in this process."""
+    """Whether custom code is allowed in this process."""
     return _decided.get(_key(name), "") is None
 
 
 def refuse(name: str, reason: str) -> None:
-    """Let loading a part fail for a reason, unless it is allowed already."""
+    """Refuse custom code with a reason, unless it is allowed already."""
     _decided.setdefault(_key(name), reason)
 
 
 @contextlib.contextmanager
 def allowing_nothing() -> Iterator[None]:
-    """Forget what was allowed before, until the end: a command begins with nothing."""
+    """Context manager without any allowed code, for a command."""
     before = dict(_decided)
     _decided.clear()
     try:
@@ -70,12 +70,12 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Return the decisions so far, for `hand_over` in a process of ours."""
+    """Decisions so far, for `hand_over` in a child process."""
     return dict(_decided)
 
 
 def hand_over(decisions: dict[Key, str | None]) -> None:
-    """Allow and refuse what another process of ours does."""
+    """Adopt the decisions of the parent process."""
     _decided.update(decisions)
 
 
@@ -87,18 +87,17 @@ def _key(name: str) -> Key:
 
 
 def load(field: str, reference: str) -> Any:
-    """Import what a field of the config refers to.
+    """Import the custom code of a config field.
 
-    The folder of a file is put at the end of the places that modules come from, so that
-    data workers find it, too.
+    The folder of a file is appended to `sys.path`, so that data workers find it, too.
 
     Args:
-      reference: `path/to/file.py:name`, from the current folder, or
-        `package.module:name`.
+      reference: Path and name, `path/to/file.py:name`, relative to the current
+        directory, or `package.module:name`.
 
     Raises:
-      UntrustedError: it was not allowed.
-      UserError: there is no such file, module or name, or importing it failed.
+      UntrustedError: The code is not allowed.
+      UserError: Missing file, module or name, or an error of the import.
     """
     match = _REFERENCE.fullmatch(reference)
     assert match is not None
@@ -120,10 +119,10 @@ def load(field: str, reference: str) -> Any:
 
 @contextlib.contextmanager
 def no_exit() -> Iterator[None]:
-    """Make a mistake of the user out of `sys.exit` in a part of their own.
+    """Context manager: convert `sys.exit` in custom code to a UserError.
 
     Raises:
-      UserError: it was called; the message names the line.
+      UserError: `sys.exit` was called; the message has the line.
     """
     try:
         yield
@@ -136,7 +135,7 @@ def no_exit() -> Iterator[None]:
 
 
 def told(error: BaseException) -> str:
-    """Return an error of a user's own code in one line, with its file and line."""
+    """Format an error of custom code in one line, with file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent
     theirs = [f for f in frames if ours not in Path(f.filename).parents] or frames
@@ -146,10 +145,10 @@ def told(error: BaseException) -> str:
 
 
 def reference(part: Any) -> str:
-    """Return the reference of an object of a recipe: configs are written as JSON.
+    """Reference of an object in a recipe, for JSON.
 
     Raises:
-      UserError: it has no name at the top of a file.
+      UserError: The object has no top-level name in a file.
     """
     name = getattr(part, "__qualname__", None)
     file = _file(part)
@@ -165,10 +164,11 @@ def reference(part: Any) -> str:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """Return the SHA-256 of the file of each own part among some names.
+    """SHA-256 of the file of each custom code among some names.
 
     Returns:
-      By the file or the module, as the names have it; those without a file are missing.
+      Digest by file or module as written in the names; entries without a file are
+      omitted.
     """
     found = {}
     for name in filter(is_own, names):
@@ -179,17 +179,17 @@ def digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def place_of(name: str) -> str:
-    """Return the file or the module of a part, as its name has it."""
+    """File or module part of a reference."""
     return name.rpartition(":")[0]
 
 
 def find_file(name: str) -> Path | None:
-    """Return the file of a part without running code; None if none can be found."""
+    """Find the file of custom code without running it; None if not found."""
     place = place_of(name)
     if place.endswith(".py"):
         path = Path(place).resolve()
         return path if path.is_file() else None
-    # `importlib.util.find_spec` would import the packages that a module lies in.
+    # `importlib.util.find_spec` would import the parent packages.
     spec, words = None, place.split(".")
     for end in range(1, len(words) + 1):
         folders = None if spec is None else spec.submodule_search_locations
@@ -203,7 +203,7 @@ def find_file(name: str) -> Path | None:
 
 
 def _is_top_level(module: str) -> bool:
-    """Whether Python can find a module at the top, which is not imported."""
+    """Whether a top-level module exists, without importing it."""
     return module in sys.modules or _find_spec(module, None) is not None
 
 
@@ -213,7 +213,7 @@ def _find_spec(module: str, folders: Any) -> ModuleSpec | None:
 
 
 def check_allowed(field: str, reference: str) -> None:
-    """Raise UntrustedError if a field names a part that was not allowed."""
+    """Raise UntrustedError if a field names code that is not allowed."""
     if not is_own(reference):
         return
     key, shown = _key(reference), f"{field} = {reference!r}"
@@ -254,7 +254,7 @@ def _import_file(place: str) -> Any:
 
 
 def _origin(module: str) -> str | None:
-    """Return the file of a module at the top, as it was or would be imported."""
+    """File of a top-level module, imported or not."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     spec = _find_spec(module, None)
@@ -262,9 +262,9 @@ def _origin(module: str) -> str | None:
 
 
 def _file(part: Any) -> str | None:
-    """Return the file that a class or a function was defined in.
+    """File of the definition of a class or function.
 
-    A recipe is run, not imported: its classes are found by the code of a method.
+    A recipe is executed, not imported: its classes are located by the code of a method.
     """
     members = [part, *vars(part).values()] if inspect.isclass(part) else [part]
     for member in map(inspect.unwrap, members):

@@ -1,4 +1,4 @@
 """Checkpoints of a run."""
 
-# Folder of a workdir that holds them.
+# Name of the folder in a workdir.
 CHECKPOINTS = "checkpoints"

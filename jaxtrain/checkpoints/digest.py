@@ -1,7 +1,7 @@
-"""A digest of every array of a state, by which damage to a checkpoint is found.
+"""Digests of the arrays of a state, to detect damaged checkpoints.
 
-It is a sum over elements, so that processes compute it of their shards: the digest of
-an array is the sum of those of its shards.
+A digest is a sum over elements, so each process digests its shards, and the digest of
+an array is the sum of its shards' digests.
 """
 
 import math
@@ -16,16 +16,16 @@ from jaxtrain.trees import by_path
 
 # Knuth's multiplicative hash: 2**32 over the golden ratio.
 _GOLDEN = np.uint32(2654435769)
-# Elements summed at a time: what is computed of them stays in a core's cache.
+# Number of elements per block, which fits in a core's cache.
 _BLOCK = 2**17
 
-# Digests of the shards of each array, by path and the shard's first indices.
+# Digests of shards by array path and first indices of the shard.
 ShardDigests = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest of an array that is not in memory any more, with its dtype and shape."""
+    """Digest of a freed array, with its dtype and shape."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -37,21 +37,22 @@ class ArrayDigest:
 
 
 def digests(state: Any) -> dict[str, int]:
-    """Return a 32-bit digest of each NumPy array of a state, by path.
+    """32-bit digest of each NumPy array of a state, by path.
 
-    A digest is the sum of all elements' bits, each times an odd number made from its
-    place, modulo 2**32. As the factors are odd, no change of a single element goes
-    unnoticed, and one of several only by a chance of 2**-32.
+    The sum modulo 2**32 of the elements' bits, each times an odd number derived from
+    its position. As the factors are odd, every change of a single element is detected,
+    and changes of several with probability 1 - 2**-32.
     """
     return {path: digest(x) for path, x in by_path(state).items()}
 
 
 def shard_digests(state: Any, *, every_replica: bool = False) -> ShardDigests:
-    """Return the digests of the shards that this process holds.
+    """Digests of the shards of this process.
 
     Args:
-      state: NumPy and JAX arrays.
-      every_replica: Whether those count whose first replica another process holds.
+      state: Tree of NumPy and JAX arrays.
+      every_replica: Whether to include shards whose first replica is in another
+        process.
     """
     return {
         path: {
@@ -63,10 +64,10 @@ def shard_digests(state: Any, *, every_replica: bool = False) -> ShardDigests:
 
 
 def combine(processes: Sequence[ShardDigests]) -> dict[str, int]:
-    """Combine the processes' digests of shards to digests of the arrays.
+    """Combine shard digests of all processes to array digests.
 
-    A shard that two processes have read differently makes the array's digest -1, which
-    is that of no array.
+    If two processes have different digests of a shard, the array's digest is -1, an
+    invalid value.
     """
     shards: dict[str, dict[str, int]] = {}
     differing = set()
@@ -81,10 +82,9 @@ def combine(processes: Sequence[ShardDigests]) -> dict[str, int]:
 
 
 def not_finite(state: Any) -> list[str]:
-    """Return the paths of the arrays that are not finite here, sorted.
+    """Sorted paths of arrays with non-finite values in this process.
 
-    A scalar may be infinite: a bound that is still open, as in the state of a line
-    search.
+    Infinite scalars are allowed, such as open bounds in the state of a line search.
     """
     return sorted(
         path
@@ -96,7 +96,7 @@ def not_finite(state: Any) -> list[str]:
 def _shards(
     x: np.ndarray | jax.Array, every_replica: bool
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield the first indices and the values of each shard, none twice."""
+    """Yield first indices and values of each shard, without duplicates."""
     if isinstance(x, np.ndarray):
         yield (0,) * x.ndim, x
         return
@@ -115,15 +115,15 @@ def _finite(x: np.ndarray) -> bool:
 def digest(
     x: np.ndarray, starts: tuple[int, ...] = (), shape: tuple[int, ...] | None = None
 ) -> int:
-    """Return the digest of an array, or of a shard of one.
+    """Digest of an array or of a shard.
 
     Args:
-      x: Array, or shard of one.
-      starts: First indices of the shard. None counts for an array.
-      shape: Shape of the array that the shard is of. Defaults to that of `x`.
+      x: Array, or shard of an array.
+      starts: First indices of the shard. None for a full array.
+      shape: Shape of the full array. Defaults to the shape of `x`.
     """
-    # A scalar has one place, and no view of another size. Of 8 bytes each is two
-    # elements: the lower half, and the upper.
+    # Scalars have no view of another size. Elements of 8 bytes count as two: lower
+    # half, upper half.
     flat = np.atleast_1d(x).reshape(-1).view(f"<u{min(x.dtype.itemsize, 4)}")
     halves = max(1, x.dtype.itemsize // 4)
     part, whole = (*x.shape, halves), (*(x.shape if shape is None else shape), halves)
@@ -137,7 +137,7 @@ def digest(
 def _blocks(
     part: tuple[int, ...], starts: tuple[int, ...], shape: tuple[int, ...]
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield the blocks of a flat shard, and the places of their elements, uint32.
+    """Yield blocks of a flat shard with the positions of their elements, uint32.
 
     Args:
       part: Shape of the shard.
@@ -145,7 +145,7 @@ def _blocks(
       shape: Shape of the array.
     """
     cut = max((i for i, n in enumerate(part) if n != shape[i]), default=0)
-    # Elements that follow each other in the array, too; and the number of such runs.
+    # Length and number of runs contiguous in the array.
     run, rows = math.prod(part[cut:]), math.prod(part[:cut])
     inner = math.prod(shape[cut + 1 :])
     columns = np.arange(min(run, _BLOCK), dtype=np.uint32)
@@ -164,6 +164,6 @@ def _blocks(
 
 
 def _odd(places: np.ndarray) -> np.ndarray:
-    """Return the factors of elements from their uint32 places."""
+    """Odd factors of elements from their uint32 positions."""
     mixed = (places + np.uint32(1)) * _GOLDEN
     return (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)

@@ -1,7 +1,7 @@
-"""The folder of a run's checkpoints: the steps that are whole, and those put aside.
+"""Folder of a run's checkpoints: committed steps and quarantined ones.
 
-A step counts once its commit file is written: an empty or half-deleted folder never
-does. What is put aside is renamed, so that it is neither read nor counted again.
+A step counts once its commit file is written; empty or half-deleted folders do not.
+Quarantined steps are renamed, so that they are not read again.
 """
 
 import contextlib
@@ -15,17 +15,16 @@ from jaxtrain import links
 from jaxtrain.console import printable
 from jaxtrain.errors import UserError
 
-# What Orbax writes last into a checkpoint.
+# File that Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
-# What a damaged step is called once it is put aside, and one that a run went back
-# behind.
+# Labels of quarantined damaged steps, and of steps after a rewind.
 DAMAGED, REWOUND = "quarantine", "rewound"
-# Tries to remove a failed save, 50 ms apart.
+# Number of attempts to remove a failed save, 50 ms apart.
 _REMOVALS = 40
 
 
 def check_name(folder: Path) -> None:
-    """Check that TensorStore can open a folder: it takes names in UTF-8 alone.
+    """Check that TensorStore can open a folder: it supports only UTF-8 names.
 
     Raises:
       UserError: The absolute path is not UTF-8, or Python reads names as ASCII.
@@ -47,27 +46,27 @@ def check_name(folder: Path) -> None:
 
 
 def committed_steps(directory: Path) -> list[int]:
-    """List the steps of a folder that are whole, rising."""
+    """List the committed steps of a folder, ascending."""
     names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def newest_step(directory: Path) -> int:
-    """Return the last step of a folder that is whole; 0: none."""
+    """Newest committed step of a folder; 0 for none."""
     return max(committed_steps(directory), default=0)
 
 
 def newest_name(directory: Path) -> str:
-    """Name the newest step of a folder that is whole, for a message."""
+    """Describe the newest committed step of a folder, for a message."""
     steps = committed_steps(directory)
     return str(directory / str(steps[-1])) if steps else "none yet"
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint; what a kill leaves of it does not count as one.
+    """Remove a checkpoint; leftovers of a killed removal do not count as one.
 
     Raises:
-      OSError: it could not be removed, or lies outside of the workdir.
+      OSError: The checkpoint cannot be removed, or is outside of the workdir.
     """
     workdir = folder.parent.parent
     if not folder.is_symlink():
@@ -77,9 +76,9 @@ def remove(folder: Path) -> None:
 
 
 def remove_uncommitted(directory: Path) -> None:
-    """Remove what saves that were cut off have left."""
+    """Remove leftovers of interrupted saves."""
     if not directory.is_dir():
-        return  # It was moved, or removed.
+        return  # The folder was moved or removed.
     committed = set(committed_steps(directory))
     for path in directory.iterdir():
         if path.name.isdigit() and int(path.name) not in committed:
@@ -87,9 +86,9 @@ def remove_uncommitted(directory: Path) -> None:
 
 
 def remove_failed(folder: Path) -> None:
-    """Remove what a failed save left, unless it was committed after all.
+    """Remove leftovers of a failed save, unless it was committed.
 
-    Other files of the same save may still be under way, so this tries again.
+    Retries, as other files of the save may still be being written.
     """
     for _ in range(_REMOVALS):
         if (folder / COMMITTED).exists():
@@ -101,14 +100,14 @@ def remove_failed(folder: Path) -> None:
 
 
 def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
-    """Rename a step to `LABEL-STEP`, if it was not removed meanwhile."""
+    """Rename a step to `LABEL-STEP`, if it still exists."""
     links.check_inside(directory, directory.parent)
     with contextlib.suppress(FileNotFoundError):
         (directory / str(step)).rename(unused(directory / f"{label}-{step}"))
 
 
 def unused(path: Path, ending: str = "") -> Path:
-    """Return a path that is not there: with an ending, or with a number before it."""
+    """Unused path with a suffix, preceded by a number if necessary."""
     numbers = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
     paths = (path.with_name(f"{path.name}{number}{ending}") for number in numbers)
     return next(path for path in paths if not os.path.lexists(path))

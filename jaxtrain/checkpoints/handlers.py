@@ -1,7 +1,7 @@
-"""Handlers of Orbax: how the arrays of a tree are written and read.
+"""Orbax handlers, which write and read the arrays of a tree.
 
-Arrays of one process are NumPy arrays. Of several processes each writes the shards that
-it holds, by Orbax's `ArrayHandler`, as chunks of the same Zarr arrays.
+A single process writes NumPy arrays. Each of several processes writes its shards by
+Orbax's `ArrayHandler`, as chunks of the same Zarr arrays.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ from jaxtrain.checkpoints.joint import JointSave
 
 
 def alone(primary: int | None = None) -> options.MultiprocessingOptions:
-    """Let a process of several work by itself.
+    """Orbax options for one of several processes to work without barriers.
 
-    One that waits for a process whose disk has failed waits for 20 minutes.
+    Orbax's barriers wait 20 minutes for a process whose disk has failed.
 
     Args:
       primary: Process that writes the metadata. Defaults to this one.
@@ -36,18 +36,18 @@ def alone(primary: int | None = None) -> options.MultiprocessingOptions:
 def of_arrays(
     function: Callable[[np.ndarray], Any] | None = None,
 ) -> ocp.PyTreeCheckpointHandler:
-    """Return the handler of trees of NumPy arrays.
+    """Handler of trees of NumPy arrays.
 
     Args:
-      function: Function that makes a value of each array that is read: only one array
-        is in memory at a time. Defaults to the array.
+      function: Function applied to each array when read, so that only one array is in
+        memory at a time. Defaults to the identity.
     """
     arrays = _numpy_handler() if function is None else _ReducingHandler(function)
     return _tree_handler(alone(), (np.ndarray, arrays))
 
 
 def of_shards(primary: int | None = None) -> ocp.PyTreeCheckpointHandler:
-    """Return the handler of trees of JAX arrays that processes share, and of others."""
+    """Handler of trees of NumPy arrays and of JAX arrays sharded over processes."""
     return _tree_handler(
         alone(primary), (jax.Array, _ShardHandler()), (np.ndarray, _numpy_handler())
     )
@@ -66,12 +66,12 @@ def _tree_handler(
 
 
 def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
-    # Nobody writes to the arrays meanwhile: Orbax need not copy them once more.
+    # The arrays do not change: Orbax need not copy them again.
     return ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
 
 
 class _ReducingHandler(ocp.type_handlers.NumpyHandler):
-    """Reads one array after the other, and returns a value of each."""
+    """Reads arrays one at a time, and returns a value of each."""
 
     def __init__(self, function: Callable[[np.ndarray], Any]):
         super().__init__()
@@ -88,7 +88,7 @@ class _ReducingHandler(ocp.type_handlers.NumpyHandler):
 class _ShardHandler(ocp.type_handlers.ArrayHandler):
     """Writes the first replica of each shard, and reads shards of any array.
 
-    What is written reads as NumPy arrays, by whichever number of processes.
+    Any number of processes can read the result as NumPy arrays.
     """
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class _ShardHandler(ocp.type_handlers.ArrayHandler):
 
 
 class LeadingHandler(ocp.CheckpointHandler):
-    """Writes the shards of process 0, while the other processes write theirs."""
+    """Writes the shards of process 0, while other processes write theirs."""
 
     def __init__(self, joint: JointSave):
         self._shards, self._joint = of_shards(), joint
-        # Named in the checkpoint, which reads as that of one process.
+        # Recorded in the checkpoint: the handler of a single process.
         self.typestr = ocp.PyTreeCheckpointHandler.typestr
 
     def save(self, directory: epath.Path, args: "LeadingArgs") -> None:
@@ -121,6 +121,6 @@ class LeadingHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(LeadingHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class LeadingArgs(ocp.args.CheckpointArgs):
-    """Tree that process 0 saves."""
+    """Save arguments of process 0."""
 
     tree: Any

@@ -1,15 +1,15 @@
-"""A save by all processes: each writes its shards, process 0 commits.
+"""Coordination of a save by all processes: each writes its shards, process 0 commits.
 
-It runs in the background thread of each process, without collectives (`messages`), so
-that a checkpoint is committed as soon as the slowest process has written, and not only
-where the processes meet next. Each process has copied its shards at the step; then
+It runs in a background thread of each process, without collectives (see `messages`), so
+a checkpoint is committed as soon as the slowest process has written, not at the next
+synchronization of the loop. Each process has copied its shards at the step; then
 
-1. the others report the digests of their shards to process 0;
-2. process 0 makes the folder and lets them start to write;
-3. they report that they have written, or why not, and process 0 commits or removes.
+1. the other processes report the digests of their shards to process 0;
+2. process 0 creates the folder and lets them write;
+3. they report success or an error, and process 0 commits or removes.
 
-Orbax's own barriers are not used: a process whose disk has failed never comes to them,
-and the others would wait for 20 minutes.
+Orbax's barriers are not used: a process whose disk has failed never reaches them, and
+the others would wait for 20 minutes.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ class PartError(Exception):
     """Another process could not write its shards.
 
     Attributes:
-      errno: Error number of the system, if it has one.
+      errno: System error number, if any.
     """
 
     def __init__(self, index: int, errno: int | None, reason: str):
@@ -38,10 +38,10 @@ class PartError(Exception):
 
 
 class JointSave:
-    """Agreement of the processes on one save; one process agrees with itself.
+    """Coordinator of one save over all processes; trivial for a single one.
 
-    All processes must create it at the same place. Process 0 calls `collect`, `start`,
-    `join` and `settle`; the others `report` and `written`.
+    All processes must create it at the same point. Process 0 calls `collect`, `start`,
+    `join` and `settle`; the others call `report` and `written`.
     """
 
     def __init__(self, here: Cluster):
@@ -52,14 +52,14 @@ class JointSave:
 
     @property
     def alone(self) -> bool:
-        """Whether there is one process."""
+        """Whether there is only one process."""
         return not self._others
 
     def collect(self, own: Any) -> list[Any]:
-        """Return the reports of all processes, by their number.
+        """Collect the reports of all processes, in order.
 
         Raises:
-          PartError: A process could not make its report.
+          PartError: A process failed before its report.
         """
         reports = [self._receive("report", index) for index in self._others]
         for index, report in zip(self._others, reports, strict=True):
@@ -67,15 +67,15 @@ class JointSave:
         return [own, *(report["value"] for report in reports)]
 
     def start(self) -> None:
-        """Let the others write: the folder is there."""
+        """Let the other processes write, after the folder is created."""
         self._started = True
         self._tell_others(True)
 
     def join(self) -> None:
-        """Wait until the others have written.
+        """Wait until the other processes have written.
 
         Raises:
-          PartError: One of them could not.
+          PartError: A process could not write.
         """
         errors = {}
         while self._writing:
@@ -85,7 +85,7 @@ class JointSave:
             _check(index, errors[index])
 
     def settle(self) -> None:
-        """After a failure, see that no other process writes or waits."""
+        """After a failure, wait until no other process writes or waits."""
         with contextlib.suppress(PartError, StartAgainError):
             if self._started:
                 self.join()
@@ -94,20 +94,20 @@ class JointSave:
                 self._tell_others(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
-        """Report to process 0; whether to write then."""
+        """Report to process 0; return whether to write."""
         self._send("report", self._index, {"value": value, "error": error})
         return self._receive("start", self._index)
 
     def written(self, error: dict[str, Any] | None) -> None:
-        """Report to process 0 that this one has written, or why it could not."""
+        """Report success or an error of writing to process 0."""
         self._send("written", self._index, error)
 
     def give_up(self, pending: Future[None], seconds: float) -> None:
-        """Give up a save, after some time, as another process may be lost.
+        """Abandon a save after a timeout, as another process may be lost.
 
         Args:
           pending: This process's part of the save.
-          seconds: Longest wait for it.
+          seconds: Timeout in seconds.
         """
         if not (self.alone or wait([pending], seconds).done):
             self._given_up.set()

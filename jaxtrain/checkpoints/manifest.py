@@ -1,8 +1,8 @@
-"""The JSON saved with a state: what its arrays are, and whether it is what was saved.
+"""Manifest: the JSON saved with a state, to verify its arrays.
 
-It has the format, the dtype, the shape and a digest of every array, whatever else the
-run saves with them, and a checksum of itself. Orbax alone would load a flipped bit, and
-cast another dtype, silently.
+It has a format version, dtype, shape and digest of every array, further values of the
+run, and a checksum of itself. Orbax alone would silently load flipped bits and cast
+dtypes.
 """
 
 import json
@@ -19,7 +19,7 @@ from jaxtrain.json_files.run_id import RunId
 from jaxtrain.trees import by_path
 
 FORMAT = 4
-# What to do about a checkpoint of another run.
+# Advice on a checkpoint of another run.
 RETURN = (
     "one of the two was copied from the folder of another run; put it back there, and "
     "restore the one that belongs here"
@@ -33,12 +33,12 @@ def make(
     metrics: dict[str, Any] | None,
     run: RunId,
 ) -> dict[str, Any]:
-    """Make the JSON to save with a state.
+    """Create the manifest of a state.
 
     Args:
       sums: Digests of the arrays, by path.
-      info: Values that JSON can hold.
-      metrics: Metrics of the validation split; None if this step was not evaluated.
+      info: Further JSON values of the run.
+      metrics: Validation metrics; None if this step was not evaluated.
     """
     arrays = _describe(state, sums)
     found = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
@@ -46,25 +46,24 @@ def make(
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
-    """Return the step with the best validation, or the newest if there is none.
+    """Step with the best validation metric, or the newest step without one.
 
-    The one rule for the final test of a run and for all commands that use its model.
-    Without a validation split no step is the best; the checkpoint of the best step is
-    gone if `checkpoint.keep_best` is 0, or after damage.
+    Used by the final test of a run and by all commands. The best checkpoint is missing
+    without a validation split, with `checkpoint.keep_best = 0`, or after damage.
 
     Args:
-      manifest: JSON that was saved with the newest step.
-      steps: Committed steps, rising; at least one.
+      manifest: Manifest of the newest step.
+      steps: Committed steps in ascending order; at least one.
     """
     best = manifest["progress"]["best"]
     return best["step"] if best is not None and best["step"] in steps else steps[-1]
 
 
 def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
-    """Replace values of the manifest of a committed step.
+    """Replace values in the manifest of a committed step.
 
     Raises:
-      DamagedError: It cannot be read, or is not what was saved.
+      DamagedError: The manifest is unreadable or damaged.
     """
     replace_info(directory / str(step), _sealed({**read(directory, step), **changes}))
 
@@ -73,12 +72,12 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     """Read the manifest of a step.
 
     Args:
-      run: Run that the step must belong to. None accepts any.
+      run: Required run of the step. None accepts any.
 
     Raises:
-      DamagedError: it cannot be read, or is not what was saved.
-      OtherRunError: It belongs to another run.
-      UserError: it has another format.
+      DamagedError: The manifest is unreadable or damaged.
+      OtherRunError: The step belongs to another run.
+      UserError: Unsupported format version.
     """
     with reading(step):
         info = read_info(directory / str(step))
@@ -117,7 +116,7 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
 def check_digests(
     step: int, saved: dict[str, Any], state: Any, sums: dict[str, int]
 ) -> None:
-    """Raise DamagedError if a loaded state and its digests are not those saved."""
+    """Raise DamagedError if a loaded state differs from the saved digests."""
     loaded = _describe(state, sums)
     paths = sorted(saved.keys() | loaded.keys())
     differing = [path for path in paths if saved.get(path) != loaded.get(path)]
@@ -130,10 +129,10 @@ def check_digests(
 
 
 def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
-    """Map the path of each array to its dtype and shape, and its digest.
+    """Map the path of each array to dtype, shape and digest.
 
-    Orbax's metadata has dicts and lists where the state has named tuples: the names of
-    the keys and fields and the positions are the same.
+    Orbax's metadata has dicts and lists in place of named tuples, with the same keys
+    and positions.
     """
     return {path: [_kind(x), sums[path]] for path, x in by_path(state).items()}
 

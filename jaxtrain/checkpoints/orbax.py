@@ -1,13 +1,12 @@
-"""Orbax: its files, how it writes and reads, by `handlers`, and how it fails.
+"""Orbax: writing and reading of one checkpoint, and its errors.
 
-Of several processes each gives Orbax the shards that it holds, which become files of
-their own in the same Zarr arrays; process 0 alone makes folders, metadata and the
-commit file. Where they wait for each other is in `joint`.
+Each of several processes passes its shards to Orbax, which writes them as separate
+files of the same Zarr arrays; process 0 creates folders, metadata and the commit file.
+They are synchronized in `joint`.
 
-Steps, their order and which of them are kept is our own work (`folder`, `store`,
-`retention`): Orbax writes and reads the arrays of one folder. Used is its public
-interface of version 0: that of version 1 waits for all processes when one saves, and
-refuses to read a folder if its JSON has a key that it does not know.
+Steps and retention are handled here, not by Orbax (see `folder`, `store`, `retention`).
+The public interface of Orbax's version 0 is used: version 1 waits for all processes
+when one saves, and refuses folders with unknown keys in their JSON.
 """
 
 import contextlib
@@ -37,15 +36,15 @@ from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import check_folder, read_bytes
 from jaxtrain.system_errors import LIMITS
 
-# The package, as pip knows it.
+# Name of the package in pip.
 LIBRARY = "orbax-checkpoint"
-# Orbax's JSON in a checkpoint, and the key of ours in it.
+# Orbax's JSON file in a checkpoint, and the key of jaxtrain's values in it.
 METADATA, _INFO = "_CHECKPOINT_METADATA", "custom_metadata"
-# The folder of the arrays in a checkpoint.
+# Name of the folder of the arrays in a checkpoint.
 _STATE = "state"
 
-# Orbax reports routine steps, and the use of the faster non-OCDBT format, as warnings.
-# What is wrong with a checkpoint `Checkpoints` says itself, once.
+# Orbax logs routine steps, and the use of the faster non-OCDBT format, as warnings.
+# `Checkpoints` reports problems itself.
 logging.getLogger("absl").setLevel(logging.CRITICAL)
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
@@ -53,19 +52,19 @@ logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 def write(
     folder: Path, state: Any, info: dict[str, Any], joint: JointSave | None = None
 ) -> None:
-    """Write a state, and commit it; if that fails, nothing is left.
+    """Write and commit a state; remove everything after a failure.
 
     Args:
-      folder: Folder of the checkpoint, which must not be there.
-      state: NumPy arrays; of several processes also JAX arrays, of which the shards
-        that this process holds are written.
-      info: Values that JSON can hold, which `read_info` reads back.
-      joint: Save that other processes take part in. None writes alone.
+      folder: Folder of the checkpoint, which must not exist.
+      state: NumPy arrays; with several processes also JAX arrays, of which this
+        process's shards are written.
+      info: JSON values, read back by `read_info`.
+      joint: Coordinator of the save by several processes. None for a single process.
 
     Raises:
-      OSError: It could not be written for a reason of the system, such as a full disk.
+      OSError: A system error, such as a full disk.
       PartError: Another process could not write its shards.
-      Exception: Orbax's own, if it could not be written for another reason.
+      Exception: Another error of Orbax.
     """
     try:
         _write(folder, state, info, joint)
@@ -80,10 +79,10 @@ def write(
 
 
 def write_shards(folder: Path, state: Any) -> None:
-    """Write the shards of a process that is not the first, into a folder that is there.
+    """Write the shards of a process other than 0, into an existing folder.
 
     Raises:
-      Exception: As `write` does.
+      Exception: Errors as in `write`.
     """
     _silence_abandoned_work()
     if jax.tree.leaves(state):
@@ -97,8 +96,8 @@ def _write(
     _silence_abandoned_work()
     processes = handlers.alone()
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
-    # Else, where a folder cannot be made, threads would wait five minutes for it, and
-    # Python for them at its end.
+    # Otherwise, if a folder cannot be created, threads wait five minutes for it, and
+    # Python waits for them at exit.
     background = options.AsyncOptions(create_directories_asynchronously=False)
     handler, arguments = handlers.of_arrays(), ocp.args.PyTreeSave(state)
     if joint is not None and not joint.alone:
@@ -113,7 +112,7 @@ def _write(
         state=handler,
     )
     items = ocp.args.Composite(state=arguments)
-    # One for each save: one that has failed is not used again.
+    # A new checkpointer per save: failed ones cannot be reused.
     with contextlib.closing(ocp.Checkpointer(composite, **together)) as checkpointer:
         checkpointer.save(
             folder.absolute(),
@@ -123,39 +122,38 @@ def _write(
 
 
 def load(folder: Path, function: Callable[[np.ndarray], Any] | None = None) -> Any:
-    """Read a state, in each process by itself.
+    """Read a full state in this process.
 
     Args:
       folder: Folder of the checkpoint.
-      function: Function that makes a value of each array: only one array is in memory
-        at a time. Defaults to the array.
+      function: Function applied to each array, so that only one array is in memory at a
+        time. Defaults to the identity.
 
     Returns:
       NumPy arrays, or values, in nested dicts and lists.
 
     Raises:
-      Exception: Orbax's own, if the state cannot be read.
+      Exception: Orbax's errors of reading.
     """
     return _restore(folder, handlers.of_arrays(function), ocp.args.PyTreeRestore())
 
 
 def load_shards(folder: Path, abstract_state: Any) -> Any:
-    """Read what the devices of this process need of a state.
+    """Read the shards of a state for the devices of this process.
 
     Args:
       folder: Folder of the checkpoint.
-      abstract_state: Shapes, dtypes and shardings, those of the checkpoint but for the
-        shardings.
+      abstract_state: Shapes and dtypes of the checkpoint, with the wanted shardings.
 
     Returns:
       JAX arrays like those of `abstract_state`.
 
     Raises:
-      Exception: Orbax's own, if the state cannot be read.
+      Exception: Orbax's errors of reading.
     """
 
     def arguments(x: Any) -> ocp.ArrayRestoreArgs:
-        # In the order in memory that the array has, if it has one.
+        # With the memory format of the array, if it has one.
         ordered = x.format.layout is not None
         sharding = x.format if ordered else x.sharding
         return ocp.ArrayRestoreArgs(
@@ -175,12 +173,12 @@ def _restore(folder: Path, handler: ocp.PyTreeCheckpointHandler, arguments: Any)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the JSON that was saved with a state."""
+    """Read the JSON values saved with a state."""
     return dict(_metadata(folder)[_INFO])
 
 
 def replace_info(folder: Path, info: dict[str, Any]) -> None:
-    """Replace the JSON of a committed checkpoint; a kill leaves the old or the new."""
+    """Replace the JSON values of a committed checkpoint atomically."""
     path = folder / METADATA
     links.check_inside(folder, folder.parent.parent)
     content = {**_metadata(folder), _INFO: info}
@@ -188,13 +186,13 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    # Orbax writes a metric that is not finite as Python does.
+    # Orbax writes non-finite metrics in Python's notation.
     return parse(read_bytes(folder / METADATA), nan=True)
 
 
-@functools.cache  # Once for a process.
+@functools.cache  # Once per process.
 def _silence_abandoned_work() -> None:
-    """Drop the tracebacks of reads and writes that Orbax abandons when one fails."""
+    """Silence tracebacks of reads and writes that Orbax abandons after a failure."""
     previous = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
@@ -207,11 +205,11 @@ def _silence_abandoned_work() -> None:
 
 @contextlib.contextmanager
 def reading(step: int) -> Iterator[None]:
-    """Turn whatever goes wrong while a step is read into DamagedError.
+    """Context manager: convert errors of reading a step to DamagedError.
 
     Raises:
-      OSError: Too many files are open.
-      MemoryError: The memory is used up. Neither says anything of the step.
+      OSError: Too many open files, which does not mean damage.
+      MemoryError: Out of memory, which does not mean damage.
     """
     try:
         yield
@@ -227,7 +225,7 @@ def reading(step: int) -> Iterator[None]:
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the message of the first cause: Orbax wraps it in its own."""
+    """Message of the first cause, which Orbax wraps."""
     number = system_error(error)
     error = _first_cause(error)
     if isinstance(error, PartError):
@@ -236,9 +234,9 @@ def root_cause(error: BaseException) -> str:
 
 
 def system_error(error: BaseException) -> int | None:
-    """Return the system's error number of the first cause, if it has one."""
+    """System error number of the first cause, if any."""
     error = _first_cause(error)
-    # TensorStore hides it in a long text.
+    # TensorStore includes it in a long text.
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return int(code[1]) if code else getattr(error, "errno", None)
 

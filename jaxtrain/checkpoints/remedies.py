@@ -1,4 +1,4 @@
-"""Remedies for a save that failed: of the disk, of a limit, or of the library."""
+"""Advice after a failed save."""
 
 import errno
 import importlib.metadata
@@ -12,7 +12,7 @@ SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def remedy_of(error: CheckpointError) -> str:
-    """Advice, as an imperative, after a save that failed."""
+    """Advice after a failed save, as an imperative."""
     cause, number = error.__cause__, _number(error)
     if number is not None:
         return remedy(number, DISK)
@@ -28,7 +28,7 @@ def remedy_of(error: CheckpointError) -> str:
 
 
 def is_of_space(error: CheckpointError) -> bool:
-    """Whether the disk, or the quota of the user, was full."""
+    """Whether the disk or the user's quota was full."""
     return _number(error) in SPACE
 
 

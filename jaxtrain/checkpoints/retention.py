@@ -1,4 +1,4 @@
-"""Retention of checkpoints, and the space that they take on the disk."""
+"""Retention of checkpoints, and their disk space."""
 
 import errno
 import logging
@@ -17,22 +17,21 @@ from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import num_bytes
 
-# Largest part of the time that reading back takes, but for the first save and the last.
+# Largest fraction of the time for verification, except of the first and last save.
 READING_SHARE = 0.005
 
 _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Removes the steps that are not kept, but for the last that was read back.
+    """Removes old steps, but retains the last verified one.
 
-    So a good one is there at each instant, and reading may wait for its turn: it takes
-    no more than a small part of the time. At the end the last step is read.
+    So a verified checkpoint exists at any time, while verification takes only a small
+    fraction of the time. The last step is verified at the end.
 
     Args:
-      best: Goal that ranks their evaluations; None keeps none as the best.
-      verify: Function that reads a step back, and raises DamagedError if it is not what
-        was saved.
+      best: Metric that ranks evaluations; None retains none as the best.
+      verify: Function that reads a step back, and raises DamagedError if it is damaged.
     """
 
     def __init__(
@@ -48,25 +47,25 @@ class Retention:
         self._wait_until = 0.0
 
     def committed(self, step: int) -> None:
-        """Remove what a new step replaces, after reading it if that has its turn."""
+        """Remove the steps replaced by a new one, after verifying it if due."""
         if time.monotonic() >= self._wait_until:
             self._read_back(step)
         self._remove_old()
 
     def finish(self) -> None:
-        """Read the last step back if it was not, and remove what it replaces."""
+        """Verify the last step unless verified, and remove the steps it replaces."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
             self._remove_old()
 
     def restored(self, step: int) -> None:
-        """Remove what a run left that was killed; this step is known to be good."""
+        """Remove leftovers of a killed run; this step is verified."""
         self._good = step
         self._remove_old()
 
     def _read_back(self, step: int) -> None:
-        """Raise DamagedError, put the step aside, and remove none, if it is damaged."""
+        """Verify a step; if damaged, quarantine it and raise DamagedError."""
         start = time.monotonic()
         try:
             self._verify(step)
@@ -78,7 +77,7 @@ class Retention:
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
 
     def _remove_old(self) -> None:
-        """Do it after the next save if the disk does not let it now."""
+        """Remove old steps; retried after the next save if the disk fails."""
         try:
             remove_old(self.directory, self._config, self._best, self._good)
         except OSError as error:
@@ -88,7 +87,7 @@ class Retention:
 def remove_old(
     directory: Path, config: CheckpointConfig, best: Goal | None, good: int | None
 ) -> None:
-    """Remove the steps that `config` does not keep; put aside what it cannot rate."""
+    """Remove the steps that `config` does not retain; quarantine unreadable ones."""
     metrics = {}
     for step in committed_steps(directory):
         try:
@@ -103,7 +102,7 @@ def remove_old(
 
 
 def _unreadable_now(error: DamagedError) -> bool:
-    """Whether a disk, or a limit on open files, failed: it may read later."""
+    """Whether a disk error or a limit on open files prevents reading for now."""
     number = system_error(error)
     return number is not None and number != errno.ENOENT
 
@@ -113,11 +112,11 @@ def kept(
     config: CheckpointConfig,
     best: Goal | None,
 ) -> set[int]:
-    """Choose the steps to keep.
+    """Choose the steps to retain.
 
     Args:
       metrics: Validation metrics by step; None if a step was not evaluated.
-      best: Goal that ranks the steps; None keeps none as the best.
+      best: Metric that ranks the steps; None retains none as the best.
     """
     steps = sorted(metrics)
     keep = set(steps[-config.keep :])
@@ -130,9 +129,9 @@ def kept(
 
 
 def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Order evaluations: higher is better, of equal ones the last, NaN is worst.
+    """Sort key of evaluations: higher is better; ties go to the latest; NaN is worst.
 
-    So is one without the metric: `checkpoint.best_metric` may change in a run.
+    A missing metric is worst, too: `checkpoint.best_metric` may change in a run.
     """
     value = metrics.get(best.metric)
     if not isinstance(value, int | float) or not math.isfinite(value):
@@ -141,17 +140,17 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
 
 
 def num_copies(config: CheckpointConfig) -> int:
-    """Return the largest number of checkpoints on the disk at once.
+    """Largest number of checkpoints on the disk at once.
 
-    They are those kept, the last one read back and one that is being written.
+    The retained ones, the last verified one, and the one being written.
     """
     return config.keep + config.keep_best + 2
 
 
 def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
-    """Raise UserError if the checkpoints of a run do not fit where they will lie.
+    """Raise UserError if the disk has no space for the checkpoints of a run.
 
-    Counted are their arrays, uncompressed; those there already are to be replaced.
+    Counts uncompressed arrays; existing checkpoints will be replaced.
     """
     size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
@@ -167,7 +166,7 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
 
 
 def shown_size(num_bytes: int) -> str:
-    """Return a size such as 1.5 GB."""
+    """Format a size, such as 1.5 GB."""
     for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
         if num_bytes >= 10**power:
             return f"{num_bytes / 10**power:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""The parts that processes have in a save, each in its background thread."""
+"""Parts of the processes in a save, each in a background thread."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -26,41 +26,41 @@ def lead(
     run: RunId,
     joint: JointSave,
 ) -> None:
-    """Write the arrays of process 0, and commit when the others have written theirs.
+    """Write the arrays of process 0, and commit after all processes have written.
 
     Args:
-      folder: Folder of the checkpoint, by its step.
-      state: Arrays; it is emptied when they are written.
-      info: Values that JSON can hold.
-      metrics: Metrics of the validation split, or None.
-      run: Run that the checkpoint belongs to.
-      joint: Agreement with the other processes.
+      folder: Folder of the checkpoint, named by its step.
+      state: Arrays to write; emptied afterwards.
+      info: Further JSON values of the run.
+      metrics: Validation metrics, or None.
+      run: Run of the checkpoint.
+      joint: Coordinator of the save.
 
     Raises:
       BadNumbersError: The state is not finite; nothing was written.
       PartError: Another process could not write.
       StartAgainError: Another process was lost.
-      Exception: As `orbax.write` does.
+      Exception: Errors of `orbax.write`.
     """
     try:
         reports = joint.collect([not_finite(state), shard_digests(state)])
         _check_finite(folder, sorted({path for bad, _ in reports for path in bad}))
         sums = combine([shards for _, shards in reports])
         made = manifest.make(state, sums, info, metrics, run)
-        folder.parent.parent.stat()  # Orbax would make a folder that is gone.
+        folder.parent.parent.stat()  # Orbax would create a missing folder.
         write(folder, state, made, joint)
-        state.clear()  # Reading it back takes as much memory again.
+        state.clear()  # Free the memory: verification needs as much again.
     finally:
         joint.settle()
 
 
 def contribute(folder: Path, state: dict[str, Any], joint: JointSave) -> None:
-    """Write the shards of another process; process 0 is told of an error, and raises.
+    """Write the shards of a process other than 0, and report errors to process 0.
 
     Args:
-      folder: Folder of the checkpoint, which process 0 makes.
-      state: Shards that this process writes; None stands for other arrays.
-      joint: Agreement with process 0.
+      folder: Folder of the checkpoint, created by process 0.
+      state: Shards to write; None for arrays of other processes.
+      joint: Coordinator of the save.
 
     Raises:
       StartAgainError: Process 0 was lost.

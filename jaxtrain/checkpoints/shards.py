@@ -1,4 +1,4 @@
-"""Checkpoints read by several processes: each holds its shards, none a whole state."""
+"""Restoring by several processes, each with its shards only."""
 
 from pathlib import Path
 from typing import Any
@@ -15,20 +15,20 @@ from jaxtrain.trees import by_path
 def restore(
     directory: Path, step: int, abstract_state: dict[str, Any], run: RunId
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load what the devices of each process need; all processes must call it.
+    """Load the shards of each process; all processes must call it.
 
     Args:
       directory: Folder of the checkpoints.
       step: Step to load.
       abstract_state: Shapes, dtypes and shardings.
-      run: Run that the step must belong to.
+      run: Required run of the step.
 
     Returns:
       The state, and the JSON saved with it.
 
     Raises:
       UserError: The checkpoint's arrays have other paths, shapes or dtypes.
-      DamagedError: One process cannot read it, or it is not what was saved.
+      DamagedError: A process cannot read the step, or it is damaged.
     """
     info, state, shards, error = {}, {}, {}, None
     try:
@@ -49,7 +49,7 @@ def restore(
 
 
 def verify(directory: Path, step: int, info: dict[str, Any]) -> None:
-    """Read all of a step in this process, one array at a time.
+    """Verify a step in this process, one array at a time.
 
     Args:
       directory: Folder of the checkpoints.
@@ -57,7 +57,7 @@ def verify(directory: Path, step: int, info: dict[str, Any]) -> None:
       info: JSON saved with it.
 
     Raises:
-      DamagedError: It cannot be read, or is not what was saved.
+      DamagedError: The step is unreadable or damaged.
     """
     with reading(step):
         arrays = load(directory / str(step), ArrayDigest.of)

@@ -1,7 +1,7 @@
-"""A copy of a state in the host's memory: the one thing that training waits for.
+"""Copy of a state in host memory, the only part of a save that blocks training.
 
-The next step reuses the memory of the state's arrays, on a device or, on a CPU, on the
-host. All else of a save works on the copy, beside the training.
+The next step reuses the memory of the state's arrays. The rest of a save uses the copy,
+in the background.
 """
 
 from typing import Any
@@ -10,17 +10,17 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-# Memory of the host, in JAX's words.
+# JAX's memory kind of the host.
 _HOST = "pinned_host"
 
 
 def take(state: Any) -> Any:
-    """Copy the arrays or shards that this process writes; all processes may call it.
+    """Copy the arrays or shards that this process writes.
 
     Returns:
-      The state with NumPy arrays. In several processes an array that is sharded over
-      them is a JAX array in the host's memory, of which each process holds its shards;
-      other arrays are with process 0 alone, and None elsewhere.
+      The state with NumPy arrays. Arrays sharded over several processes are JAX arrays
+      in host memory, with the shards of this process; other arrays are in process 0
+      only, and None elsewhere.
     """
     for x in jax.tree.leaves(state):
         if _is_whole(x) and jax.process_index() == 0:
@@ -36,13 +36,13 @@ def _is_whole(x: jax.Array) -> bool:
 
 
 def _copy(x: jax.Array) -> np.ndarray | jax.Array | None:
-    # Process 0 writes the metadata of all.
+    # Process 0 writes the metadata of all arrays.
     if jax.process_index() != 0 and (_is_whole(x) or not _is_written_here(x)):
         return None
     if not _is_whole(x):
         return _to_host(x)
     there = np.asarray(x)
-    # Of an array on a CPU, NumPy gets a view; of any other a copy, which is enough.
+    # np.asarray is a view of an array on CPU, and a copy of other arrays.
     return there if there.flags.owndata else there.copy()
 
 
@@ -51,7 +51,7 @@ def _is_written_here(x: jax.Array) -> bool:
 
 
 def _to_host(x: jax.Array) -> jax.Array:
-    """Copy the shards of this process, each by its device: no process waits."""
+    """Copy the shards of this process, device by device, without synchronization."""
     assert isinstance(x.sharding, NamedSharding)
     shards = [
         jax.device_put(

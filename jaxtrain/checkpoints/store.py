@@ -1,11 +1,10 @@
-"""Checkpoints, behind Orbax: written beside the training, verified when they are read.
+"""Checkpoints of a run: written in the background, verified on reading.
 
-Of several processes each copies its shards at the step and writes them in a background
-thread without collectives (`joint`), and process 0 commits when all have written.
+Each of several processes copies its shards at the step and writes them in a background
+thread without collectives (`joint`); process 0 commits after all have written.
 
-A checkpoint of step N holds the state after N steps and a manifest, JSON with the
-config, the versions and the progress of the run; the position in the data is the step
-itself.
+A checkpoint of step N contains the state after N steps and a manifest, JSON with
+config, versions and progress of the run; the position in the data is the step itself.
 """
 
 import contextlib
@@ -50,19 +49,19 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one run, `directory/<step>/`, newest and best kept.
+    """Checkpoints of one run, `directory/<step>/`; newest and best are retained.
 
-    Of several processes each writes and reads its shards; the first commits and removes
-    checkpoints, and is told why another one could not write. They must call the methods
-    at the same places, but for `listed` and `committed`.
+    Each of several processes writes and reads its shards; process 0 commits and removes
+    checkpoints, and gets the errors of others. All processes must call the methods at
+    the same points, except `listed` and `committed`.
 
     Args:
-      best: Goal that ranks their evaluations; None keeps none as the best.
-      run: Run that they belong to; a step of another one is refused.
-      read_only: Whether to leave the save of a live run alone.
+      best: Metric that ranks evaluations; None retains none as the best.
+      run: Run of the checkpoints; steps of other runs are refused.
+      read_only: Whether not to touch the saves of a live run.
 
     Raises:
-      UserError: the name of the directory is not UTF-8.
+      UserError: The name of the directory is not UTF-8.
     """
 
     def __init__(
@@ -80,24 +79,24 @@ class Checkpoints:
         if self._writes:
             remove_uncommitted(directory)
         self._retention = Retention(directory, config, best, self._verify)
-        # Completes one save at a time, beside the training. It takes no device and no
-        # collective, so that nothing depends on when it comes to what.
+        # Completes one save at a time in the background, without devices or
+        # collectives, so that its timing does not matter.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None
         self._joint: JointSave | None = None
         self._failed = False
 
     def steps(self) -> list[int]:
-        """List the committed steps, rising, once the last save is."""
+        """List the committed steps in ascending order, after the last save."""
         self.wait()
         return cluster.current().gather(self.listed())[0]
 
     def listed(self) -> list[int]:
-        """List the committed steps that this process sees now."""
+        """List the committed steps currently visible to this process."""
         return committed_steps(self.directory)
 
     def newest(self) -> str:
-        """Name the newest checkpoint, for a message; a save that fails is not in it."""
+        """Describe the newest checkpoint, for a message."""
         with contextlib.suppress(CheckpointError):
             self.wait()
         return cluster.current().gather(newest_name(self.directory))[0]
@@ -109,18 +108,19 @@ class Checkpoints:
         info: dict[str, Any],
         metrics: dict[str, Any] | None,
     ) -> None:
-        """Copy the arrays, and leave the rest of the save to the background.
+        """Copy the arrays, and complete the save in the background.
 
         Args:
-          info: Values that JSON can hold.
+          info: Further JSON values of the run.
           metrics: Validation metrics, which rank the checkpoints.
 
         Raises:
-          BadNumbersError, CheckpointError: The save before this one failed.
+          BadNumbersError, CheckpointError: The previous save failed.
         """
         self.wait()
         if self._failed:
-            # Errors of Orbax hold the copy of a save that failed in cycles.
+            # Collect the copy of a failed save, which Orbax's errors hold in reference
+            # cycles.
             gc.collect()
             self._failed = False
         copied = snapshot.take(state)
@@ -141,7 +141,7 @@ class Checkpoints:
         metrics: dict[str, Any] | None,
         joint: JointSave,
     ) -> None:
-        """Write a state, commit it, and remove what it replaces."""
+        """Write and commit a state, and remove the steps it replaces."""
         try:
             folder = self.directory / str(step)
             lead(folder, state, info, metrics, self.run, joint)
@@ -153,11 +153,11 @@ class Checkpoints:
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 
     def wait(self) -> None:
-        """Wait until the last save is committed; raise what `committed` does."""
+        """Wait until the last save is committed; raises errors as `committed` does."""
         self.committed(timeout=None)
 
     def finish(self) -> None:
-        """Wait as `wait` does, and raise CheckpointError if it reads back wrongly."""
+        """Wait for the last save and its verification, or raise CheckpointError."""
         self.wait()
         if jax.process_index() == 0:
             self._retention.finish()
@@ -166,11 +166,11 @@ class Checkpoints:
         """Whether a save was committed since the last call.
 
         Args:
-          timeout: seconds to wait for it; None: until it is done.
+          timeout: Seconds to wait for the save; None waits until it is done.
 
         Raises:
-          BadNumbersError: Its state is not finite; nothing was written.
-          CheckpointError: It failed; what it left is removed.
+          BadNumbersError: The state is not finite; nothing was written.
+          CheckpointError: The save failed; its leftovers are removed.
         """
         if self._pending is None or not wait([self._pending], timeout).done:
             return False
@@ -182,14 +182,14 @@ class Checkpoints:
     def restore(
         self, step: int, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Load a step onto the abstract state, with today's shardings.
+        """Restore a step with the shardings of the abstract state.
 
         Returns:
           The state, and the JSON saved with it.
 
         Raises:
-          UserError: the checkpoint's arrays have other paths, shapes or dtypes.
-          DamagedError: it cannot be read, by all processes, or is not what was saved.
+          UserError: The checkpoint's arrays have other paths, shapes or dtypes.
+          DamagedError: The step is unreadable for a process, or damaged.
         """
         if cluster.current().num > 1:
             return shards.restore(self.directory, step, abstract_state, self.run)
@@ -204,16 +204,16 @@ class Checkpoints:
     def restore_newest(
         self, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Restore the newest good step; put damaged ones aside as `quarantine-STEP`.
+        """Restore the newest good step; rename damaged ones to `quarantine-STEP`.
 
-        What a run that was killed has left to remove is removed.
+        Also removes leftovers of a killed run.
 
         Returns:
-          What `restore` does; None if there is no checkpoint at all.
+          Result of `restore`; None without any checkpoint.
 
         Raises:
-          UserError: the newest good step does not fit.
-          CheckpointError: there are checkpoints, but none is good.
+          UserError: The newest good step does not fit.
+          CheckpointError: All checkpoints are damaged.
         """
         for step in reversed(self.steps()):
             try:
@@ -234,23 +234,23 @@ class Checkpoints:
         return None
 
     def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read all of a step, without a device, whatever it was saved from.
+        """Read a full step without devices.
 
         Returns:
           The state, NumPy arrays in nested dicts and lists, and the JSON saved with it.
 
         Raises:
-          DamagedError: it cannot be read, or is not what was saved.
+          DamagedError: The step is unreadable or damaged.
         """
         info = self.info(step)
         return self._load(step, info), info
 
     def info(self, step: int) -> dict[str, Any]:
-        """Return the JSON saved with a step, as `manifest.read` does."""
+        """Read the manifest of a step."""
         return manifest.read(self.directory, step, self.run)
 
     def check_run(self) -> None:
-        """Raise OtherRunError if a step that can be read belongs to another run."""
+        """Raise OtherRunError if a readable step belongs to another run."""
         for step in self.listed():
             with contextlib.suppress(DamagedError):
                 self.info(step)
@@ -262,7 +262,7 @@ class Checkpoints:
         return state
 
     def _verify(self, step: int) -> None:
-        """Read all of a step as `read` does, and keep nothing."""
+        """Verify a step by reading it."""
         if cluster.current().num > 1:
             shards.verify(self.directory, step, self.info(step))
         else:
@@ -275,24 +275,24 @@ class Checkpoints:
         cluster.current().barrier()
 
     def put_aside_after(self, step: int) -> None:
-        """Rename all newer steps to `rewound-STEP`: training goes on from this one."""
+        """Rename all newer steps to `rewound-STEP`; training resumes from this one."""
         for newer in reversed([found for found in self.steps() if found > step]):
             self.put_aside(newer, REWOUND)
 
     def close(self) -> None:
         ending = sys.exc_info()[1]
         if ending is not None and self._joint and self._pending is not None:
-            # Before JAX aborts this process, if another one was lost.
+            # In time before JAX aborts this process, if another one was lost.
             self._joint.give_up(self._pending, cluster.current().heartbeat_seconds / 4)
         try:
             self.wait()
         except (CheckpointError, StartAgainError) as error:
-            # What ends the run has a message and an exit code of its own.
+            # Errors that end the run have their own message and exit code.
             if ending is None:
                 raise
             _log.warning("%s", error)
         finally:
             self._background.shutdown()
             if self._writes:
-                # Files of a save that failed may have come after its removal.
+                # Files of a failed save may have appeared after its removal.
                 remove_uncommitted(self.directory)

@@ -1,6 +1,6 @@
-"""Changes that make one image of several, as stored targets see them.
+"""Changes that combine several images, for the transformation of targets.
 
-A change of one image alone is a `Geometry`: `jaxtrain.data.augment.geometry`.
+Changes of a single image are a `Geometry` (`jaxtrain.data.augment.geometry`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jaxtrain.data.augment.mosaic import Tile
 
-# (target of an example, where its image is taken) -> target; or (targets of the images
-# that become one, `Mixing` or `Mosaic`) -> target.
+# (target, `Geometry`) -> target; or (targets of the combined images, `Mixing` or
+# `Mosaic`) -> target.
 Follow = Callable[[Any, Any], Any]
 
 
@@ -28,12 +28,12 @@ def keep_target(target: Any, change: Any) -> Any:
 
 @dataclass(frozen=True)
 class Mixing:
-    """Mixup or cutmix of the pairs of a batch.
+    """Mixup or cutmix of pairs.
 
-    The targets are (those of the batch, those of the partners).
+    Targets are (targets of the batch, targets of the partners).
 
     Attributes:
-      weight: Share of the former in the images, float32 (B,).
+      weight: Share of the first image, float32 (B,).
     """
 
     weight: jax.Array
@@ -41,20 +41,20 @@ class Mixing:
 
 @dataclass(frozen=True)
 class Pasting(Mixing):
-    """Cutmix alone: rectangles of the images are those of their partners.
+    """Cutmix only: rectangles are pasted from the partners.
 
     Attributes:
-      own: 1 where a pixel of an image is its own, else 0, float32 (H, W).
+      own: Mask of the image's own pixels, 1 or 0, float32 (H, W).
     """
 
     own: jax.Array
 
     def pixels(self, targets: tuple[jax.Array, jax.Array], border: int = 0) -> Any:
-        """Return arrays (B, H, W) with the same rectangles.
+        """Paste the same rectangles in arrays (B, H, W).
 
         Args:
           targets: Arrays of the batch, and of the partners.
-          border: Unused: nothing comes from outside.
+          border: Unused, as no pixel is outside.
         """
         del border
         one, other = targets
@@ -63,7 +63,7 @@ class Pasting(Mixing):
 
 @dataclass(frozen=True)
 class Mosaic:
-    """Mosaic of four images; the targets are those of an example each.
+    """Mosaic of four images; targets are a sequence of four.
 
     Attributes:
       tiles: Geometry of each image in the mosaic.
@@ -72,11 +72,11 @@ class Mosaic:
     tiles: Sequence[Tile]
 
     def pixels(self, targets: Sequence[jax.Array], border: int = 0) -> jax.Array:
-        """Return the mosaic of arrays (H, W).
+        """Mosaic of arrays (H, W).
 
         Args:
           targets: Array of each image.
-          border: Value where no image lies.
+          border: Value outside of the images.
         """
         joined = jnp.full_like(targets[0], border)
         for target, tile in zip(targets, self.tiles, strict=True):

@@ -8,24 +8,24 @@ from jax.sharding import PartitionSpec as P
 
 from jaxtrain.problems import Problem
 
-# Axes of the mesh that share parameters; the others split the batch and images.
+# Mesh axes that shard parameters; other axes shard the batch and images.
 PARAMETER_AXES = ("fsdp", "model")
 
 
 def annotated_specs(model: nnx.Module) -> dict[str, P]:
-    """Return the specs of the arrays of a model that are annotated, by their paths."""
+    """PartitionSpecs of annotated arrays of a model, by path."""
     specs = nnx.to_flat_state(nnx.get_partition_spec(nnx.state(model)))
     found = {"/".join(map(str, path)): spec.get_value() for path, spec in specs}
     return {path: spec for path, spec in found.items() if len(spec)}
 
 
 def is_annotated(model: nnx.Module, axis: str) -> bool:
-    """Whether an array of a model is annotated with an axis of the mesh."""
+    """Whether any array of a model is annotated with a mesh axis."""
     return any(axis in spec for spec in annotated_specs(model).values())
 
 
 def check_annotations(model: nnx.Module, mesh: Mesh) -> Iterator[Problem]:
-    """Check that the annotations name axes that share their arrays evenly."""
+    """Check that annotations name mesh axes that divide their arrays evenly."""
     state = nnx.to_flat_state(nnx.state(model))
     shapes = {"/".join(map(str, path)): variable.shape for path, variable in state}
     for path, spec in annotated_specs(model).items():

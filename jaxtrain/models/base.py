@@ -1,4 +1,4 @@
-"""Models: pieces in a row."""
+"""Base class of models: a sequence of pieces."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,14 +26,13 @@ KernelFromImages = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a model, never cut.
+    """An indivisible part of a model.
 
     Attributes:
-      names: of its layers, which are attributes of the model.
-      apply: `(*layers, x, rngs) -> x`. What goes from piece to piece may be any pytree
-        of floating-point arrays that have the batch as their first dim; those of four
-        dims have rows and columns next. What auxiliary heads have put out goes past
-        the pieces behind them (see `jaxtrain.models.auxiliary`).
+      names: Names of its layers, attributes of the model.
+      apply: Function `(*layers, x, rngs) -> x`. `x` is any pytree of floating-point
+        arrays with a leading batch dim; arrays of four dims have rows and columns next.
+        Auxiliary outputs bypass later pieces (see `jaxtrain.models.auxiliary`).
     """
 
     names: tuple[str, ...]
@@ -41,28 +40,27 @@ class Piece:
 
 
 class Model(nnx.Module):
-    """A model that images [B, H, W, C] pass through, piece by piece.
+    """A model of images [B, H, W, C] as a sequence of pieces.
 
-    A model creates its layers with `add_piece` and has no others. `train()` and
-    `eval()` switch them.
+    All layers are created with `add_piece`. `train()` and `eval()` switch their mode.
     """
 
-    # Smallest height and width in pixels that leave the last layers any: of the class,
-    # with any options; of a model, with its own.
+    # Smallest supported height and width in pixels: of the class, for any options; of
+    # an instance, for its options.
     min_size: int = 1
-    # Pixels of the image, in height and in width, that become one in the last layer of
-    # convolutions.
+    # Output stride of the last convolutional layer, in pixels.
     stride: int = 1
-    # Least rows of that layer, and columns, on each device, where devices share images.
+    # Smallest number of rows and columns of that layer per device under spatial
+    # sharding.
     min_share: int = 1
-    # Whether the model is cut into pieces, between layers of known splits.
+    # Whether the model consists of pieces with known splits.
     has_pieces: ClassVar[bool] = True
-    # Layers whose kernels a new run computes from training images before the first
-    # step: name -> (normalised images [N, H, W, C], shape of the kernel) -> kernel.
+    # Layers with kernels initialized from training images: name -> function (normalized
+    # images [N, H, W, C], kernel shape) -> kernel.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
-    # Options that are those of a classifier, the option `backbone`, whose layers come
-    # first; None: there is no such option.
+    # Options passed to the backbone classifier (option `backbone`); None without a
+    # backbone.
     backbone_options: ClassVar[tuple[str, ...] | None] = None
 
     pieces: tuple[Piece, ...] = ()
@@ -75,16 +73,16 @@ class Model(nnx.Module):
         layers: Layers,
         **options: Any,
     ):
-        """Create the layers; subclasses name their options and give the defaults.
+        """Create the layers; options are keyword arguments with defaults in subclasses.
 
-        One with the keyword `output_spec` is given the shape of the outputs for an
-        image, or a tree of shapes; `num_outputs` are the features of the last layer.
+        A subclass with the keyword `output_spec` gets the output shape for an image, or
+        a tree of shapes; `num_outputs` is the number of features of the last layer.
         """
         raise NotImplementedError
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        """Return the function whose keywords are the options of the model."""
+        """Function whose keyword arguments are the options of the model."""
         return cls.__init__
 
     @classmethod
@@ -101,7 +99,7 @@ class Model(nnx.Module):
 
     @classmethod
     def variant(cls, **attributes: Any) -> type[Self]:
-        """Return a subclass with other attributes, such as the depths of stages."""
+        """Create a subclass with other class attributes, such as depths of stages."""
         return type(cls)(cls.__name__, (cls,), attributes)
 
     @property
@@ -112,15 +110,15 @@ class Model(nnx.Module):
         return tuple(name for piece in pieces[:-1] for name in piece.names)
 
     def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:
-        """Append a piece: what `apply(*layers, x, rngs)` makes of `x`.
+        """Append a piece, the function `apply(*layers, x, rngs)`.
 
         Args:
-          apply: a plain function, or the method of a class such as `Head.__call__`. It
-            looks up no other layers: a pipeline stage holds only those of its pieces.
-          **layers: by the names that they have in checkpoints.
+          apply: A plain function, or an unbound method such as `Head.__call__`, without
+            access to other layers: a pipeline stage has only the layers of its pieces.
+          **layers: Layers by name, as in checkpoints.
 
         Raises:
-          UserError: A name is that of another layer, or of a part of `Model`.
+          UserError: A name is used by another layer, or by an attribute of `Model`.
         """
         for name, layer in layers.items():
             if hasattr(self, name):
@@ -145,17 +143,15 @@ class Model(nnx.Module):
     ) -> Any:
         """Apply all pieces, or those of `part`, to `x`.
 
-        The last one makes the outputs, [B, num_outputs] or as the task's
-        `output_spec` says; in training they are the
-        `outputs` of a `WithAuxiliary` if the model has auxiliary heads.
+        Outputs are [B, num_outputs] or of the task's `output_spec`; in training they
+        are the `outputs` of a `WithAuxiliary` if the model has auxiliary heads.
 
         Args:
-          x: Images, or what the piece before `part` returned.
-          key: Key of all that is random in training, such as dropout. Each piece draws
-            from a key of its own, made from this and the piece's place in the model: so
-            it draws the same whatever the others draw, and wherever the model is cut.
+          x: Images, or the output of the piece before `part`.
+          key: Random key for training, such as for dropout. It is folded with the index
+            of each piece, so that draws do not depend on other pieces or on stages.
           part: Slice of consecutive pieces.
-          remat: What a backward pass recomputes (see `jaxtrain.models.remat`).
+          remat: Policy of rematerialization (see `jaxtrain.models.remat`).
           tied: Whether gradients are computed piece by piece (see there).
         """
         whole = join(
@@ -169,14 +165,14 @@ class Model(nnx.Module):
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
 
     def evaluate_layers(self, layers: frozenset[str]) -> None:
-        """Have some layers compute as in an evaluation, by their paths."""
+        """Switch layers, by path, to evaluation mode."""
         for path, layer in nnx.iter_modules(self):
             if "/".join(map(str, path)) in layers:
                 layer.eval()
 
     def drop_head(self) -> bool:
-        """Return features from now on, the input of the last layer; False: has none."""
-        # In the order of the pieces: auxiliary heads come before.
+        """Remove the last head, so that the model returns features; False if none."""
+        # The last head in the order of the pieces; auxiliary heads come earlier.
         layers = [getattr(self, n) for piece in self.pieces for n in piece.names]
         heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
         if heads:
@@ -184,7 +180,7 @@ class Model(nnx.Module):
         return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Part:
-        """Return the forward pass of a piece."""
+        """Make the forward pass of a piece."""
         return Part(piece.names, partial(_apply, index, piece))
 
 
@@ -199,7 +195,7 @@ def _apply(
     if key is not None:
         rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
     own = [layers[name] for name in piece.names]
-    # Of what is between its layers, such as a ReLU, a pool or a sum.
+    # Named scope of operations between layers, such as a ReLU, a pool or a sum.
     scope = scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest")
     with scope, drawing_from(rngs):
         return apply_beside(lambda x: piece.apply(*own, x, rngs), x)

@@ -1,4 +1,4 @@
-"""Blueprints of models: config, dtypes, inputs and outputs as one value."""
+"""Blueprints of models: config, dtypes, input and output shapes."""
 
 import dataclasses
 import inspect
@@ -28,12 +28,12 @@ from jaxtrain.models.streams import CountedStream, use_keys_of_pieces
 from jaxtrain.plugin import Table, resolve
 from jaxtrain.registry import call_own, check_no_options, find_row, given_options
 
-# Dicts and tuples of an output spec, within each other.
+# Largest nesting depth of an output spec.
 MAX_DEPTH = 8
-# Number of images -> their shape and dtype, as the model sees them.
+# Number of images -> shape and dtype of the model's input.
 ImagesOf = Callable[[int], jax.ShapeDtypeStruct]
-# Field of the section `model` -> function of a built model, the value of the field, and
-# images, which returns the model that is trained.
+# Field of the section `model` -> function (built model, value of the field, images) ->
+# model to train.
 MODEL_CHANGES: Table[Callable[[Model, Any, ImagesOf], Model]] = Table(
     "model_changes", {}
 )
@@ -41,20 +41,20 @@ MODEL_CHANGES: Table[Callable[[Model, Any, ImagesOf], Model]] = Table(
 
 @dataclass(frozen=True, kw_only=True)
 class Blueprint:
-    """All that a model is built from, but the source of its initial weights.
+    """Specification of a model, without its initial weights.
 
     Attributes:
-      config: name and options; an option that is None has the model's own default.
-      policy: dtypes of parameters, activations and outputs.
-      image_shape: height, width and channels.
-      num_outputs: features of the last layer.
-      output_spec: Shape of the outputs for an image, or a tree of shapes, for a
-        constructor that takes it. None means (num_outputs,).
-      norm_groups: parts of a training batch that batch norm takes by themselves.
-      num_centres: Classes whose centres the model learns behind its outputs; 0 adds no
-        such layer (see `jaxtrain.models.centres`).
-      projection: Layers behind its outputs that compare views of an image; None adds
-        none (see `jaxtrain.models.projection`).
+      config: Name and options; None selects the model's default.
+      policy: Dtypes of parameters, activations and outputs.
+      image_shape: Height, width and channels.
+      num_outputs: Features of the last layer.
+      output_spec: Output shape for an image, or a tree of shapes, for constructors with
+        that argument. Defaults to (num_outputs,).
+      norm_groups: Number of batch-norm groups of a training batch.
+      num_centres: Number of learned class centres after the outputs; 0 for none (see
+        `jaxtrain.models.centres`).
+      projection: Projection head after the outputs; None for none (see
+        `jaxtrain.models.projection`).
     """
 
     config: ModelConfig
@@ -67,17 +67,17 @@ class Blueprint:
     projection: Projection | None = None
 
     def images(self, num: int) -> jax.ShapeDtypeStruct:
-        """Return the shape and dtype of images as the model sees them."""
+        """Shape and dtype of the model's input images."""
         return jax.ShapeDtypeStruct((num, *self.image_shape), self.policy.compute_dtype)
 
     @property
     def model_class(self) -> type[Model]:
-        """The class that the config names."""
+        """Model class named by the config."""
         return _model_class(self.config.name)
 
     @property
     def backbone(self) -> "Blueprint | None":
-        """The blueprint of the classifier that the model begins with; None: of none."""
+        """Blueprint of the backbone classifier; None without a backbone."""
         config = backbone_config(self.config)
         if config is None:
             return None
@@ -86,13 +86,12 @@ class Blueprint:
         )
 
     def build(self, rngs: nnx.Rngs) -> Model:
-        """Build the model; its weights come from the stream `params` of `rngs`.
+        """Build the model, with weights from the stream `params` of `rngs`.
 
         Raises:
-          UserError: the name is not known, an option has no effect on the model, the
-            model does not take images of this shape or has no such channels, the
-            user's own transform returns no model that can be cut into pieces, or the
-            model cannot be quantised; or no plug-in here does that.
+          UserError: Unknown name, an option without effect, an unsupported image shape
+            or number of channels, a custom transform that does not return a model of
+            pieces, a model that does not support quantization, or a missing plug-in.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -101,7 +100,7 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
         shape = self.image_shape
-        # The layout of the run places annotated parameters; here is no mesh.
+        # No mesh here: the layout of the run places annotated parameters.
         with nnx.use_eager_sharding(False):
             made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:
@@ -142,15 +141,15 @@ class Blueprint:
         return spec
 
     def abstract(self) -> Model:
-        """Return the model without allocating it: shapes and dtypes alone."""
+        """Build an abstract model, with shapes and dtypes only."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
 
 
 def backbone_config(config: ModelConfig) -> ModelConfig | None:
-    """Return the classifier that a model begins with; None: it begins with none.
+    """Config of a model's backbone classifier; None without a backbone.
 
     Raises:
-      UserError: the name of the model is not known.
+      UserError: Unknown model name.
     """
     model = _model_class(config.name)
     if model.backbone_options is None:
@@ -176,14 +175,14 @@ def _model_class(name: str) -> type[Model]:
 
 
 def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return a shape, or dicts and lists of shapes, as dicts and tuples.
+    """Convert a shape, or dicts and lists of shapes, to dicts and tuples.
 
     Args:
-      spec: Output spec of a task, or what JSON has made of it.
-      depth: Dicts and lists within each other at most.
+      spec: Output spec of a task, or its JSON form.
+      depth: Largest nesting depth.
 
     Returns:
-      None for anything else.
+      The spec, or None for anything else.
     """
     if isinstance(spec, dict) and depth:
         named = {str(name): plain_spec(one, depth - 1) for name, one in spec.items()}
@@ -236,7 +235,7 @@ def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) 
 
 
 def _transformed(model: Model, name: str | None) -> Model:
-    """Apply a user's own function to a model, such as one that quantises it."""
+    """Apply a custom function to a model, such as a quantizer."""
     if name is None:
         return model
     field = "model.transform"
@@ -259,9 +258,9 @@ def _transformed(model: Model, name: str | None) -> Model:
 
 
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
-    """Return streams with the keys of `nnx.Rngs(key, params=key)`."""
+    """RNG streams with the keys of `nnx.Rngs(key, params=key)`."""
     rngs: Any = nnx.Rngs()
-    # A layer forks the default for a stream of its own, such as that of dropout.
+    # A layer forks the default stream, such as dropout.
     rngs.params, rngs.default = (
         CountedStream(key, tag=t) for t in ("params", "default")
     )

@@ -7,20 +7,20 @@ from typing import Any
 
 from flax import nnx
 
-# Keywords that are true in training, and those that are true in an evaluation.
+# Keywords that are true in training, and keywords that are true in evaluation.
 TRAINING = ("train", "training", "is_training")
 EVALUATED = ("deterministic",)
-# Keyword of batch norms, which is true in an evaluation.
+# Keyword of batch norms, true in evaluation.
 STATISTICS = "use_running_average"
 
 
 def keywords_of(kind: type) -> frozenset[str]:
-    """Return the names of the arguments of `__call__`."""
+    """Argument names of `__call__`."""
     return frozenset(inspect.signature(kind.__call__).parameters)
 
 
 def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
-    """Return the values of the keywords that tell a module whether it is trained."""
+    """Values of the mode keywords of a module."""
     switches = dict.fromkeys(TRAINING, training) | dict.fromkeys(
         EVALUATED, not training
     )
@@ -28,7 +28,7 @@ def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
 
 
 def evaluation_values(names: Iterable[str]) -> dict[str, bool]:
-    """Return the values in an evaluation of the switches among some names."""
+    """Evaluation values of the mode switches among some names."""
     names = [*names]
     values = mode(names, training=False)
     return values | ({STATISTICS: True} if STATISTICS in names else {})
@@ -40,7 +40,7 @@ def as_evaluated(
     given: tuple[Any, ...],
     options: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with other values of its switches.
+    """Replace the mode switches in the arguments of a call.
 
     Args:
       parameters: Names of the function's parameters, in order, without `self`.
@@ -56,9 +56,9 @@ def as_evaluated(
 
 @functools.cache
 def evaluated_class(kind: type[nnx.Module]) -> type[nnx.Module]:
-    """Return a class of NNX layers that are called as in an evaluation.
+    """Subclass of an NNX layer that is always called in evaluation mode.
 
-    A layer that is given its mode by a keyword takes no notice of `eval()`.
+    `eval()` has no effect on a layer whose mode is a keyword argument.
     """
     if "__call__" not in dir(kind):
         return kind

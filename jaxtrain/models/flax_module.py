@@ -1,4 +1,4 @@
-"""Models of plain Flax modules, NNX or Linen, which know nothing of jaxtrain."""
+"""Models of plain Flax modules, NNX or Linen."""
 
 import functools
 import inspect
@@ -21,8 +21,8 @@ from jaxtrain.models.linen_module import apply_linen, from_linen
 from jaxtrain.models.remat import Part
 from jaxtrain.models.streams import CountedStream, drawing_from
 
-# Attributes of models that a module must not have. Those of sides of images and of
-# constructors are read before there is a module.
+# Attributes of models that a module must not define. Attributes on image sizes and
+# constructors are read before a module exists.
 OF_MODELS = frozenset(
     {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
 ) | {
@@ -36,19 +36,18 @@ OF_MODELS = frozenset(
 
 
 class FlaxModel(Model):
-    """Model of one piece: the forward pass of a user's module.
+    """Model with one piece: the forward pass of a user's module.
 
-    Its instances are those of the module's class, which they keep as a base: parameters
-    have the paths that the module gives them. `model_class` makes subclasses.
+    Instances are instances of the module's class, too, so parameters keep their paths.
+    `model_class` creates subclasses.
 
     Attributes:
       module: Constructor of the module: a class, or a function.
       keywords: Keywords of the module's `__call__`.
-      deterministic: Whether the module computes as it is evaluated.
-      bare: Whether it returns the input of the linear layer that is called last.
+      deterministic: Whether the module is in evaluation mode.
+      bare: Whether it returns features: the input of the last called linear layer.
       example_shape: Height, width and channels of the images that it was built for.
-      frozen_layers: Paths of the layers of a Linen module that compute as in an
-        evaluation.
+      frozen_layers: Paths of frozen layers of a Linen module.
     """
 
     module: ClassVar[Callable[..., Any]]
@@ -61,7 +60,7 @@ class FlaxModel(Model):
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        # The signature of a class of NNX modules itself is (*args, **kwargs).
+        # The signature of an NNX module class is (*args, **kwargs).
         return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
 
     @classmethod
@@ -73,10 +72,11 @@ class FlaxModel(Model):
         layers: Layers,
         **options: Any,
     ) -> "FlaxModel":
-        """Build the module, with those of the arguments that its constructor names.
+        """Build the module with the arguments that its constructor names.
 
         Raises:
-          UserError: The constructor asks for others, or returns no Flax module.
+          UserError: The constructor has other required arguments, or does not return a
+            Flax module.
         """
         channels, policy = image_shape[-1], layers.policy
         known = {
@@ -135,10 +135,10 @@ class FlaxModel(Model):
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
-        """Paths of all layers but the head, and those that the head lies within.
+        """Paths of all layers except the head and its parents.
 
         Raises:
-          UserError: It cannot be known which layer is the head.
+          UserError: The head cannot be determined.
         """
         head = find_head(self).split("/")
         around = {"/".join(head[: n + 1]) for n in range(len(head))}
@@ -165,7 +165,7 @@ class FlaxModel(Model):
 
 @functools.cache
 def model_class(module: Callable[..., Any]) -> type[Model]:
-    """Return the model class of a constructor of modules."""
+    """Model class of a module constructor."""
     name = getattr(module, "__name__", type(module).__name__)
     kind: Any = type(FlaxModel)
     return kind(name, (FlaxModel,), {"module": staticmethod(module)})
@@ -173,7 +173,7 @@ def model_class(module: Callable[..., Any]) -> type[Model]:
 
 @functools.cache
 def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
-    """Return the class of a module that is a model, too."""
+    """Subclass of a module's class and of FlaxModel."""
     hidden = sorted(
         name
         for base in kind.__mro__[: kind.__mro__.index(nnx.Module)]
@@ -191,7 +191,7 @@ def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
 
 
 def _as_model(module: Any, layers: Layers) -> FlaxModel:
-    """Make a module a model of one piece, in place."""
+    """Convert a module to a model with one piece, in place."""
     _check_callable(module)
     kind = _joined_class(type(module))
     hidden = sorted(OF_MODELS & vars(module).keys())
@@ -210,7 +210,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Let layers without a dtype compute in the policy's; cast the parameters."""
+    """Set the policy's compute dtype on layers without a dtype; cast the parameters."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:
@@ -240,7 +240,7 @@ def _never(*arguments: Any) -> Any:
 def _apply(
     model: FlaxModel, layers: Mapping[str, Any], x: Any, key: jax.Array | None
 ) -> Any:
-    """Apply the module with some layers in the place of its own."""
+    """Apply the module with replaced layers."""
     if any(vars(model)[name] is not layer for name, layer in layers.items()):
         other = object.__new__(type(model))
         vars(other).update({**vars(model), **layers})
@@ -272,7 +272,7 @@ def _forward(model: FlaxModel, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _streams(key: jax.Array) -> nnx.Rngs:
-    """Return one stream by all names, which transforms of Flax may draw from."""
+    """One RNG stream under all names, from which Flax transforms may draw."""
     rngs: Any = nnx.Rngs()
     rngs.dropout = rngs.default = CountedStream(key, tag="dropout")
     return rngs

@@ -1,4 +1,4 @@
-"""Linear layers that a plain Flax module calls: the last one is its head."""
+"""Recording of a plain Flax module's linear layers; the last called one is the head."""
 
 import contextlib
 import functools
@@ -12,7 +12,7 @@ from flax import linen, nnx
 
 from jaxtrain.errors import UserError
 
-# Attribute of a layer that has its path.
+# Attribute with the path of a layer.
 PATH = "recorded_path"
 
 
@@ -30,13 +30,13 @@ class LinearCall(NamedTuple):
     shape: tuple[int, ...]
 
 
-# Calls so far, in order; None: they are not recorded.
+# Calls so far, in order; None if not recording.
 _calls: ContextVar[list[LinearCall] | None] = ContextVar("calls", default=None)
 
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[LinearCall]]:
-    """Collect the calls of the linear layers that `record_linears` has prepared."""
+    """Context manager: collect the calls of linear layers."""
     calls = list[LinearCall]()
     token = _calls.set(calls)
     try:
@@ -46,7 +46,7 @@ def recording() -> Iterator[list[LinearCall]]:
 
 
 def record_linears(model: nnx.Module) -> bool:
-    """Have the NNX layers of a model record their calls; False: there are none."""
+    """Make NNX linear layers record their calls; return whether there are any."""
     layers = [(p, x) for p, x in nnx.iter_modules(model) if isinstance(x, nnx.Linear)]
     for path, layer in layers:
         setattr(layer, PATH, "/".join(map(str, path)))
@@ -72,7 +72,7 @@ def _recorded_class(kind: type[nnx.Linear]) -> type[nnx.Linear]:
 
 
 def record_dense(call: Any, given: Any, options: Any, context: Any) -> Any:
-    """Record the calls of nn.Dense, as an interceptor of Linen."""
+    """Linen interceptor that records calls of nn.Dense."""
     y = call(*given, **options)
     if isinstance(context.module, linen.Dense) and context.method_name == "__call__":
         x = given[0] if given else options["inputs"]
@@ -81,13 +81,13 @@ def record_dense(call: Any, given: Any, options: Any, context: Any) -> Any:
 
 
 def find_head(model: Any) -> str:
-    """Return the path of the linear layer whose outputs are those of the model.
+    """Path of the head: the linear layer with the model's outputs.
 
     Args:
-      model: FlaxModel, which may be abstract.
+      model: FlaxModel, possibly abstract.
 
     Raises:
-      UserError: The linear layer that is called last has outputs of another shape.
+      UserError: The last called linear layer has outputs of another shape.
     """
     graphdef, state = nnx.split(model)
     calls = list[LinearCall]()

@@ -28,14 +28,14 @@ def layer_paths(model: Model) -> list[str]:
 
 
 def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
-    """Return the paths of the layers that a pattern names, and of all within them.
+    """Paths of the layers that match a pattern, with their sublayers.
 
     Args:
-      field: of the config that has the pattern, for messages.
-      pattern: in the manner of a shell, where `*` stands for `/`, too; or `backbone`.
+      field: Config field of the pattern, for messages.
+      pattern: Shell-style pattern, where `*` matches `/`, too; or `backbone`.
 
     Raises:
-      UserError: there is no such layer, or none of them has parameters.
+      UserError: No layer matches, or none of them has parameters.
     """
     paths = layer_paths(model)
     if pattern == BACKBONE:
@@ -59,15 +59,15 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
 
 
 def find_params(model: Model, field: str, pattern: str) -> list[str]:
-    """Return the paths of the parameters that a pattern names, or a layer of theirs.
+    """Paths of the parameters that match a pattern, by layer or by parameter.
 
     Args:
-      field: Field of the config that has the pattern, for messages.
-      pattern: Pattern as `find_layers` takes it; it may also match whole paths of
-        parameters, such as `*/bias`.
+      field: Config field of the pattern, for messages.
+      pattern: Pattern as in `find_layers`, or of full parameter paths, such as
+        `*/bias`.
 
     Raises:
-      UserError: It matches none.
+      UserError: No parameter matches.
     """
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     names = ["/".join(map(str, path)) for path, _ in params]
@@ -79,7 +79,7 @@ def find_params(model: Model, field: str, pattern: str) -> list[str]:
 
 
 def _within(path: str) -> Iterable[str]:
-    """Return a path and those that it lies within."""
+    """A path and its parents."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 

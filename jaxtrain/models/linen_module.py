@@ -1,4 +1,4 @@
-"""Linen modules as NNX modules: initialised, and applied."""
+"""Initialization and application of Linen modules as NNX modules."""
 
 import contextlib
 import inspect
@@ -20,16 +20,16 @@ from jaxtrain.models.last_inputs import record_dense
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.taps import tap_linen
 
-# Attributes of an instance that are the model's.
+# Attributes of an instance that belong to the model.
 OURS = frozenset({"pieces", "deterministic", "bare", "example_shape", "frozen_layers"})
-# Collections of a Linen module that training changes.
+# Mutable collections of a Linen module in training.
 CHANGING = DenyList(("params", "intermediates"))
 
 
 def from_linen(
     module: linen.Module, image_shape: tuple[int, int, int], layers: Layers
 ) -> Any:
-    """Initialise a Linen module with a batch of one image."""
+    """Initialize a Linen module with a batch of one image."""
     images = jnp.zeros((1, *image_shape), layers.policy.compute_dtype)
     switches = mode(keywords_of(type(module)), training=False)
     made: Any = nnx.bridge.ToNNX(module)
@@ -45,21 +45,21 @@ def apply_linen(
     training: bool,
     frozen: frozenset[str],
 ) -> Any:
-    """Apply a Linen module; training changes its collections in place.
+    """Apply a Linen module; training updates its collections in place.
 
     Args:
-      model: Module that `from_linen` has returned, as a model.
-      frozen: Paths of the layers that compute as in an evaluation.
+      model: Result of `from_linen`, as a model.
+      frozen: Paths of the frozen layers.
     """
     linen_module = model.to_nnx__module
     bare: Any = nnx.bridge.ToNNX(linen_module)
-    # All of its other attributes are taken for variables.
+    # All other attributes count as variables.
     variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
     vars(bare).update(variables)
     switches = mode(keywords_of(type(linen_module)), training=training)
     changing = CHANGING if training else False
     with (
-        nnx.use_eager_sharding(False),  # As the variables were made.
+        nnx.use_eager_sharding(False),  # In the form in which variables were created.
         _evaluating(frozen),
         linen.intercept_methods(record_dense),
         linen.intercept_methods(tap_linen),
@@ -80,7 +80,7 @@ def _is_collection(name: str) -> bool:
 
 @contextlib.contextmanager
 def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
-    """Have the modules at some paths, and all within, compute as in an evaluation."""
+    """Interceptor that runs modules at some paths in evaluation mode."""
 
     def intercept(call: Any, given: Any, options: Any, context: Any) -> Any:
         module, path = context.module, context.module.path
@@ -94,7 +94,7 @@ def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
             for name, value in evaluation_values(module.__dataclass_fields__).items()
             if getattr(module, name) is not None
         }
-        # Layers of Flax take a mode from the attribute or the call, not from both.
+        # Flax layers take their mode from the attribute or the call, not from both.
         values = {n: x for n, x in values.items() if n not in fields or n in options}
         given, options = as_evaluated(parameters, values, given, options)
         before = {name: getattr(module, name) for name in fields}

@@ -13,18 +13,18 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxtrain.models.jaxprs import CALLS, called
 
-# Attribute of a layer that has its path.
+# Attribute with the path of a layer.
 PATH = "tapped_path"
-# Name of the arrays that are read, in a jaxpr.
+# Name of the read arrays in a jaxpr.
 READ = "read_activations"
 
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`; the gradients by the others are `y` itself, and those by `y`.
+    """Identity on `y`; the gradients of the other arguments are `y` and its gradient.
 
-    So they leave any trace that is differentiated, such as that of nnx.remat, which a
-    side effect would not.
+    So activations leave any differentiated trace, such as of nnx.remat, unlike side
+    effects.
     """
     del activations, grads
     return checkpoint_name(y, READ)
@@ -35,12 +35,13 @@ read.defvjp(lambda y, *_: (y, y), lambda y, grad: (grad, y, grad))
 
 @dataclass
 class Taps:
-    """Outputs of layers that are images of features, in the order of the calls.
+    """Spatial outputs of layers, in the order of the calls.
 
     Attributes:
-      place: Place in that order of the activations to `read`; None reads none.
-      arrays: Arrays of their shape, whose gradients are the activations and theirs.
-      found: Path of the layer, and output (B, rows, columns, channels), call by call.
+      place: Index of the call to `read`; None reads none.
+      arrays: Arrays of its shape, whose gradients are the activations and their
+        gradients.
+      found: Path of the layer and output (B, rows, columns, channels) of each call.
     """
 
     place: int | None = None
@@ -48,7 +49,7 @@ class Taps:
     found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def see(self, path: str, y: Any) -> Any:
-        """Return the output of a layer, `read` if it is the one to read."""
+        """Record the output of a layer; `read` it if it is the selected call."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y
@@ -59,7 +60,7 @@ class Taps:
 
 
 def shapes_read(jaxpr: Any) -> list[tuple[int, ...]]:
-    """Return the shape of each array that a jaxpr reads, once, outside of loops."""
+    """Shapes of the arrays read by a jaxpr, without loop bodies."""
     shapes = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "name" and eqn.params["name"] == READ:
@@ -74,7 +75,7 @@ _taps: ContextVar[Taps | None] = ContextVar("taps", default=None)
 
 @contextlib.contextmanager
 def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
-    """Have the layers of a model, which changes, show their outputs to `taps`."""
+    """Context manager: record layer outputs of a model in `taps`; changes the model."""
     for path, layer in nnx.iter_modules(model):
         if path and callable(layer) and not isinstance(layer, nnx.bridge.ToNNX):
             setattr(layer, PATH, "/".join(map(str, path)))
@@ -87,7 +88,7 @@ def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
 
 
 def tap_linen(call: Any, given: Any, options: Any, context: Any) -> Any:
-    """Show the outputs of Linen modules, as an interceptor of Linen."""
+    """Linen interceptor that records module outputs."""
     y, taps, path = call(*given, **options), _taps.get(), context.module.path
     if taps is None or context.method_name != "__call__" or not path:
         return y

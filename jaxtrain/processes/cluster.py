@@ -1,7 +1,7 @@
-"""Agreement of the processes of a run, over JAX's coordination service.
+"""Coordination of the processes of a run, over JAX's coordination service.
 
-All methods but `request_stop` are collective: all processes call them in
-the same order, from the main thread.
+All methods except `request_stop` are collective: all processes call them in the same
+order, from the main thread.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from jaxtrain.errors import StartAgainError
 if TYPE_CHECKING:
     import numpy as np
 
-# Longest wait for another process, which may prepare data or save.
+# Longest wait in seconds for another process, which may prepare data or save.
 WAIT_SECONDS = 7 * 24 * 3600.0
 
 
@@ -43,25 +43,25 @@ class Cluster:
           index: Number of this process.
           num: Number of processes.
           heartbeat_seconds: Silence after which JAX counts a process as lost.
-          notify: Gives JAX the notice of a preemption; async-signal-safe.
+          notify: Function that notifies JAX of a preemption; async-signal-safe.
         """
         self.index, self.num = index, num
         self.heartbeat_seconds, self._notify = heartbeat_seconds, notify
         self._exchanges = 0
         self._stopping = self._announced = False
-        # Whether the others cannot be reached: not yet connected, or lost.
+        # Whether other processes are unreachable: not yet connected, or lost.
         self._cut_off = False
 
     def barrier(self) -> None:
-        """Wait until all processes have come here."""
+        """Wait for all processes."""
         self.gather(None)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the JSON values of all processes, by their number.
+        """Gather the JSON values of all processes, in order.
 
-        It waits without a device until all are here, so that one may compile or save
-        for longer than a collective waits. If another process has failed instead, this
-        one ends with its message and exit code.
+        It waits without a device, so that a process may compile or save for longer than
+        the timeout of a collective. If another process has failed, this one exits with
+        the same message and exit code.
 
         Raises:
           StartAgainError: Another process was lost.
@@ -84,7 +84,7 @@ class Cluster:
         return [message["value"] for message in told]
 
     def should_stop(self, step: int) -> bool:
-        """Whether all processes stop here, as one of them was asked to.
+        """Whether all processes stop here, because any was asked to.
 
         Args:
           step: Number of the call, from 1.
@@ -97,19 +97,19 @@ class Cluster:
         return self._stopping
 
     def request_stop(self) -> None:
-        """Have all processes stop at one of their next calls of `should_stop`."""
+        """Make all processes stop at one of their next calls of `should_stop`."""
         self._notify()
 
     def announce(self, code: int, reason: str, seconds: float | None = None) -> bool:
-        """Announce to the others, once they `gather`, that this process fails.
+        """Report a failure of this process to the others, at their next `gather`.
 
         Args:
-          code: Exit code, which they take over.
+          code: Exit code of all processes.
           reason: Message for the user.
-          seconds: Longest wait for them. Defaults to that for a heartbeat.
+          seconds: Longest wait for the others. Defaults to the heartbeat timeout.
 
         Returns:
-          Whether they were told; False: they wait elsewhere, or were lost.
+          Whether all were reached; False if any waits elsewhere or was lost.
         """
         if self.num > 1 and not (self._announced or self._cut_off):
             limit = self.heartbeat_seconds if seconds is None else seconds
@@ -121,15 +121,15 @@ class Cluster:
         return self._announced
 
     def confirm_lost(self, reason: str) -> bool:
-        """Whether a failure of this process may come from the loss of another one.
+        """Whether a failure of this process may be caused by the loss of another one.
 
-        Otherwise the others are told that this one fails, with exit code 1.
+        Otherwise this failure is reported to the others, with exit code 1.
         """
-        # Before JAX itself aborts this process for the missing heartbeats.
+        # In time before JAX aborts this process for missing heartbeats.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:
-        """End this process with an error, and the others, if there are any."""
+        """Exit all processes with an error."""
         if self.num == 1:
             return
         if not self.announce(code, reason):
@@ -139,13 +139,13 @@ class Cluster:
 
     @contextlib.contextmanager
     def connecting(self) -> Iterator[None]:
-        """Have a failure inside end this process without the others."""
+        """Context manager: a failure inside exits only this process."""
         self._cut_off = True
         yield
         self._cut_off = False
 
     def _end(self, code: int) -> NoReturn:
-        """End together with the others, which do the same."""
+        """Exit together with the other processes, which do the same."""
         import jax
 
         _flush()
@@ -164,7 +164,7 @@ class Cluster:
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         with jax.transfer_guard("allow"):
             sizes = _all_gather(np.array([text.size], np.int32))[:, 0]
-            # Few lengths, each of which is a program.
+            # Round lengths up: each length is a program.
             length = 1 << max(8, int(sizes.max() - 1).bit_length())
             rows = _all_gather(np.pad(text, (0, length - text.size)))
         return [
@@ -174,9 +174,9 @@ class Cluster:
 
 
 def _all_gather(row: "np.ndarray") -> "np.ndarray":
-    """Return the rows of all processes, (processes, N), by one device of each.
+    """All-gather the rows of all processes, (processes, N), on one device of each.
 
-    `multihost_utils.process_allgather` needs as many devices in each process.
+    `multihost_utils.process_allgather` requires equal device counts per process.
     """
     import jax
     import numpy as np
@@ -206,11 +206,11 @@ _current = Cluster()
 
 
 def current() -> Cluster:
-    """Return the processes of the run that this process is part of."""
+    """Cluster of this process."""
     return _current
 
 
 def enter(cluster: Cluster) -> None:
-    """Be part of several processes from now on."""
+    """Set the cluster of this process."""
     global _current
     _current = cluster

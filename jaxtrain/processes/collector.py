@@ -1,4 +1,4 @@
-"""Python's garbage collector, held back while a command imports what it needs."""
+"""Suspension of Python's garbage collector during imports."""
 
 import contextlib
 import gc
@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold the collector back while JAX and what is built on it are imported.
+    """Context manager: suspend garbage collection while JAX and its users are imported.
 
-    Modules stay until the process ends, so that it would look through all of them and
-    find nothing; nor does it look at them again afterwards. That is 0.6 s of the CPU
-    time of a start (docs/decisions.md). Where JAX is imported already, as in a
-    notebook, nothing changes: garbage that waits there would never be collected.
+    Modules live until the process ends, so collections would scan all of them for
+    nothing; afterwards they are frozen. This saves 0.6 s of CPU time of a start
+    (docs/decisions.md). If JAX is already imported, as in a notebook, nothing changes:
+    pending garbage would never be collected.
     """
     if "jax" in sys.modules:
         yield

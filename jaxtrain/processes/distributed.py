@@ -27,12 +27,12 @@ class Processes:
     """The processes of a run, and the number of this one.
 
     Attributes:
-      coordinator: HOST:PORT of process 0. None leaves it to JAX, which knows SLURM,
-        Open MPI and TPUs.
+      coordinator: HOST:PORT of process 0. None lets JAX detect it: SLURM, Open MPI,
+        TPUs.
       num: Number of processes.
-      index: Number of this one, from 0.
-      local_device_ids: GPUs of the machine that this process takes. None takes all
-        that it sees.
+      index: Number of this process, from 0.
+      local_device_ids: GPUs of the machine for this process. None uses all visible
+        ones.
     """
 
     coordinator: str | None
@@ -65,13 +65,13 @@ def split(address: str) -> tuple[str, int]:
 def find(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> Processes | None:
-    """Find the processes of the run, from the flags or the environment.
+    """Find the processes of the run, from flags or the environment.
 
     Returns:
-      The processes; None: this one trains alone.
+      The processes; None for a single process.
 
     Raises:
-      UserError: some of the flags are missing, or do not fit together.
+      UserError: Missing or inconsistent flags.
     """
     flags = {
         "--coordinator": coordinator,
@@ -90,10 +90,10 @@ def find(
 
 
 def _from_environment() -> Processes | None:
-    """Read the variables of Kubernetes (by our manifest), Open MPI, SLURM and TPUs.
+    """Read the variables of Kubernetes (see `deploy/`), Open MPI, SLURM and TPUs.
 
-    `mpirun` inside SLURM starts its processes by one SLURM task a machine: it is asked
-    first. One process, or one task, is alone.
+    Open MPI is checked before SLURM, as `mpirun` inside SLURM starts one SLURM task per
+    machine. A single process or task is not a cluster.
     """
     env = os.environ
     address = env.get("JAX_COORDINATOR_ADDRESS")
@@ -104,7 +104,7 @@ def _from_environment() -> Processes | None:
     if num is None and (num := _number("OMPI_COMM_WORLD_SIZE")) is not None:
         index, known = _number("OMPI_COMM_WORLD_RANK"), known or OPEN_MPI_ADDRESS in env
         local = _own_gpu("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    # Of the step, which srun starts: a shell in the allocation is none of its tasks.
+    # Variables of the step started by srun; a shell in the allocation is not a task.
     elif num is None and (num := _number("SLURM_STEP_NUM_TASKS")) is not None:
         index, known = _number("SLURM_PROCID"), known or "SLURM_STEP_NODELIST" in env
         local = _own_gpu("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
@@ -126,15 +126,15 @@ def _from_environment() -> Processes | None:
 def start(
     processes: Processes | None, init_timeout: float, heartbeat_timeout: float
 ) -> None:
-    """Connect this process with the others; must come before JAX's backend starts.
+    """Connect this process with the others, before JAX's backend starts.
 
     Args:
       processes: Processes of the run. None, or one, starts no network.
-      init_timeout: Longest wait for all to come to the start, in seconds.
-      heartbeat_timeout: Silence after which a process counts as lost, in seconds.
+      init_timeout: Timeout of the start in seconds.
+      heartbeat_timeout: Silence in seconds after which a process counts as lost.
 
     Raises:
-      UserError: They did not come in time, or process 0 cannot listen.
+      UserError: The start timed out, or process 0 cannot listen.
     """
     for name, value in (("init", init_timeout), ("heartbeat", heartbeat_timeout)):
         if not 0 < value <= MAX_SECONDS:
@@ -160,7 +160,7 @@ def _connect(
         launcher_port.check()
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
-    # None has a detection of JAX's take one GPU, and reads JAX_LOCAL_DEVICE_IDS.
+    # None lets JAX's detection choose one GPU, or read JAX_LOCAL_DEVICE_IDS.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []
@@ -181,7 +181,7 @@ def _connect(
         except Exception as error:
             failed.append(error)
 
-    # A thread, as JAX waits where Python handles no signals.
+    # In a thread, as JAX waits without handling Python's signals.
     thread = threading.Thread(target=initialize, daemon=True)
     thread.start()
     thread.join(init_timeout)
@@ -199,9 +199,9 @@ def _connect(
 
 
 def _address_to_bind(coordinator: str) -> str:
-    """Return where process 0 listens: the coordinator's address, or all of them.
+    """Address that process 0 binds: the coordinator's, or all addresses.
 
-    Where the machine's own name means loopback, as on Debian, others could not come.
+    If the machine's name resolves to loopback, as on Debian, others could not connect.
 
     Raises:
       UserError: The port is in use.
@@ -209,7 +209,7 @@ def _address_to_bind(coordinator: str) -> str:
     host, port = split(coordinator)
     try:
         found = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
-    except socket.gaierror:  # Its name may be known to the others alone.
+    except socket.gaierror:  # The name may only be resolvable by the others.
         found = "::"
     loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback
     own = [] if loopback and host not in (found, "localhost") else [found]
@@ -244,15 +244,15 @@ def _unresolved(coordinator: str | None) -> str:
     return ""
 
 
-# JAX's handler of SIGTERM, which has all processes agree on a step to stop at.
+# JAX's handler of SIGTERM, by which all processes agree on a step to stop at.
 _jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)()
 
 
 def _take_over_sigterm() -> None:
-    """Give SIGTERM back to Python, whose handler calls JAX's by `_notify_jax`.
+    """Restore Python's SIGTERM handling, which calls JAX's handler by `_notify_jax`.
 
-    JAX takes SIGTERM alone, and Python would not see it: SIGINT and SIGUSR1 stop a run,
-    too, and a second signal ends it.
+    JAX handles only SIGTERM, and hides it from Python, where SIGINT and SIGUSR1 also
+    stop a run, and a second signal ends it.
     """
     global _jax_handler
     replace = ctypes.CDLL(None).signal
@@ -278,9 +278,10 @@ def _number(*names: str) -> int | None:
 
 
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
-    """Give each of several processes on a machine one of its GPUs.
+    """Assign one GPU to each of several processes on a machine.
 
-    A single one takes all, and so does one that the launcher shows a single GPU.
+    A single process uses all GPUs, and so does one restricted to a single GPU by the
+    launcher.
     """
     # SLURM writes 2(x3),1: two tasks on three machines, one on the last.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"

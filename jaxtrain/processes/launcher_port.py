@@ -1,4 +1,4 @@
-"""The port at which process 0 listens under a launcher that JAX knows."""
+"""Check of the port of process 0 under a launcher detected by JAX."""
 
 import errno
 import os
@@ -7,16 +7,16 @@ from typing import Any
 
 from jaxtrain.errors import UserError
 
-# Variables of Open MPI and SLURM that JAX finds process 0 by. Of TPU hosts it asks the
-# network.
+# Variables of Open MPI and SLURM by which JAX finds process 0. For TPU hosts it asks
+# the network.
 _FOUND_BY = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
 
 
 def check() -> None:
-    """Check that process 0 can listen, as JAX would end by a segmentation fault.
+    """Check that process 0 can listen; JAX would crash with a segmentation fault.
 
     Raises:
-      UserError: The port that JAX takes is in use on this machine.
+      UserError: The port chosen by JAX is in use on this machine.
     """
     known = any(name in os.environ for name in _FOUND_BY)
     if not known or "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:

@@ -1,9 +1,9 @@
-"""Messages between processes, for threads beside the training.
+"""Messages between background threads of different processes.
 
-They go through the key-value store of JAX's coordination service, so that no device
-takes part: a collective in a background thread would come between those of the steps,
-in another order in each process. JAX has no public name for the store; Orbax takes it
-from the same place.
+They use the key-value store of JAX's coordination service, without devices: a
+collective in a background thread would interleave with those of the steps in a
+different order per process. JAX has no public name for the store; Orbax uses the same
+access.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxtrain.errors import StartAgainError
 
-# Longest wait at a time, after which a receiver looks whether it is to give up.
+# Longest single wait in seconds, after which a receiver checks `given_up`.
 _LOOK_MS = 1000
 
 
@@ -29,10 +29,10 @@ def send(key: str, value: Any) -> None:
 
 
 def receive(key: str, given_up: Callable[[], bool]) -> Any:
-    """Wait for the JSON value of a key, and free the key: it has one receiver.
+    """Wait for the JSON value of a key with one receiver, and delete the key.
 
     Args:
-      given_up: Whether not to wait any longer.
+      given_up: Function that says whether to stop waiting.
 
     Raises:
       StartAgainError: Process 0 was lost, or the wait was given up.

@@ -1,8 +1,8 @@
-"""SIGINT, SIGTERM, SIGUSR1: at the first the run saves and stops, then at once.
+"""Handling of SIGINT, SIGTERM and SIGUSR1: the first saves and stops, the second exits.
 
-Batch systems kill a program soon after the first signal. A thread waits for signals,
-too, because Python runs its handlers in the main thread alone, between two of its own
-instructions: never while that thread waits for a device that hangs.
+Batch systems kill a program soon after the first signal. A thread waits for signals as
+well, as Python runs handlers only in the main thread, between its own instructions, and
+never while that thread waits for a hanging device.
 """
 
 import contextlib
@@ -22,34 +22,33 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# How long Python may take to leave a destructor that swallowed an `Interrupted`.
+# Seconds for Python to leave a destructor that swallowed an `Interrupted`.
 AGAIN_SECONDS = 0.01
-# A signal to the process group often comes twice, passed on by a parent.
+# A signal to the process group often arrives twice, forwarded by a parent.
 REPEAT_SECONDS = 1.0
-# To look into a folder that may hang itself.
+# Timeout in seconds of reading a folder, which may hang.
 LOOK_SECONDS = 1.0
 
 
 def ignore() -> None:
     """Ignore signals from now on.
 
-    Data workers call this, as the main process ends them; and the program does when all
-    is done: a copy of the signal may still arrive while the processes end together.
+    Called by data workers, which the main process ends, and at the end of the program,
+    as a copy of the signal may still arrive.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
 
 
 class Grace:
-    """Ends the process on a second signal, or when the time to save is up.
+    """Ends the process on a second signal, or when the grace period is over.
 
     It waits for signals between `start` and `end`.
 
     Attributes:
-      call_seconds: What a call of the training step takes, as measured by the loop: a
-        run saves only once the device has finished the one under way.
-      step: Steps that the device was given so far, as told by the loop; 0 until it
-        was given one.
+      call_seconds: Measured duration of a call of the training step: a run can only
+        save after the current call.
+      step: Number of steps dispatched so far, set by the loop.
     """
 
     def __init__(self) -> None:
@@ -59,26 +58,26 @@ class Grace:
         self.step = 0
 
     def limit(self, seconds: float | None, newest: Callable[[], int]) -> None:
-        """Set how long a run may take to stop.
+        """Set the grace period of a stop.
 
         Args:
-          seconds: from the first signal; None: what it takes.
-          newest: returns the last step that was saved; it may hang, as its disk does.
+          seconds: Seconds from the first signal; None for no limit.
+          newest: Function that returns the last saved step; it may hang like its disk.
         """
         self._seconds, self._newest = seconds, newest
 
     def allowed(self) -> float:
-        """Return the seconds from the first signal to the end.
+        """Grace period in seconds from the first signal.
 
-        Where a call takes more than half of the limit, it is twice a call: one may be
-        under way, and to save may take as long again.
+        At least twice the duration of a call: one may be running, and saving may take
+        as long again.
         """
         if self._seconds is None:
             return math.inf
         return max(self._seconds, 2 * self.call_seconds)
 
     def start(self) -> None:
-        """Start to wait for signals, in the main thread, which alone may."""
+        """Start waiting for signals; must be called in the main thread."""
         self._read, self._write = socket.socketpair()
         self._write.setblocking(False)
         self._previous = signal.set_wakeup_fd(
@@ -110,11 +109,11 @@ class Grace:
             self._leave(1, "not saved, as a second signal came")
 
     def _next(self, until: float = math.inf) -> int | None:
-        """Wait for a signal; 0: `end` was called; None: the time is up."""
+        """Wait for a signal; 0 after `end`, None after the timeout."""
         while (left := until - time.monotonic()) > 0:
             self._read.settimeout(None if left == math.inf else left)
             try:
-                # The number of each signal; nothing: the other side was closed.
+                # One byte per signal; none if the other side was closed.
                 number = self._read.recv(1)
             except TimeoutError:
                 break
@@ -126,10 +125,10 @@ class Grace:
         if self._newest is not None:
             message = self._what_is_left(message, _in_time(self._newest))
         tell(f"stopped: {message}")
-        os._exit(code)  # JAX ends the others.
+        os._exit(code)  # JAX ends the other processes.
 
     def _what_is_left(self, message: str, newest: int | None) -> str:
-        """Say where the same command goes on; that nothing is lost, if that is so."""
+        """Describe from which step the same command resumes."""
         if newest is None:
             return f"{message}: the same command goes on from the last checkpoint"
         if self.step > newest:
@@ -142,7 +141,7 @@ class Grace:
 
 
 def _in_time(newest: Callable[[], int]) -> int | None:
-    """Return the last step that was saved; None: the disk is what hangs."""
+    """Last saved step; None if the disk hangs."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
     thread.start()
@@ -151,18 +150,18 @@ def _in_time(newest: Callable[[], int]) -> int | None:
 
 
 class StopSignals:
-    """While entered, a signal ends the program in order; a second one, at once.
+    """Context manager: a signal stops the program gracefully, a second one at once.
 
-    As long as there is nothing to save it raises `Interrupted`; then it is remembered.
-    Of several processes each stops where the others do, whichever got the signal.
+    Before there is anything to save, a signal raises `Interrupted`; later it is
+    recorded. Several processes stop at the same step, whichever got the signal.
 
     Attributes:
-      signum: the signal's number, or None; SIGUSR1, which batch systems send ahead of
-        the end, counts as SIGTERM.
-      agreed: whether all processes have agreed to stop.
-      defer: set once there is something to save, and a loop that asks `requested`; and
-        when all is done.
-      grace: ends the program if it does not end in order.
+      signum: Number of the signal, or None; SIGUSR1, an early warning of batch systems,
+        counts as SIGTERM.
+      agreed: Whether all processes have agreed to stop.
+      defer: Whether to record signals: there is something to save and a loop that
+        checks `requested`, or the program is done.
+      grace: Ends the program if it does not stop in time.
     """
 
     def __init__(self) -> None:
@@ -173,20 +172,20 @@ class StopSignals:
         self._entered = False
 
     def requested(self) -> bool:
-        """Whether to stop here; all processes ask at the same places."""
+        """Whether to stop here; called at the same points in all processes."""
         here = cluster.current()
         if here.num == 1:
             return self.signum is not None
         self._asked += 1
         if here.should_stop(self._asked) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # JAX may have been told by the platform that machines are to go.
+            # JAX may have been notified of a preemption by the platform.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed
 
     def __enter__(self) -> "StopSignals":
-        # Python allows handlers in the main thread alone; elsewhere the caller's hold.
+        # Python allows handlers only in the main thread; otherwise the caller's remain.
         if threading.current_thread() is threading.main_thread():
             self.grace.start()
             self._previous: dict[int, Any] = {
@@ -201,7 +200,7 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if not self._entered:
             return
-        # Another hook that was put on top of ours goes on, and ours below it.
+        # A hook installed later keeps working, with this one below it.
         if sys.unraisablehook == self._repeat:
             sys.unraisablehook = self._unraisable
         self._entered = False
@@ -218,22 +217,22 @@ class StopSignals:
 
     def _act(self, *_: Any) -> None:
         if self.signum is None:
-            return  # An alarm that is not ours.
+            return  # An alarm of other code.
         if not self.defer:
             raise Interrupted(
                 self.signum, "there was nothing to save yet, so nothing was lost"
             )
         cluster.current().request_stop()
-        # Not print: it may be what the signal came into.
+        # Not print: the signal may have interrupted it.
         text = f"\n{self._name}: saving, then stopping; again: stop at once\n"
         with contextlib.suppress(OSError):
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Raise again what Python swallowed, as the signal came into a destructor.
+        """Raise an `Interrupted` again that Python swallowed in a destructor.
 
-        Or into a callback of the garbage collector, such as JAX's. The alarm is no
-        second signal to `Grace`.
+        Or in a callback of the garbage collector, such as JAX's. The alarm does not
+        count as a second signal for `Grace`.
         """
         if self._entered and swallowed.exc_type is Interrupted:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)

@@ -1,4 +1,4 @@
-"""Ends a run that hangs: in a dead device, a lost file system, a stuck data worker."""
+"""Watchdog of hanging runs: a dead device, a lost file system, a stuck data worker."""
 
 import contextlib
 import faulthandler
@@ -13,21 +13,22 @@ from jaxtrain.console import tell
 from jaxtrain.errors import START_AGAIN
 from jaxtrain.processes import cluster
 
-# What a save may take, however short the steps are: storage may be slow.
+# Time limit of a save in seconds: storage may be slow.
 LONG_SECONDS = 1800.0
-# Head start of the watchdogs of other processes: when process 0 ends, JAX aborts them
+# Delay of process 0's watchdog in seconds: when process 0 ends, JAX aborts the others
 # within a second.
 LINGER_SECONDS = 5.0
 
 
 class Watchdog:
-    """While entered, ends the process if it is not told in time that a step is done.
+    """Context manager: ends the process if no step completes in time.
 
     Args:
-      seconds: between two steps, or two batches of an evaluation; None: for ever.
-      compiling: tells of compilation, here or in another process, which is given all
-        the time it takes. Of several processes one may load its data for longer: the
-        first step may take as long as a save.
+      seconds: Time limit between two steps, or two evaluation batches; None for no
+        limit.
+      compiling: Function that says whether a compilation is running, here or in another
+        process, which has no time limit. With several processes the first step has the
+        limit of a save, as another process may load its data for longer.
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
@@ -39,17 +40,17 @@ class Watchdog:
         self._done = threading.Event()
 
     def beat(self) -> None:
-        """Note that the run makes progress."""
+        """Record progress of the run."""
         self._at = time.monotonic()
 
     def step_done(self) -> None:
-        """Note that the devices have completed a step."""
+        """Record a completed step."""
         self.beat()
         self._limit = self._seconds
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Give what is inside the time of a save."""
+        """Context manager with the time limit of a save."""
         limit, self._limit = self._limit, self._long
         yield
         self.beat()

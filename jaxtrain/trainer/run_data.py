@@ -1,4 +1,4 @@
-"""The data of a run: splits, order of the examples, statistics of the pixels."""
+"""Data of a run: splits, order of examples, pixel statistics."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class RunData:
     std: tuple[float, ...]
 
     def datasets(self) -> list[Dataset]:
-        """Return the splits that the run has."""
+        """Existing splits of the run."""
         parts = (self.train_set, self.validation_set, self.test_set)
         return [part for part in parts if part is not None]
 
 
 def load_data(setup: Setup) -> RunData:
-    """Put the splits of a run onto the devices, or open their streams."""
+    """Load the splits of a run onto the devices, or open their streams."""
     config, splits = setup.config, setup.splits
     cache, most_bad = should_cache(config.data, splits), config.data.max_bad_fraction
     train, validation, test = make_datasets(splits, setup.mesh, cache, most_bad)

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: when, what is in them, and what follows if a save fails."""
+"""Saving of checkpoints during a run."""
 
 import contextlib
 import shutil
@@ -15,41 +15,40 @@ from jaxtrain.processes import cluster
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.state import as_dict
 
-# Saves in a row that may fail; the last of them ends the run.
+# Number of failed saves in a row that ends the run.
 MAX_FAILURES = 3
 
 
 class Saves:
-    """Saves the state with all that the host needs to go on.
+    """Saves the state with the host-side state.
 
-    The run goes on when a save fails, but not after too many in a row. Of several
-    processes each writes its shards, and the first alone learns whether all have; if it
-    ends, so do the others.
+    A run survives failed saves, but not too many in a row. Each of several processes
+    writes its shards; only process 0 learns of failures, and if it ends, the others do.
     """
 
     def __init__(self, run: RunState):
         self._run, self._step = run, run.step
         self._failures = 0
-        # Of the last save, and what helps.
+        # Error of the last save, with advice.
         self._error: CheckpointError | None = None
         self._remedy = ""
 
     def done(self) -> bool:
-        """Whether this very step is saved, or being saved."""
+        """Whether this step is saved, or being saved."""
         return self._step == self._run.step
 
     def due(self) -> bool:
-        """Whether this step is to be saved: by the timetable or a callback."""
+        """Whether a save is due at this step, by the timetable or a callback."""
         run = self._run
         every = run.trainer.timetable.save_every_steps
         return not self.done() and (run.save_asked or run.step % every == 0)
 
     def save(self) -> None:
-        """Start to save this step, and tell of the steps up to it before.
+        """Start saving this step, after reporting all earlier steps.
 
         Raises:
           BadNumbersError: The state is not finite.
-          CheckpointError: Too many saves have failed.
+          CheckpointError: Too many saves failed in a row.
         """
         run, progress = self._run, self._run.progress
         data = run.trainer.data
@@ -67,23 +66,23 @@ class Saves:
             }
             metrics = self._metrics()
             self.look(wait=True)
-            # Others wait for it here, not in a collective, which may run out of time.
+            # Other processes wait here, not in a collective, which may time out.
             run.meet()
             self._error = None
             with self._counted():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
-            # An error of the first ends the others here, and not in a step.
+            # An error of process 0 ends the others here, not within a step.
             cluster.current().barrier()
         self._step = run.step
 
     def look(self, *, wait: bool = False) -> None:
-        """Warn if the last save has failed; do not wait for it unless asked.
+        """Warn if the last save failed; optionally wait for it.
 
-        Of several processes one must not fail while others are in a step: they look
-        where they meet, with `wait`.
+        Several processes call it with `wait` at synchronization points, as one must not
+        fail while others are in a step.
 
         Raises:
-          CheckpointError: It is the last of too many failures in a row.
+          CheckpointError: Too many saves failed in a row.
         """
         if not wait and cluster.current().num > 1:
             return
@@ -92,10 +91,10 @@ class Saves:
                 self._failures = 0
 
     def amend(self) -> None:
-        """Add the evaluation of this step to its checkpoint if that was saved without.
+        """Add the evaluation of this step to a checkpoint saved without it.
 
-        A signal had interrupted the evaluation; the checkpoint could not be kept as the
-        best otherwise.
+        This happens after a signal during the evaluation; otherwise the checkpoint
+        could not become the best.
         """
         run, progress = self._run, self._run.progress
         if not (self.done() and self._evaluated()):
@@ -113,28 +112,28 @@ class Saves:
         return self._run.progress.evaluated_step == self._run.step
 
     def _metrics(self) -> dict[str, float] | None:
-        """Return the evaluation that ranks this step; None: it is not ranked."""
+        """Validation metrics saved with this step; None if it is not ranked."""
         ranked = self._run.step >= self._run.trainer.timetable.ranked_from
         if not (ranked and self._evaluated()):
             return None
         return self._run.progress.eval_metrics
 
     def finish(self) -> None:
-        """Save the last step, and wait for it; read it back unless a signal waits.
+        """Save the last step and wait; verify it unless a signal is pending.
 
         Raises:
-          CheckpointError: It could not be saved.
+          CheckpointError: The step could not be saved.
         """
         if not self.done():
             self.save()
         with self._saving():
             self._wait()
-            self._run.meet()  # The others wait for it, too.
+            self._run.meet()  # Other processes wait for it, too.
 
     def _wait(self) -> None:
         saved = self._run.saved
         try:
-            # A stop has little time; the next start reads what was saved.
+            # A stop has little time; the next start verifies the checkpoint.
             saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
             self._note(error)
@@ -147,14 +146,14 @@ class Saves:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show that the run saves; that takes no time of training."""
+        """Show the save on the console, and stop the training time meanwhile."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:
             yield
 
     def _note(self, error: CheckpointError) -> CheckpointError:
-        """Keep the error of the last save with its folder, and what helps."""
+        """Record the error of the last save, with its folder and advice."""
         folder = self._run.saved.directory
         place, self._remedy = str(folder), remedy_of(error)
         if is_of_space(error):
@@ -164,7 +163,7 @@ class Saves:
 
     @contextlib.contextmanager
     def _counted(self) -> Iterator[None]:
-        """Count a failure, and let only the last of too many through."""
+        """Count a failure; re-raise it if there are too many in a row."""
         try:
             yield
         except CheckpointError as error:
