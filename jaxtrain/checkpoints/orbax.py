@@ -146,7 +146,7 @@ def load_shards(folder: Path, abstract_state: Any) -> Any:
       abstract_state: Shapes and dtypes of the checkpoint, with the wanted shardings.
 
     Returns:
-      JAX arrays like those of `abstract_state`.
+      JAX arrays in the structure of `abstract_state`.
 
     Raises:
       Exception: Orbax's errors of reading.

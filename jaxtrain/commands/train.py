@@ -115,7 +115,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: TrainArguments) -> list[Problem]:
-    """Return what a start would refuse; nothing for one of several processes."""
+    """All problems of a start; none are looked for with several processes."""
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
     from jaxtrain.trainer.setup import build_setup

@@ -166,7 +166,7 @@ class Section:
             raise ProblemsError(found)
 
     def problems(self, path: str = "") -> list[Problem]:
-        """Return all problems of the values, without those of sections inside.
+        """Return all problems of the values, without nested sections.
 
         Args:
           path: Path of the section in its config, for messages.

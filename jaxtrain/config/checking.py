@@ -53,8 +53,8 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
       default: The same without the values of the command line.
 
     Returns:
-      All problems, and the section with other values in the place of the wrong ones, so
-      that later checks can go on: those of `default`. None if not all are right then.
+      All problems, and the section with invalid values replaced by `default`'s, so
+      that later checks can run. None if it is invalid even so.
     """
     found: list[Problem] = []
     with unchecked():

@@ -87,7 +87,7 @@ def rows_with_options(field: str) -> dict[str, type[Section]]:
 
 
 def option_paths(default: Any) -> set[str]:
-    """Return all options of a command, with those of the config it takes."""
+    """Return all options of a command, including its config fields."""
     fields = {
         f"{path}.{name}" if path else name
         for path, section in sections_of(default).items()

@@ -38,12 +38,12 @@ def field(
 
 @functools.cache
 def with_metadata(section: type, key: str) -> Mapping[str, Any]:
-    """Return the fields that have some metadata: path -> value.
+    """Return the fields with a metadata key: path -> value.
 
     Args:
-      section: Section, which has the paths of those inside, too.
-      key: Key of the metadata; that of a field that holds a section is that of all
-        fields inside.
+      section: Section class; nested sections are included.
+      key: Key of the metadata; the fields of a nested section inherit it from the
+        field that holds the section.
     """
     found, hints = dict[str, Any](), get_type_hints(section)
     for field in dataclasses.fields(section):

@@ -67,7 +67,7 @@ def _options(words: list[str]) -> Iterator[list[str]]:
 
 
 def _emptied(default: Any, field: str) -> Any:
-    """Return arguments whose options of a field are {}; nothing is checked anew."""
+    """Return arguments whose options of a field are {}; checks are not repeated."""
     first, _, rest = field.partition(".")
     if not hasattr(default, first):
         # What holds a whole recipe has no prefix on the command line.

@@ -141,13 +141,13 @@ def default_folder(config: Path) -> Path:
 def parse_of_run(
     kind: type[Arguments], words: list[str], *, prog: str, description: str
 ) -> Arguments:
-    """Read the words of a command on the data of a run, as its config says.
+    """Parse the arguments of a command on a run's data; its config gives the defaults.
 
-    A source that replaces the run's has splits of its own, and one of another kind
-    says in its own way where the targets are.
+    A replaced source does not inherit splits, nor, if of another kind, the option of
+    the targets' place.
 
     Args:
-      kind: a dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
+      kind: A dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
 
     Raises:
       UserError: the config of the run cannot be read, or a value is wrong.

@@ -34,7 +34,7 @@ READ_HEADER = {
 
 
 def open_arrays(name: str, config: DataConfig) -> Opened:
-    """Open a file of `np.savez` with `image` and `label`, and those of other splits."""
+    """Open a file of `np.savez` with `image` and `label` arrays of each split."""
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:

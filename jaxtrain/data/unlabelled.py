@@ -1,6 +1,6 @@
 """Unlabelled examples of a classification set: empty, NaN or -1.
 
-Sources give them the class -1; `set_aside` moves them to a split of their own.
+Sources give them the class -1; `set_aside` moves them to a separate split.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def missing_numbers(labels: np.ndarray) -> np.ndarray:
-    """Return whether each number means a missing label, bool (N,).
+    """Mask of numbers that mean a missing label, bool (N,).
 
     -1 does, unless there are smaller numbers, or -1 and 1 are the only classes.
     """
@@ -39,7 +39,7 @@ def missing_numbers(labels: np.ndarray) -> np.ndarray:
 
 
 def missing_texts(labels: Sequence[str]) -> np.ndarray:
-    """Return whether each text means a missing label, bool (N,).
+    """Mask of texts that mean a missing label, bool (N,).
 
     Empty texts, pandas's NaN, and -1 among integers do.
     """

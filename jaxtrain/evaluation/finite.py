@@ -27,7 +27,7 @@ class Checked(NamedTuple):
 
 
 def finite_rows(outputs: Any) -> jax.Array:
-    """Return whether all values of each example are finite, bool (B,). Traceable.
+    """Mask of examples with only finite values, bool (B,). Traceable.
 
     Args:
       outputs: Any tree of arrays, (B, ...).

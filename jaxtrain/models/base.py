@@ -141,7 +141,7 @@ class Model(nnx.Module):
         remat: Remat = "none",
         tied: bool = False,
     ) -> Any:
-        """Apply all pieces, or those of `part`, to `x`.
+        """Apply all pieces, or the pieces of `part`, to `x`.
 
         Outputs are [B, num_outputs] or of the task's `output_spec`; in training they
         are the `outputs` of a `WithAuxiliary` if the model has auxiliary heads.

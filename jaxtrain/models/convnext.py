@@ -42,9 +42,9 @@ def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
 class ConvNeXtBlock(nnx.Module):
     """A depthwise 7x7 convolution, and two dense layers per pixel.
 
-    The `model` axis splits the channels between the dense layers, and those of the
-    depthwise convolution: XLA doubles the gradient of an unsplit one on a mesh of
-    `fsdp` and `model`.
+    The `model` axis splits the channels between the dense layers and of the depthwise
+    convolution: XLA doubles the gradient of an unsplit depthwise convolution on a mesh
+    of `fsdp` and `model`.
     """
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):

@@ -63,7 +63,7 @@ def use_copies(model: nnx.Module, mesh: Mesh) -> None:
 def _copied(model: nnx.Module) -> Iterator[tuple[tuple[Any, ...], Copied]]:
     """Yield paths and layers of which all arrays are parameters.
 
-    Other state, such as that of a custom quantizer, is shared by all devices.
+    Other state, for example of a custom quantizer, is shared by all devices.
     """
     for path, layer in nnx.iter_modules(model):
         if isinstance(layer, Copied):

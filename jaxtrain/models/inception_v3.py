@@ -1,7 +1,7 @@
 """Inception v3 (Szegedy et al. 2015, arXiv:1512.00567), as in torchvision.
 
 Layers are named as there. Dropout and initialisation are torchvision's, the weight of
-the auxiliary head's loss is that of TensorFlow's training script (tensorflow/models,
+the auxiliary head's loss is from TensorFlow's training script (tensorflow/models,
 `research/slim/train_image_classifier.py`).
 """
 

@@ -1,6 +1,6 @@
 """Capabilities outside the core, one folder each; see `jaxtrain.plugin`.
 
-The order is that of names in help, of tasks that are proposed, and of metrics in pages.
+The order is also used for names in help, for proposed tasks, and for metrics in docs.
 """
 
 NAMES = (

@@ -84,7 +84,7 @@ class Cluster:
         return [message["value"] for message in told]
 
     def should_stop(self, step: int) -> bool:
-        """Whether all processes stop here, because any was asked to.
+        """Whether all processes stop here, because one received a signal.
 
         Args:
           step: Number of the call, from 1.

@@ -1,7 +1,7 @@
 """Messages between background threads of different processes.
 
 They use the key-value store of JAX's coordination service, without devices: a
-collective in a background thread would interleave with those of the steps in a
+collective in a background thread would interleave with the step's collectives in a
 different order per process. JAX has no public name for the store; Orbax uses the same
 access.
 """

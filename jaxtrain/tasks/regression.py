@@ -64,7 +64,7 @@ class Regression(Task):
       facts: Facts of the data set: `target_names` of named columns, and in training
         `training_targets`, a function that returns all training targets.
       **given: Fields of `RegressionOptions`. Mean and standard deviation default to
-        those of the training targets.
+        the training targets'.
 
     Raises:
       UserError: The targets are classes, or a column cannot be learnt.

@@ -1,7 +1,7 @@
 """Learning-rate range test (Smith 2017, arXiv:1506.01186).
 
 The learning rate grows exponentially; a good value is where the loss falls fastest. The
-suggestion rules are those of fastai's `lr_find`.
+suggestion rules are from fastai's `lr_find`.
 """
 
 import contextlib

@@ -42,11 +42,11 @@ class Programs:
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
     `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
-    metrics)`, where `beside` are arrays that the method reads beside the model;
+    metrics)`, where `beside` are arrays that the method reads besides the model;
     `eval` is `((params, model_state), data, batches) -> (found, known)`, the metrics
     of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics` computes
-    those of averaged weights; None where the average has its own, or the weights have
-    none.
+    batch statistics for averaged weights; None if they are averaged as well, or if the
+    model has none.
     """
 
     weights: Program

@@ -58,7 +58,7 @@ class Setup:
     """Parts of a run. `abstract_state` carries the shardings.
 
     `layout` belongs to the mesh of the data. `best` is the metric that ranks
-    checkpoints, `watched` that of early stopping, and `plateau` that of the plateau
+    checkpoints; `watched` is monitored by early stopping and `plateau` by the plateau
     schedule, else None. Phases differ in trainable layers or image size. `config` is
     resolved; `recipe` is the config before pretrained values, and `trained` the weights
     that supplied them.

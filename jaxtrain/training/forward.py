@@ -33,7 +33,7 @@ def apply_model(
 
     `key` is the model's random key (see `Model`). `frozen` layers run in evaluation
     mode. `copies` says which parameters are per-device copies. On a data-parallel mesh
-    of `cpus` the convolutions are those of `CONVOLUTIONS`. Without `training` the model
+    of `cpus`, `CONVOLUTIONS` supplies the convolutions. Without `training` the model
     runs in evaluation mode and its state is unchanged.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)

@@ -21,8 +21,8 @@ def make_rates(
       model: Model, which may be abstract.
       layer_decay: Factor from each piece to the one before: layer_decay**(n - 1 - i)
         for piece i of n, as in timm, whose groups of a ResNet are our pieces: the stem,
-        each block, the head. Or factors by patterns of paths: a parameter has that of
-        the last pattern that matches it, others have 1. None: 1.
+        each block, the head. Or factors by patterns of paths: the last
+        matching pattern applies, and unmatched parameters have 1. None: 1.
 
     Returns:
       The factors; {} if all are 1.

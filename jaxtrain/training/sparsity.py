@@ -32,7 +32,7 @@ def sparsity_of(params: Any) -> ModelSparsity | None:
     """Compute the sparsity of a model's kernels; None if no weight is 0.
 
     Args:
-      params: Parameters, nested dicts; kernels are those of two dims or more.
+      params: Parameters, nested dicts; arrays of two dims or more are kernels.
     """
     kernels = {path: x for path, x in by_path(params).items() if x.ndim > 1}
     layers = {

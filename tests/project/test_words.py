@@ -68,9 +68,20 @@ def docstrings() -> Iterator[tuple[Path, str]]:
                 yield path, about
 
 
-def test_no_docstring_begins_with_tell():
-    """A boolean says whether; other functions say what they do."""
-    assert [where for where in docstrings() if where[1].startswith("Tell")] == []
+@each_row(
+    "phrase",
+    [
+        r"\A(?:What|Which|Where|How|Those|Of|So|Such|Tell)\b",
+        r"\AReturn (?:what|those|that|which|whether)\b",
+        r"\b(?:those|that) of\b",
+        r"\bof (?:its|their|his) own\b",
+        r"\bwhat there is\b|\bas is asked\b|\bin (?:its|their) turn\b|\banew\b",
+    ],
+)
+def test_docstrings_name_the_thing_first(phrase: str):
+    """A noun phrase or a verb; no relative clause or pronoun that stands for it."""
+    found = [where for where in docstrings() if re.search(phrase, where[1])]
+    assert found == []
 
 
 def test_an_argument_is_described_by_three_words_or_more():

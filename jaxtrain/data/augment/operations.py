@@ -1,9 +1,9 @@
 """The 14 operations of RandAugment and related policies, vectorised over images.
 
 Under vmap all branches of a conditional are computed for all images. Instead each image
-has one affine map, one lookup table of 256 values and one blend with another image, and
-those of operations that it has not drawn are identities. A pass over an image is one
-gather of pixels, one lookup and one blend.
+has one affine map, one lookup table of 256 values and one blend with another image;
+operations not drawn contribute identities. A pass over an image is one gather of
+pixels, one lookup and one blend.
 """
 
 from collections.abc import Callable, Mapping

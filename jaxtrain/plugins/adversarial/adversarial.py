@@ -23,7 +23,7 @@ class Adversarial(Plain):
 
     The attack starts at a random point of the ball around each image: one step is FGSM
     as in Wong et al. 2020, several are PGD. As in the authors' code, the attacked model
-    is in training mode, and running statistics are those of attacked images.
+    is in training mode, and running statistics are of attacked images.
     """
 
     Options = AdversarialOptions

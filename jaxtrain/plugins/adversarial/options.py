@@ -41,7 +41,7 @@ class AttackOptions(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class AdversarialOptions(AttackOptions):
-    """What adversarial can be told."""
+    """Options of the method `adversarial`."""
 
     steps: int = field(
         1,
@@ -57,7 +57,7 @@ class AdversarialOptions(AttackOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TradesOptions(AttackOptions):
-    """What trades can be told; the defaults are those of its authors on CIFAR-10."""
+    """Options of the method `trades`; defaults from the paper's CIFAR-10 training."""
 
     beta: float = field(
         6.0,

@@ -31,7 +31,7 @@ class Trades(Plain):
 
     The divergence is between outputs of attacked and clean images, and the attack
     increases it. As in the authors' code, the attacked model is in evaluation mode, and
-    running statistics are those of clean images. Gradients flow through both outputs.
+    running statistics are of clean images. Gradients flow through both outputs.
     """
 
     Options = TradesOptions

@@ -36,7 +36,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
 
 
 def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
-    """Replace the convolutions of a model by those of this module.
+    """Replace the convolutions of a model by `Conv` of this module.
 
     Args:
       model: Model to change.

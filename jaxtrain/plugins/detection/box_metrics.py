@@ -158,7 +158,7 @@ def areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def outside(sizes: np.ndarray) -> np.ndarray:
-    """Return whether areas (n,) are outside each of `AREAS`, (4, n)."""
+    """Mask of areas (n,) outside each of `AREAS`, bool (4, n)."""
     return (sizes < AREAS[:, :1]) | (sizes > AREAS[:, 1:])
 
 

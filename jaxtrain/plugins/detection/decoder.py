@@ -165,7 +165,7 @@ def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
 def _match_detections(
     detections: np.ndarray, reference: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Reorder detections to match those of a reference, and the share matched.
+    """Reorder detections to match a reference's, and the share matched.
 
     Ties in score or IoU may resolve differently between backends.
 

@@ -106,7 +106,7 @@ def _read_spec(spec: Any) -> tuple[list[int], int]:
     """Return the number of rows of each level, and the number of classes.
 
     Raises:
-      UserError: The task's outputs are not those of detection.
+      UserError: The task's outputs are not detections.
     """
     names = {"classes", "boxes", "centerness"}
     levels = isinstance(spec, tuple) and spec and all(isinstance(x, dict) for x in spec)

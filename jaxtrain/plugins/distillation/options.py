@@ -8,7 +8,7 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class DistillationOptions(Section):
-    """What distillation can be told."""
+    """Options of the method `distillation`."""
 
     teacher: str | None = field(
         None,

@@ -168,7 +168,7 @@ def plan_teacher(
 
 
 def _answers(said: Any, num: int, layout: Layout) -> Any:
-    """Abstract outputs for `num` examples, from those of a micro-batch."""
+    """Abstract outputs for `num` examples, from a micro-batch's."""
     everywhere = replicated(layout.mesh)
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(

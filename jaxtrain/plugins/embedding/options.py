@@ -12,7 +12,7 @@ MARGIN, SCALE = 0.5, 64.0
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions(Section):
-    """What embedding can be told."""
+    """Options of the task `embedding`."""
 
     loss: Literal["arcface", "contrastive"] = field(
         "arcface",

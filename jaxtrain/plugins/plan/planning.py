@@ -72,7 +72,7 @@ def carry_out(
 
 
 def _check_is_here(target: Target) -> None:
-    """Raise UserError if the devices of a plan are not those of this machine."""
+    """Raise UserError if a plan's devices differ from this machine's."""
     gpus = nvidia_gpus()
     here = list(map(gpu_name, gpus))
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):

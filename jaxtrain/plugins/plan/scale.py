@@ -136,7 +136,7 @@ def describe_run(
     """Entry of `runs` in scaling.json.
 
     `efficiency` is the throughput per device relative to the first run, if timed:
-    images_per_second of n devices / (n * that of one).
+    images_per_second of n devices / (n * images_per_second of one).
 
     Args:
       facts: Facts of the compiled step.

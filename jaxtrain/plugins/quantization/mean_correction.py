@@ -47,7 +47,7 @@ def mean_shifts(
 
     Measured at the inputs of batch norms, and at the outputs of layers with a bias and
     no norm. Each shift is corrected at once, for one batch in both models, so that
-    later shifts only contain the rounding of their own layer.
+    later shifts only contain the rounding of one layer.
 
     Returns:
       Means over batches, float64 (channels,), by path of norm or layer.

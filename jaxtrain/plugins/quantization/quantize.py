@@ -1,6 +1,6 @@
 """Post-training quantization: calibration of ranges and bias correction.
 
-The model is that of `model.quantize` (`quantized.py`), with activation ranges
+The model is built by `model.quantize` (`quantized.py`), with activation ranges
 calibrated on training images.
 """
 

@@ -164,7 +164,7 @@ def _with_integer_biases(
 ) -> Callable[..., Any]:
     """Wrap a piece so that evaluations round its biases, as an exported file does.
 
-    Training does not need it: bias rounding is hundreds of times finer than that of
+    Training does not need it: biases are rounded hundreds of times finer than
     activations, with straight-through gradients.
     """
 

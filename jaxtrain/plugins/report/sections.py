@@ -16,7 +16,7 @@ REPORT_SECTIONS: Table[Callable[[dict[str, Any], Sequence[str]], Markup]] = Tabl
 
 
 def task_sections(task: str, values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Render the sections of a task as HTML; those of classes for tasks without any.
+    """Render the sections of a task as HTML; by default the class sections.
 
     Args:
       task: Name of the task.

@@ -23,7 +23,7 @@ class OutlierArguments:
 
 
 class Outliers(EvaluationPart):
-    """Scores of a split compared with those of an out-of-distribution data set."""
+    """Scores of a split compared with an out-of-distribution data set."""
 
     Options = OutlierArguments
 

@@ -2,7 +2,7 @@
 
 As in torchvision: dilated convolutions replace the strides of the backbone's last two
 stages, and an auxiliary head on the features of the third stage has a separate loss in
-training. Its default weight is that of torchvision's training script.
+training. Its default weight is from torchvision's training script.
 """
 
 import dataclasses

@@ -63,7 +63,7 @@ def upright_boxes(
 def stored_boxes(
     boxes: np.ndarray, size: tuple[float, float], orientation: int
 ) -> np.ndarray:
-    """Invert an EXIF orientation of boxes; `size` is that of the upright image."""
+    """Invert an EXIF orientation of boxes; `size` is the upright image's."""
     back = {6: 8, 8: 6}.get(orientation, orientation)
     return upright_boxes(boxes, size, back)
 

@@ -9,7 +9,7 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class SelfSupervisedOptions(Section):
-    """What self_supervised can be told."""
+    """Options of the task `self_supervised`."""
 
     loss: Literal["simclr", "byol"] = field(
         "simclr",

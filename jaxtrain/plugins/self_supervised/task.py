@@ -43,7 +43,7 @@ AVERAGE = Required(
 class SelfSupervised(Embedding):
     """Embeddings (B, size) learnt from views; labels are used in evaluation only.
 
-    Evaluations are those of the task embedding: they compare each image with its
+    Evaluations are as for the task embedding: they compare each image with its
     nearest labelled neighbours.
 
     Args:

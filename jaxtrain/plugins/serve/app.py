@@ -37,7 +37,7 @@ def make_app(
 
     `POST /predict` accepts the bytes of an image (or sound), or a form with several
     files; `?topk=K` returns K classes instead of five. Responses of multi-label models
-    include the predicted labels, those of segmentation models masks and the area of
+    include the predicted labels, of segmentation models masks and the area of
     each class. `GET /health` is the health check.
 
     Args:

@@ -1,4 +1,4 @@
-"""Mapping of a data set's classes to those of a model, by name.
+"""Mapping of a data set's classes to a model's, by name.
 
 A data set may have a subset of the model's classes, or another order. Examples of
 unknown classes are skipped, up to `data.max_bad_fraction`.
@@ -30,7 +30,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class ClassMapping:
-    """Mapping from classes of a data set to those of a model.
+    """Mapping from classes of a data set to classes of a model.
 
     Attributes:
       names: Classes of the data set.
@@ -158,7 +158,7 @@ class MappedStore:
 def map_classes(
     source: Source, model: TrainedModel, data: DataConfig
 ) -> tuple[Source, ClassMapping | None]:
-    """Map the classes of examples to those of a model.
+    """Map the classes of examples to a model's.
 
     Args:
       source: Examples of the data set.

@@ -1,4 +1,4 @@
-"""The model that an evaluation opens, with its config and that of the images."""
+"""The model that an evaluation opens, with its config and the config of the images."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def open_model(
     trust: bool = False,
     platform: devices.Platform = "auto",
 ) -> tuple[TrainedModel, Config, DataConfig]:
-    """Open a model to evaluate, with its config and that of the images.
+    """Open a model to evaluate, with its config and the config of the images.
 
     Args:
       workdir: Folder of a run, or a model as `load_model` takes it.

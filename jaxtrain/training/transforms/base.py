@@ -59,7 +59,7 @@ class GradientContext:
 
 
 class StepTransform:
-    """Pure functions around the optimizer, with a state of their own.
+    """Pure functions around the optimizer, with separate state.
 
     A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
     `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
@@ -79,7 +79,7 @@ class StepTransform:
     def settled_after(self) -> int:
         """First step at which evaluations may rank checkpoints or stop the run.
 
-        Earlier weights are not comparable, such as those of a model not yet pruned.
+        Earlier weights are not comparable, such as weights not yet pruned.
         """
         return 0
 

@@ -276,7 +276,7 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Labels of a constant; those of a uniform array match any."""
+    """Labels of a constant; the labels of a uniform array match any."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)

@@ -27,7 +27,7 @@ def channels_first(rank: int) -> Order:
 
 
 def filled(shape: Shape, order: Order) -> list[int]:
-    """Dims in an order, without those of size 1: the memory layout."""
+    """Dims in an order, size 1 omitted: the memory layout."""
     return [d for d in order if shape[d] != 1]
 
 
