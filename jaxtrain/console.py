@@ -46,7 +46,7 @@ _required = False
 
 
 def require_output(required: bool = True) -> None:
-    """Set whether lost output ends the command."""
+    """Set whether a failed write to standard output ends the command."""
     global _required
     _required = required
 

@@ -85,7 +85,7 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a directory below another; of a link, only the link.
+    """Remove a directory tree inside `root`; of a symlink, only the link.
 
     Args:
       path: Directory or link to remove.

@@ -287,7 +287,7 @@ class Checkpoints:
         try:
             self.wait()
         except (CheckpointError, StartAgainError) as error:
-            # Errors that end the run have their own message and exit code.
+            # Do not replace the error that already ends the run.
             if ending is None:
                 raise
             _log.warning("%s", error)

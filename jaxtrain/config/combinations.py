@@ -74,12 +74,12 @@ class Feature:
 
 
 def option(section: str, *names: str) -> Feature:
-    """Return the use of a field that has another value than its default."""
+    """Feature that is used if a field differs from its default."""
     return Feature(section, names)
 
 
 def choice(section: str, name: str, *values: str) -> Feature:
-    """Return the use of one of some values of a field."""
+    """Feature that is used if a field has one of `values`."""
     when = f"= {' or '.join(values)}"
     return Feature(section, (name,), when, lambda found: found in values)
 

@@ -197,7 +197,7 @@ class DataConfig(SourceFields):
 
     @property
     def fit(self) -> tuple[float, Interpolation, CropMode]:
-        """Defaults of `crop_pct`, `interpolation` and `crop_mode`."""
+        """`crop_pct`, `interpolation` and `crop_mode`, with defaults for None."""
         return (
             self.crop_pct or CROP_PCT,
             self.interpolation or INTERPOLATION,

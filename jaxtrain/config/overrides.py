@@ -88,7 +88,7 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
         new = [path for path in group if given.get(path, "None") != "None"]
         old = [path for path in group if get(config, path) is not None]
         if new and old and old[0] not in new:
-            # Set to a placeholder, too: the override follows at once.
+            # 1 is a placeholder until the override is applied.
             section, _, name = old[0].partition(".")
             values = {name: None, new[0].partition(".")[2]: 1}
             changed = dataclasses.replace(get(config, section), **values)

@@ -47,7 +47,7 @@ class WrongValuesError(ProblemsError):
         self.arguments = arguments
 
 
-# Of a model alone, beside its config; the first that is there counts.
+# Weights files of an exported model, in order of preference.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 

@@ -1,4 +1,4 @@
-"""Code of a user's file, such as a recipe: run, with errors that name its line."""
+"""Execution of user files, such as recipes; errors name the line."""
 
 import contextlib
 import re

@@ -139,7 +139,7 @@ class FolderScan:
             self._collect(os.path.join(place, name), files, inside=True)
 
     def folder_called(self, place: bytes, name: bytes) -> bytes | None:
-        """Return the path of a subdirectory, in any case, or None if absent."""
+        """Return the path of a subdirectory, matched case-insensitively, or None."""
         alike = [one for one in self.listing(place)[0] if one.lower() == name.lower()]
         if name in alike:
             return os.path.join(place, name)

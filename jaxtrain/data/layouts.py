@@ -95,7 +95,7 @@ class FolderLayout:
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return the annotations of a directory without identifying names, or None."""
+        """Return annotations recognised by a directory's structure alone, or None."""
         del place
         return None
 

@@ -41,7 +41,7 @@ def missing_numbers(labels: np.ndarray) -> np.ndarray:
 def missing_texts(labels: Sequence[str]) -> np.ndarray:
     """Mask of texts that mean a missing label, bool (N,).
 
-    Empty texts, pandas's NaN, and -1 among integers do.
+    Empty, `nan`, or, if all others are integers, -1 as in `missing_numbers`.
     """
     missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
     known = [label for label in labels if label.lower() not in ("", "nan")]

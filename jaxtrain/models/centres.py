@@ -27,7 +27,7 @@ class WithCosines(NamedTuple):
 
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).
-      cosines: Cosines of the angles between these and the centre of each class, (B,
+      cosines: Cosine similarities of the outputs and the class centres, (B,
         classes), in at least float32.
     """
 

@@ -61,7 +61,7 @@ def use_copies(model: nnx.Module, mesh: Mesh) -> None:
 
 
 def _copied(model: nnx.Module) -> Iterator[tuple[tuple[Any, ...], Copied]]:
-    """Yield paths and layers of which all arrays are parameters.
+    """Yield (path, layer) of the `Copied` layers whose only state is parameters.
 
     Other state, for example of a custom quantizer, is shared by all devices.
     """

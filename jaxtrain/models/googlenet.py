@@ -121,7 +121,7 @@ class InceptionNet(Model):
 
     stride = 32
 
-    # Of each convolution of the stem: name, channels, size, options, and its piece.
+    # Stem convolutions: (name, channels, kernel size, options, function of the piece).
     stem: ClassVar[tuple[tuple[str, int, int, dict[str, Any], Any], ...]]
     # What the blocks are made of, and the auxiliary heads that follow some of them.
     blocks: ClassVar[Mapping[str, Any]]

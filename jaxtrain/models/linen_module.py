@@ -53,7 +53,7 @@ def apply_linen(
     """
     linen_module = model.to_nnx__module
     bare: Any = nnx.bridge.ToNNX(linen_module)
-    # All other attributes count as variables.
+    # ToNNX takes every attribute for a variable: copy only collections.
     variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
     vars(bare).update(variables)
     switches = mode(keywords_of(type(linen_module)), training=training)

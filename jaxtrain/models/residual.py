@@ -100,7 +100,7 @@ class Bottleneck(ResidualBlock):
     ) -> None:
         inner, groups = self.inner(channels)
         out_channels = channels * self.expansion
-        # Groups are split as well; only the last convolution needs an all-reduce then.
+        # Grouped convolutions are split by group: only conv3 needs an all-reduce.
         grouped = groups > 1
         split = "out" if grouped else "in"
         self.conv1 = layers.conv(features, inner, 1, split="out")
@@ -165,11 +165,11 @@ class SEBlock(ResidualBlock):
 
 
 class SEBasicBlock(SEBlock, BasicBlock):
-    """Two 3x3 convolutions and a gate."""
+    """Two 3x3 convolutions and squeeze-and-excitation."""
 
 
 class SEBottleneck(SEBlock, Bottleneck):
-    """A 1x1, a 3x3 and a 1x1 convolution and a gate."""
+    """1x1, 3x3 and 1x1 convolutions and squeeze-and-excitation."""
 
 
 class PoolingBlock(ResidualBlock):

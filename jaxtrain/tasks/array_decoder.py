@@ -1,4 +1,4 @@
-"""Decoder of rows of plain numbers."""
+"""Decoder of numeric outputs, one row per image."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -81,6 +81,6 @@ def make_readout(
         columns,
         values,
         shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # One more decimal than float32 resolves of a deviation.
+        # One decimal more than float32 resolves at one standard deviation.
         decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
     )

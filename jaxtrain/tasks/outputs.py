@@ -44,7 +44,7 @@ class Readout(NamedTuple):
         return np.stack([np.round(x, places) for x, places in each], -1)
 
     def traced(self, outputs: jax.Array) -> jax.Array:
-        """Numbers with the shift, in the dtype of the outputs. Traced."""
+        """Apply `of` and add the shift, in the dtype of `of`. Traced."""
         numbers = self.of(outputs)
         if self.shift is None:
             return numbers

@@ -19,7 +19,7 @@ def versions() -> dict[str, str]:
 
 
 def _version(library: str) -> str:
-    """Version from a library's metadata; None if it has none."""
+    """Version of an installed library, or `unknown`."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

@@ -1,7 +1,7 @@
 """Recomputation of batch-norm statistics for averaged weights, from training images.
 
-The running statistics of the averaged weights belong to other activations (Izmailov et
-al. 2018, arXiv:1803.05407).
+Running statistics from training do not match the activations of the averaged weights
+(Izmailov et al. 2018, arXiv:1803.05407).
 """
 
 from collections.abc import Mapping

@@ -113,7 +113,7 @@ class Description:
 
     @property
     def grid(self) -> WindowGrid:
-        """Windows of an image to predict."""
+        """Sliding windows of an image."""
         return grid_of(self.image_shape[:2], self.sliding_size)
 
     @property

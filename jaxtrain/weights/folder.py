@@ -1,7 +1,7 @@
 """Directory of an exported model: `model.safetensors` and `config.json`.
 
-timm can read it if it has the architecture (see `weights/sources.py`): weights then
-have timm's names and layouts, and otherwise ours.
+Weights have timm's names and layouts if timm has the architecture (see
+`weights/sources.py`), so that timm can read them; otherwise ours.
 """
 
 import hashlib

@@ -40,7 +40,7 @@ class Counted(NamedTuple):
 
 
 def read() -> dict[str, Counted]:
-    """Read the counts of all counted models."""
+    """Read the stored costs, by model name."""
     rows = json.loads(FILE.read_text(encoding="utf-8"))
     return {
         name: Counted(

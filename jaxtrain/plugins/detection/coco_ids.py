@@ -36,8 +36,8 @@ class CocoIds:
       images: Path of an image, as given -> its id.
       categories: Id of each class.
       origin: Description of the source of the image ids.
-      on_stored: Whether the boxes of the run's data, and so of the results, refer to
-        the stored pixels of images with an EXIF orientation.
+      on_stored: Whether boxes, in the data and in the results, refer to the stored
+        pixels, before the EXIF orientation is applied.
     """
 
     images: dict[bytes, Any]

@@ -1,4 +1,4 @@
-"""Checks of targets in columns of numbers."""
+"""Checks of numeric target columns."""
 
 import numpy as np
 

@@ -37,7 +37,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
         known = np.isfinite(column)
         some = column[known & training].astype(np.float64)
-        # Rare values of labels, -1, 0 and 1, would be outliers.
+        # Skip labels (binary, or -1, 0 and 1): rare ones would be outliers.
         if len(np.unique(some)) <= 2 or np.isin(some, (-1, 0, 1)).all():
             continue
         far = known & (np.abs(column - some.mean()) > FAR * some.std())

@@ -58,9 +58,9 @@ def contrastive_losses(
 ) -> jax.Array:
     """Supervised contrastive loss: L_out, equation 2 of Khosla et al. 2020.
 
-    For each example, the mean over its positives (others of its class in the batch) of
-    the negative log-softmax of their similarity among all others. It is 0 for examples
-    without positives, and for unknown classes, below 0.
+    Per example, the negative log-softmax of its similarities to all other examples,
+    averaged over its positives (others of its class). 0 without positives, and for
+    unknown classes (labels below 0).
 
     Args:
       outputs: Embeddings of any length, (B, size).

@@ -41,7 +41,7 @@ LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """A program with constant weights, norms folded into convolutions."""
+    """LiteRT file: constant weights, norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True

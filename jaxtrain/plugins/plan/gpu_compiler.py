@@ -34,7 +34,7 @@ COMPILER = Environment(
 )
 
 
-# Program of a process of `call`: import, then wait for a request.
+# Program of the subprocess: import, then wait for a request.
 # -P: modules in the current directory do not shadow libraries.
 PROGRAM = """
 from jaxtrain.processes.collector import held_back

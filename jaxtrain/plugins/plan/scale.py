@@ -135,8 +135,8 @@ def describe_run(
 ) -> dict[str, Any]:
     """Entry of `runs` in scaling.json.
 
-    `efficiency` is the throughput per device relative to the first run, if timed:
-    images_per_second of n devices / (n * images_per_second of one).
+    `efficiency` is images_per_second / devices, relative to the first run; None if
+    not timed.
 
     Args:
       facts: Facts of the compiled step.

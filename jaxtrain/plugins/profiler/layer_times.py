@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
 
 class StepProgram:
-    """A compiled program of the training step: maps instructions to rows.
+    """Compiled training step: maps HLO instructions to table rows.
 
     Attributes:
       module: Name of the program in traces.

@@ -62,7 +62,7 @@ def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
 
     Args:
       counts: Confusion matrix, int (C, C).
-      ignored: Class to exclude, though it may be predicted; None excludes no class.
+      ignored: Class whose IoU is None; its column still counts. None ignores no class.
 
     Returns:
       One value per class; None for classes without pixels and the ignored class.

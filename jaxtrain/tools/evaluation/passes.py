@@ -47,7 +47,7 @@ class PassResult(NamedTuple):
 
     Attributes:
       values: Metrics of the task.
-      kept: Kept arrays of the readable examples.
+      kept: Per-example arrays of the readable examples.
       intervals: Confidence interval (low, high) of each metric.
       num_unreadable: Number of skipped unreadable examples.
     """

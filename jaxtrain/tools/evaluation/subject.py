@@ -26,7 +26,7 @@ FREE = with_metadata(DataConfig, "free_in_evaluation")
 # Fields that select the held-out images of the run's own data set.
 HELD_OUT = with_metadata(DataConfig, "held_out")
 ALL = "all"
-# Fields of training augmentation; sliding windows are cut by the model.
+# Defaults of the fields that evaluations reset; the model cuts sliding windows.
 AS_EVALUATED: dict[str, Any] = {
     field.name: default_of(DataConfig(), field.name)
     for field in dataclasses.fields(DataConfig)

@@ -93,5 +93,5 @@ class WeightAverage(StepTransform):
 
 
 def _wide_copy(tree: Any) -> Any:
-    """Copy: a donated buffer must not occur twice; bfloat16 would lose the average."""
+    """Copy to at least float32: donated buffers must be distinct."""
     return jax.tree.map(lambda x: jnp.array(x, copy=True), widen(tree))

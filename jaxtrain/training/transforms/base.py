@@ -116,7 +116,7 @@ class StepTransform:
           grads: Mean gradients of the trainable parameters over all micro-batches and
             devices, without the loss scale.
           state: State before the step.
-          context: Step of the gradients.
+          context: Random key and loss of the step.
         """
         return grads, state.extras[self.name], {}
 

@@ -294,6 +294,6 @@ def _needed(jaxpr: Any) -> list[Any]:
 
 
 def _layer(eqn: Any) -> str | None:
-    """Path of the layer of an equation; None without one."""
+    """Path of the layer that an equation belongs to, or None."""
     place = scopes.place_of(scopes.scope_of(eqn))
     return place.name.removesuffix("/rest") if place else None

@@ -42,7 +42,7 @@ def _activation(x: Node, low: Node, high: Node) -> Node:
 
 
 def _kernel(kernel: Node) -> Node:
-    """Convert the quantization of a kernel, with a norm folded into the scales."""
+    """Convert a kernel's fake quantization to a constant, integers * scale."""
     given = jnp.asarray(kernel.value.astype(kernel.dtype))
     found = integers_of(np.asarray(fake_quantize_kernel(given)))
     assert found is not None

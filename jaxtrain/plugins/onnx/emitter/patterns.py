@@ -67,7 +67,7 @@ def _operator(node: Node) -> Node | None:
 
 
 def _clip(node: Node) -> Node | None:
-    """Convert the minimum of a maximum to Clip."""
+    """Fuse Min(Max(x, low), high) into Clip."""
     if node.op != "Min" or not node.is_float:
         return None
     x, high = node.inputs

@@ -13,7 +13,7 @@ from jaxtrain.plugins.robustness.corruptions import blur, digital, weather
 from jaxtrain.plugins.robustness.corruptions.draws import OfImages, each_image
 from jaxtrain.plugins.robustness.corruptions.levels import levels
 
-# Number of images corrupted together, as float64.
+# Maximum bytes of images corrupted together, as float64.
 MAX_BYTES = 2**27
 # First half of the key of the draws, above those of other streams of examples.
 STREAM = 2**34
