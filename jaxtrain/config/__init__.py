@@ -1,8 +1,8 @@
-"""The only schema of a run: frozen dataclasses, validated when they are made.
+"""Config schema of a run: frozen dataclasses, validated on construction.
 
 A file `configs/NAME.py` returns a `Config`; command-line overrides make a new one.
-`None` means "not set": the default of the model, optimizer or schedule then holds, and
-setting an option that the chosen one does not take is an error.
+`None` means "not set" and selects the default of the model, optimizer or schedule. It
+is an error to set an option that the chosen model, optimizer or schedule does not take.
 """
 
 import importlib
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from jaxtrain.config.sound import SoundConfig
     from jaxtrain.config.train import TrainConfig
 
-# Name -> its module, imported when the name is asked for: a section alone reads neither
-# the others nor the plug-ins. All other names are of `fields`.
+# Name -> module, imported on first access, so that importing one section loads neither
+# the other sections nor the plug-ins. All other names are in `fields`.
 _MODULES = {
     "AugmentConfig": "augment",
     "CONFIG": "recipe",

@@ -24,29 +24,29 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
 
-# Options of a user's own part, by name.
-# On the command line a value is what it can first be read as.
+# Options of user-defined code, by name. The command line parses a value as the first
+# of these types that accepts it.
 Options = dict[str, bool | int | float | str]
 
 
-# JAX counts in 32 bits and computes in them; seeds are unsigned.
+# JAX uses 32-bit integers and floats by default; seeds are unsigned.
 MAX_COUNT = 2**31 - 1
 MAX_SEED = 2**32 - 1
 MAX_FLOAT = 3.4e38
-# A year: clocks and timers of the system take no more than some hundred of them.
+# One year. System clocks and timers overflow beyond a few hundred years.
 MAX_SECONDS = 365 * 24 * 3600
 
 
-# Problems of the section that is checked, the beginning of its paths, and the names of
-# fields whose values alone are wrong.
+# For the section that is being checked: its problems, the prefix of its paths, and the
+# names of fields with a value of the wrong type or range.
 _checked: ContextVar[tuple[list[Problem], str, set[str]]] = ContextVar("checked")
-# Whether new sections are left to `problems_of`.
+# Whether new sections skip validation; `problems_of` validates them later.
 _unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
 
 
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
-    """Make sections without any check, which `problems_of` then does."""
+    """Construct sections without validation, which `problems_of` does later."""
     token = _unchecked.set(True)
     try:
         yield
@@ -55,10 +55,10 @@ def unchecked() -> Iterator[None]:
 
 
 def report(text: str, *fields: str) -> None:
-    """Report a problem of the section that is checked.
+    """Report a problem of the section that is being checked.
 
     Args:
-      text: Message: the value and the fix.
+      text: Message that names the value and the fix.
       *fields: Paths of the fields whose values are wrong.
 
     Raises:
@@ -69,14 +69,14 @@ def report(text: str, *fields: str) -> None:
         raise UserError(text)
     found, _, refused = checked
     problem = Problem(text, fields)
-    # What follows from a value of the wrong type or range is no news.
+    # Skip problems that only follow from a value of the wrong type or range.
     names = {field.rpartition(".")[2] for field in fields}
     if problem not in found and refused.isdisjoint(names):
         found.append(problem)
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type of a field; True and False are no numbers."""
+    """Whether a value has the type of a field. Booleans do not count as numbers."""
     if get_origin(hint) in (Union, UnionType):
         return any(_is_of_type(value, member) for member in get_args(hint))
     if get_origin(hint) is Literal:
@@ -108,7 +108,7 @@ def _show_value(value: Any) -> str:
 
 
 def shown_type(hint: Any) -> str:
-    """Return the type of a field in words."""
+    """Return the type of a field as text for messages and help."""
     if get_origin(hint) is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
     if get_origin(hint) in (Union, UnionType):
@@ -119,19 +119,19 @@ def shown_type(hint: Any) -> str:
 
 
 def row_of(table: str, *, exact: bool = True) -> Any:
-    """Return the annotation of a field that names a row of a table, for its help.
+    """Return the annotation of a field whose values are keys of a table.
 
     Args:
-      table: MODULE:NAME of a mapping in a module that imports no JAX: help would have
-        to wait a second for it.
-      exact: Whether every value is a row: see `check_names`.
+      table: MODULE:NAME of a mapping. Its module must not import JAX, which would
+        delay the help by a second.
+      exact: Whether every valid value is a key of the table; see `check_names`.
     """
 
     return tyro.conf.arg(help_behavior_hint=RowHint(table, exact))
 
 
 class RowHint(NamedTuple):
-    """The end of the help of a field that names a row of a table."""
+    """Help suffix that lists the keys of a field's table and the default."""
 
     table: str
     exact: bool
@@ -148,25 +148,25 @@ def default_of(section: Any, name: str) -> Any:
 
 
 class Renamed(NamedTuple):
-    """The field that takes the value of an older one."""
+    """Field that replaces a removed field and takes its value."""
 
     name: str
 
 
 class Section:
-    """Checks type and size of every field, then calls `validate`."""
+    """Base of config sections: checks types and ranges, then calls `validate`."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if callable(value) and str in (hint, *get_args(hint)):
-                # A recipe may hold its own part; what is written is where it lies.
+                # A recipe may set a function or class itself; the config stores its import path.
                 object.__setattr__(self, name, own.reference(value))
         if not _unchecked.get() and (found := self.problems()):
             raise ProblemsError(found)
 
     def problems(self, path: str = "") -> list[Problem]:
-        """Return all problems of the values, without nested sections.
+        """Return all problems of the section's values, except in nested sections.
 
         Args:
           path: Path of the section in its config, for messages.
@@ -179,7 +179,7 @@ class Section:
         except UserError as error:
             found.append(Problem(str(error)))
         except Exception:
-            if not found:  # Else of a value that is refused.
+            if not found:  # Otherwise an invalid value, reported already, caused it.
                 raise
         finally:
             _checked.reset(token)
@@ -204,16 +204,16 @@ class Section:
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
-        """Return rows of `jaxtrain.config.combinations`, of a plug-in's section."""
+        """Return the rules of a plug-in's section on combinations of options."""
         return ()
 
     @classmethod
     def removed(cls) -> Mapping[str, Any]:
-        """Return the older fields: name -> default as in JSON, or `Renamed`."""
+        """Return the removed fields: name -> default as in JSON, or `Renamed`."""
         return {}
 
     def validate(self) -> None:
-        """Report values out of range: see `report`."""
+        """Report values out of range with `report`."""
 
     def _check(self, name: str, ok: bool, expected: str) -> None:
         if not ok:
@@ -263,14 +263,16 @@ Typed = TypeVar("Typed", bound=Section)
 def typed_options(
     kind: type[Typed], given: Mapping[str, Any], name: str, field: str = "task_options"
 ) -> Typed:
-    """Return the options of a part as its dataclass; several numbers may be `1,5,1`.
+    """Return options as an instance of their dataclass; `1,5,1` gives a tuple.
 
     Args:
-      kind: Options that the part declares.
-      given: Options by name, as `task_options` of a config.
+      kind: Dataclass of the options.
+      given: Options by name, such as `task_options` of a config.
+      name: Name of the task or method that takes the options, for messages.
+      field: Path of the config field that holds the options, for messages.
 
     Raises:
-      ProblemsError: The part does not take one, or a value does not fit.
+      ProblemsError: An option does not exist, or a value is invalid.
     """
     hints = get_type_hints(kind)
     texts = [
@@ -291,7 +293,7 @@ def typed_options(
 
 
 def _numbers_of(value: Any, hint: Any) -> Any:
-    """Return the numbers of a text, or a single one, for a field that holds several."""
+    """Convert text or a single number to a tuple if the field holds a tuple."""
     if isinstance(value, str | int | float) and not _is_of_type(value, hint):
         for kind in (float, int):
             try:

@@ -7,7 +7,7 @@ from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, choice, option
 from jaxtrain.config.metadata import field
 
-# Losses of the probability of the true class alone.
+# Losses that depend only on the probability of the true class.
 OF_TRUE_CLASS = ("focal", "poly", "symmetric", "bootstrap")
 
 COMBINATIONS = (

@@ -1,8 +1,8 @@
-"""Options of a config that exclude each other, or need each other, declared as data.
+"""Options of a config that exclude or require each other, declared as data.
 
-A section declares in `COMBINATIONS` what its options refuse, beside its fields;
-`jaxtrain.config.root.COMBINATIONS` is the table of all, and `docs/combinations.md` is
-made of it.
+Each section declares such pairs in its `COMBINATIONS`.
+`jaxtrain.config.root.COMBINATIONS` lists all of them, and `docs/combinations.md` is
+generated from it.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +16,14 @@ from jaxtrain.config.base import default_of, report
 
 @dataclass(frozen=True)
 class Feature:
-    """The use of any of some fields of one section.
+    """One or more fields of a section, used if one has a value that counts.
 
     Attributes:
       section: Path of the section, such as `data.augment`.
       names: Names of the fields.
-      when: Words for the values that count, such as `of your own`; "" for all but the
-        default.
-      counts: Whether a value counts as a use; None counts all but the default.
+      when: Description of the values that count, such as `of your own`; "" if all values
+        but the default count.
+      counts: Predicate of the values that count; None counts all but the default.
     """
 
     section: str
@@ -36,17 +36,17 @@ class Feature:
         return tuple(f"{self.section}.{name}" for name in self.names)
 
     def named(self, quote: str = "") -> str:
-        """Return the fields, and which values count."""
+        """Return the paths of the fields and the description of the values that count."""
         paths = " or ".join(f"{quote}{path}{quote}" for path in self.paths)
         return f"{paths} {self.when}".rstrip()
 
     def told(self, part: Any, within: str, *, used: bool = True) -> str:
-        """Return the fields that are used, or are not, with their values; "": none.
+        """Return the used or unused fields with their values as text, "" if there are none.
 
         Args:
-          part: Config, or the section `within` it.
-          within: Path of that section; "" for a whole config.
-          used: Whether the fields are wanted that are used.
+          part: Entire config, or its section at path `within`.
+          within: Path of that section; "" for an entire config.
+          used: Whether to list the used fields; otherwise the unused ones.
         """
         inner = self.section.removeprefix(within).removeprefix(".")
         section = attrgetter(inner)(part) if inner else part
@@ -85,7 +85,7 @@ def choice(section: str, name: str, *values: str) -> Feature:
 
 
 def own_part(section: str, name: str) -> Feature:
-    """Return the use of a part of the user's own."""
+    """Return a feature that is used if a field names user-defined code."""
     return Feature(section, (name,), "of your own", own.is_own)
 
 
@@ -94,10 +94,10 @@ class Incompatible:
     """Two features that do not work together.
 
     Attributes:
-      first: Feature that a message names first.
-      second: Feature that does not work with it.
-      reason: Why, as a clause.
-      instead: What to do, as an imperative.
+      first: Feature that the message names first.
+      second: Feature that is incompatible with `first`.
+      reason: Reason of the incompatibility, as a clause.
+      instead: Advice to the user, as an imperative.
     """
 
     first: Feature
@@ -118,9 +118,9 @@ class Needs:
     """A feature that has no effect without another.
 
     Attributes:
-      first: Feature that has no effect alone.
-      second: Feature that it needs.
-      instead: What to do, as an imperative.
+      first: Feature that has no effect without `second`.
+      second: Feature that `first` requires.
+      instead: Advice to the user, as an imperative.
     """
 
     first: Feature
@@ -144,12 +144,12 @@ Combination = Incompatible | Needs
 
 
 def check(part: Any, declared: Sequence[Combination], within: str = "") -> None:
-    """Report what is refused of the fields of a config, or of one of its sections.
+    """Report every violated combination in a config or in one of its sections.
 
     Args:
-      part: Config, or the section `within` it.
-      declared: Combinations; those with fields of other sections are passed over.
-      within: Path of that section; "" for a whole config.
+      part: Entire config, or its section at path `within`.
+      declared: Combinations to check; rows with fields of other sections are skipped.
+      within: Path of that section; "" for an entire config.
     """
     for row in declared:
         sections = row.first.section, row.second.section

@@ -14,7 +14,7 @@ from jaxtrain.config.combinations import (
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.sound import SoundConfig
 
-# How images are made smaller, unless the config or pretrained weights say.
+# Preprocessing defaults if neither the config nor the pretrained weights set a value.
 CROP_PCT: Final = 0.875
 INTERPOLATION: Final = "bilinear"
 CROP_MODE: Final = "center"
@@ -28,13 +28,13 @@ def _source(*forms: str) -> Feature:
 
 
 def _other(name: str, usual: float | str) -> Feature:
-    """Return the use of a field that has a value, and another than the usual one."""
+    """Return a feature that is used if a field is neither None nor the usual value."""
     when = f"other than {usual}"
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 
 
 def need_forms(fields: Mapping[str, str]) -> tuple[Needs, ...]:
-    """Return the rows of fields that mean something to sources of some forms alone.
+    """Return a `Needs` for each field that has an effect only with certain sources.
 
     Args:
       fields: Field of the section -> forms of `data.source`.

@@ -17,7 +17,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig(Section):
-    """Records of a run, and where they are written."""
+    """Metrics, report and the writers of a run."""
 
     every_steps: int = field(
         50,
@@ -31,7 +31,7 @@ class LoggingConfig(Section):
     )
     report: bool = field(
         True,
-        help="Write report.html when the run has reached its end.",
+        help="Write report.html at the end of the run.",
     )
     wandb_project: str | None = field(
         None,
@@ -41,12 +41,12 @@ class LoggingConfig(Section):
     )
     writers: tuple[str, ...] = field(
         (),
-        help="Metric writers of your own: path/to/file.py:name or package.module:name.",
+        help="Custom metric writers: path/to/file.py:name or package.module:name.",
     )
 
     options: Options = field(
         default_factory=dict,
-        help="Options of these writers, by name; each writer gets all of them.",
+        help="Options of the custom writers, by name; each writer gets all of them.",
     )
 
     def validate(self) -> None:

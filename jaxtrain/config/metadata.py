@@ -1,4 +1,4 @@
-"""Metadata of fields: their meanings, and all else beside type and default."""
+"""Metadata of config fields: help text, resume behaviour, names in other tools."""
 
 import dataclasses
 import functools
@@ -13,24 +13,24 @@ def field(
     default_factory: Any = dataclasses.MISSING,
     **known: Any,
 ) -> Any:
-    """Return a field of a dataclass with what else is known of it.
+    """Return a dataclass field with metadata.
 
     Args:
       default: Default value, a constant.
-      default_factory: Function that makes it, where it is no constant.
+      default_factory: Function that returns the default, if it is not a constant.
       **known: Metadata of the field, or of all fields of the section that it holds:
         `help`: meaning with unit, as the help shows it.
-        `may_change_on_resume`: whether a run may go on with another value; "same data"
-        if it does with the same data. `shared`: "never" if each process of a run may
-        set its own; "unless same data" if it says where the data lie. `common`: whether
-        the short help shows it; `rare`: whether that leaves an option of a command out.
-        `other_names`: names that other tools have for it. `one_of`: group of fields of
-        which one may be set. `part_option`: whether it is an option of the part that
-        the field `name` names; "keyword" if it is passed by its own name. `rows`: table
-        whose rows declare the options that it takes. `code_of_model`: whether it may
-        name code of a trained model. `unusual`: reason why most tasks refuse it. Other
+        `may_change_on_resume`: whether a resumed run may use another value; "same data"
+        if it may as long as the data are the same. `shared`: "never" if processes of a
+        run may have different values; "unless same data" if it locates the data.
+        `common`: whether the short help shows it; `rare`: whether the short help omits
+        an option of a command. `other_names`: names of the field in other tools.
+        `one_of`: group of fields of which only one may be set. `part_option`: whether
+        it is an option of the model or optimizer that the field `name` selects;
+        "keyword" if it is passed as a keyword argument of the same name. `rows`: table
+        whose entries declare the options in this field. `code_of_model`: whether it may
+        name code of a trained model. `unusual`: reason why most tasks reject it. Other
         keys are described where they are read.
-    """
     return dataclasses.field(
         default=default, default_factory=default_factory, metadata=known
     )
@@ -59,7 +59,7 @@ def with_metadata(section: type, key: str) -> Mapping[str, Any]:
 
 
 def leaves(section: type) -> list[str]:
-    """Return the paths of the fields of a section that are no sections."""
+    """Return the paths of all leaf fields of a section, including nested sections."""
     found = []
     for name, hint in get_type_hints(section).items():
         if isinstance(hint, type) and dataclasses.is_dataclass(hint):

@@ -34,7 +34,7 @@ class ModelConfig(Section):
 
     name: Annotated[str, row_of("jaxtrain.models:MODELS")] = field(
         "convnet",
-        help="The model, or any Flax module of your own, NNX or Linen: "
+        help="Name of a model, or import path of a custom Flax module, NNX or Linen: "
         "path/to/file.py:Net or package.module:Net.",
         common=True,
         other_names="arch",
@@ -46,16 +46,16 @@ class ModelConfig(Section):
     )
     pretrained: str | None = field(
         None,
-        help="Initial weights: the folder of a run, or of a model in timm's form; a "
-        "file .safetensors or .pth, or LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO. "
-        "None: random ones.",
+        help="Initial weights: the folder of a run, or of a model in timm's format; a "
+        ".safetensors or .pth file, or LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO. "
+        "None: random initialization.",
         common=True,
         other_names="pretrained",
     )
     pretrained_digest: str | None = field(
         None,
         help="Expected SHA-256 of the file of the pretrained weights, or its first "
-        "digits; None: any.",
+        "digits; None: not checked.",
     )
     width: float | None = field(
         None,
@@ -72,8 +72,8 @@ class ModelConfig(Section):
     )
     drop_path: float | None = field(
         None,
-        help="Stochastic depth: probability of dropping a residual branch in training, "
-        "that of the last block, from which it falls to that of the first.",
+        help="Stochastic depth: probability of dropping the residual branch of the last "
+        "block in training; earlier blocks have linearly lower ones.",
         part_option="keyword",
         other_names="drop_path",
         in_training=True,
@@ -86,27 +86,27 @@ class ModelConfig(Section):
     )
     global_pool: Literal["max"] | None = field(
         None,
-        help="Global pooling of a whitened_cnn: max, of each channel; None: the last "
-        "layer sees all pixels, and so their positions.",
+        help="Global pooling of a whitened_cnn: max of each channel; None: no pooling, "
+        "the last layer gets the flattened feature map.",
         part_option="keyword",
     )
     norm_epsilon: float | None = field(
         None,
-        help="Epsilon of the norms, added to the variance; pretrained weights belong "
-        "to one value.",
+        help="Epsilon of the normalization layers, added to the variance; pretrained "
+        "weights need the value of their training.",
         part_option="keyword",
     )
     padding: Literal["symmetric", "same"] | None = field(
         None,
         help="Padding of strided convolutions: symmetric, or same as in TensorFlow, "
-        "which weights from there need.",
+        "which weights from TensorFlow need.",
         part_option="keyword",
     )
     output_stride: int | None = field(
         None,
         help="Output stride of DeepLab and FCN, 8, 16 or 32: pixels of the image per "
-        "pixel of the backbone's last layer, whose kernels are dilated in the place "
-        "of further strides.",
+        "pixel of the backbone's last feature map; later stages are dilated instead of "
+        "strided.",
         part_option="keyword",
     )
     aux_weight: float | None = field(
@@ -119,43 +119,42 @@ class ModelConfig(Section):
 
     decoder_channels: tuple[int, ...] | None = field(
         None,
-        help="Of a U-Net: channels of each block of its decoder, each of which "
-        "doubles the size; logits are resized from where it ends. None: from 256 "
-        "halved down to 16, up to the size of the image, times the width.",
+        help="Of a U-Net: channels of each decoder block; each block doubles the "
+        "resolution, and the logits are resized to the image. None: 256 halved down "
+        "to 16, up to the size of the image, times the width.",
         part_option="keyword",
     )
     pyramid_channels: int | None = field(
         None,
-        help="Of a model of boxes: channels of each level of its pyramid.",
+        help="Detection: channels of each level of the feature pyramid.",
         part_option="keyword",
     )
     head_layers: int | None = field(
         None,
-        help="Of a model of boxes: convolutions of each of its heads, before the last "
-        "one.",
+        help="Detection: convolutions of each head before the output convolution.",
         part_option="keyword",
     )
 
     options: Options = field(
         default_factory=dict,
-        help="Of a model of your own: what its constructor takes.",
+        help="Constructor arguments of a custom model, by name.",
         part_option=True,
     )
     channels: dict[str, int] = field(
         default_factory=dict,
-        help="Channels of a compacted model, by the first layer that outputs them; {}: "
-        "all.",
+        help="Channels of a pruned and compacted model, by the first layer that outputs "
+        "them; {}: not compacted.",
         part_option=True,
     )
     transform: str | None = field(
         None,
-        help="A function of your own that changes the model once it is built, such as "
-        "quantisation: path/to/file.py:name or package.module:name. None: none does.",
+        help="Custom function that changes the built model, such as quantisation: "
+        "path/to/file.py:name or package.module:name. None: the model is not changed.",
     )
     quantize: Literal["int8"] | None = field(
         None,
-        help="Train with weights and activations rounded to integers of 8 bits, as an "
-        "exported file computes with them. None: with floats.",
+        help="Quantization-aware training: int8 rounds weights and activations as the "
+        "exported int8 model does. None: no rounding.",
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The section `optimizer`: the method and the schedule of its learning rate."""
+"""The section `optimizer`: the optimizer and its learning-rate schedule."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,15 @@ from jaxtrain.config.combinations import (
 )
 from jaxtrain.config.metadata import field, with_metadata
 
-# The optimizer that searches for the length of each step.
+# The optimizer with a line search.
 LINE_SEARCH = "lbfgs"
 LBFGS = choice("optimizer", "name", LINE_SEARCH)
 OWN_OPTIMIZER = own_part("optimizer", "name")
-# Optimizers whose steps move z, and the option that is the part of x in y.
+# Schedule-free optimizers -> option with the interpolation weight of x in
+# y = (1 - beta) z + beta x (Defazio et al. 2024).
 SCHEDULE_FREE_NAMES = {"schedule_free_sgd": "momentum", "schedule_free_adamw": "b1"}
 SCHEDULE_FREE = choice("optimizer", "name", *SCHEDULE_FREE_NAMES)
-# Optimizers that estimate the learning rate, as one distance of all weights.
+# Optimizers that estimate the learning rate from the distance to the initial weights.
 DISTANCE_NAMES = ("prodigy", "dadapt_adamw")
 DISTANCE = choice("optimizer", "name", *DISTANCE_NAMES)
 LOOKAHEAD = option("optimizer", "lookahead_steps")
@@ -33,33 +34,32 @@ ONE_AVERAGE = "a run evaluates one average of its weights"
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig(Section):
-    """The method that changes the weights, and its learning rate over the run."""
+    """The optimizer and its learning-rate schedule."""
 
     name: Annotated[str, row_of("jaxtrain.training:OPTIMIZERS")] = field(
         "sgd",
-        help="The method, or one of your own: path/to/file.py:name or "
+        help="Optimizer, or import path of a custom one: path/to/file.py:name or "
         "package.module:name.",
         common=True,
         other_names="opt optim",
     )
     learning_rate: float | None = field(
         None,
-        help="Peak learning rate, for the global batch; lbfgs searches its own; of "
-        "prodigy and dadapt_adamw a factor on the rate that they estimate, as a rule "
-        "1.",
+        help="Peak learning rate, for the global batch; for prodigy and dadapt_adamw a "
+        "factor on the rate that they estimate, usually 1; lbfgs uses a line search.",
         common=True,
         other_names="lr learning_rate lr0",
     )
     weight_decay: float = field(
         0.0,
-        help="Weight decay; biases and norm parameters are left out.",
+        help="Weight decay; biases and norm parameters are not decayed.",
         common=True,
         other_names="wd weight_decay",
     )
     layer_decay: float | dict[str, float] | None = field(
         None,
-        help="Layer-wise learning-rate decay: factor from each piece of the model to "
-        "the one before it, the head at the full rate. Or factors by patterns of paths "
+        help="Layer-wise learning-rate decay: factor from each block of the model to "
+        "the one before it; the head has the full rate. Or factors by patterns of paths "
         "of layers and parameters, such as conv1 0.1 */bias 2; the last match counts. "
         "None: 1.",
     )
@@ -76,28 +76,28 @@ class OptimizerConfig(Section):
     )
     momentum: float | None = field(
         None,
-        help="Momentum of sgd, sgdw, lars, rmsprop and muon; of schedule_free_sgd, "
-        "the part of the average in the weights at which gradients are computed.",
+        help="Momentum of sgd, sgdw, lars, rmsprop and muon; for schedule_free_sgd, "
+        "the weight of the average in the point at which gradients are computed.",
         part_option=True,
         other_names="momentum",
     )
     nesterov: bool | None = field(
         None,
-        help="Nesterov momentum, of the same, and of adam and adamw.",
+        help="Nesterov momentum, for the optimizers with momentum, adam and adamw.",
         part_option=True,
     )
     b1: float | None = field(
         None,
         help="Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, "
-        "adopt, prodigy, dadapt_adamw); of schedule_free_adamw as momentum of "
-        "schedule_free_sgd.",
+        "adopt, prodigy, dadapt_adamw); for schedule_free_adamw the same as momentum "
+        "for schedule_free_sgd.",
         part_option=True,
     )
     b2: float | None = field(
         None,
         help="Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, "
-        "adopt, schedule_free_adamw, prodigy, dadapt_adamw); of adan, of the "
-        "differences of gradients.",
+        "adopt, schedule_free_adamw, prodigy, dadapt_adamw); for adan, decay of the "
+        "average of gradient differences.",
         part_option=True,
     )
     eps: float | None = field(
@@ -109,8 +109,8 @@ class OptimizerConfig(Section):
     lookahead_steps: int | None = field(
         None,
         help="Lookahead (Zhang et al. 2019): steps between updates of the slow "
-        "weights, which move half of the way to the fast weights and are evaluated; "
-        "the fast weights restart from them. None: no slow weights.",
+        "weights, with step size 0.5. The slow weights are evaluated. None: no "
+        "lookahead.",
     )
     schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = field(
         "constant",
@@ -135,7 +135,7 @@ class OptimizerConfig(Section):
     )
     warmup_fraction: float | None = field(
         None,
-        help="Warm-up as a fraction of the whole run, whatever its length.",
+        help="Warm-up as a fraction of the run.",
         one_of="warm-up",
         set_by_fine_tune=True,
     )
@@ -147,31 +147,28 @@ class OptimizerConfig(Section):
     end_factor: float | None = field(
         None,
         help="Last learning rate as a fraction of the peak (all schedules but "
-        "constant and step); of cosine_restarts, that of each cycle.",
+        "constant and step); for cosine_restarts, at the end of each cycle.",
         set_by_fine_tune=True,
     )
     milestones: tuple[float, ...] | None = field(
         None,
-        help="Where the step schedule drops, as fractions of the whole run.",
+        help="Steps at which the step schedule drops, as fractions of the run.",
         set_by_fine_tune=True,
     )
     step_every: float | None = field(
         None,
-        help="Fraction of the whole run from one drop to the next, in place of "
-        "milestones.",
+        help="Fraction of the run from one drop to the next, instead of milestones.",
         set_by_fine_tune=True,
     )
     step_factor: float | None = field(
         None,
-        help="Factor of each drop of the rate, of the step and the plateau schedule; "
-        "default: 0.1.",
+        help="Factor of each drop of the step and plateau schedules; default: 0.1.",
         other_names="plateau_factor",
         set_by_fine_tune=True,
     )
     cycles: int | None = field(
         None,
-        help="Cycles of cosine_restarts, equally long, each of which begins at the "
-        "peak.",
+        help="Number of cycles of cosine_restarts, all of the same length.",
         set_by_fine_tune=True,
     )
     power: float | None = field(
@@ -181,20 +178,19 @@ class OptimizerConfig(Section):
     )
     decay_fraction: float | None = field(
         None,
-        help="Fraction of the whole run, at its end, in which warmup_stable_decay "
-        "decays.",
+        help="Length of the decay of warmup_stable_decay, as a fraction of the run.",
         set_by_fine_tune=True,
     )
     plateau_patience: int | None = field(
         None,
-        help="Evaluations without improvement of the validation loss after which the "
+        help="Evaluations without improvement of the validation loss before the "
         "plateau schedule reduces the rate; default: 10.",
         set_by_fine_tune=True,
     )
 
     options: Options = field(
         default_factory=dict,
-        help="Of an optimizer of your own, or of a plug-in: what its function takes.",
+        help="Arguments of the function of a custom or plug-in optimizer, by name.",
         part_option=True,
     )
 

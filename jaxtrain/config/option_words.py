@@ -1,8 +1,8 @@
 """Options by name: `--field NAME VALUE ...` or `--field.NAME VALUE`.
 
-tyro takes the first form where the recipe has no options, and the second where it has,
-then with no further names and with the type of each value that is there. Here both
-mean the same: those that are named replace the recipe's, and the others stay.
+tyro accepts the first form only if the recipe sets no options in that dict, and the
+second only for names that the recipe sets, with values of the same type. Here both
+forms work for any name: the named options replace the recipe's, and the rest stay.
 """
 
 import copy
@@ -13,13 +13,17 @@ from jaxtrain.config.help import sections_of
 
 
 def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
-    """Return a default without the options that words name, and words with all of them.
+    """Merge the recipe's options into the words of the command line.
 
-    `--field` without any word after it leaves none.
+    `--field` without values removes all options of the field.
 
     Args:
       default: Arguments of a command, with the config of its recipe.
       words: Words of the command line.
+
+    Returns:
+      The default with these options emptied, and words that set all of them in tyro's
+      first form.
     """
     recipe = {
         f"{path}.{name}" if path else name: value
@@ -31,7 +35,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
     for option in _options(words):
         name, equals, value = option[0].partition("=")
         path = name.removeprefix("--").replace("-", "_")
-        # The words that belong to it.
+        # Values of the option.
         values = [value] * bool(equals) + option[1:]
         field = next((f for f in recipe if path == f or path.startswith(f"{f}.")), None)
         if field is None or not name.startswith("--"):
@@ -55,7 +59,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
 
 
 def _options(words: list[str]) -> Iterator[list[str]]:
-    """Yield each option with the words that follow it, and first those before any."""
+    """Yield the words before the first option, then each option with its values."""
     option = list[str]()
     for word in words:
         if word.startswith("--") and option:
@@ -67,10 +71,10 @@ def _options(words: list[str]) -> Iterator[list[str]]:
 
 
 def _emptied(default: Any, field: str) -> Any:
-    """Return arguments whose options of a field are {}; checks are not repeated."""
+    """Return a copy of the arguments with a field set to {}, without validation."""
     first, _, rest = field.partition(".")
     if not hasattr(default, first):
-        # What holds a whole recipe has no prefix on the command line.
+        # Fields of the recipe's config, `overrides`, have no prefix on the command line.
         first, rest = "overrides", field
     changed = copy.copy(default)
     value = _emptied(getattr(default, first), rest) if rest else {}

@@ -35,11 +35,11 @@ Arguments = TypeVar("Arguments")
 
 
 class WrongValuesError(ProblemsError):
-    """The values of a command line are wrong (exit 2).
+    """The command line has invalid values (exit 2).
 
     Attributes:
-      arguments: Those of the command with other values in their place, with which a
-        start can be checked for more; None if there are none.
+      arguments: Arguments with the invalid values replaced, to check for further
+        problems; None if they are still invalid.
     """
 
     def __init__(self, problems: Iterable[Problem], arguments: Any) -> None:
@@ -64,14 +64,15 @@ def parse(
     `--section.field=VALUE`; `--optimizer NAME` switches the part of a section.
 
     Args:
-      kind: a dataclass with the fields `config`, a path (on the command line also the
-        name of a recipe) or None, and `overrides`, a Config; its `starting_config`, if
-        it has one, is the config without a file.
-      prog: what --help shows as the command.
-      description: what --help says of it; None: the docstring of `kind`.
+      kind: Dataclass with the fields `config`, a path (on the command line also the
+        name of a recipe) or None, and `overrides`, a Config. If `config` is None, its
+        optional method `starting_config` makes the config from the given options.
+      prog: Name of the command in the help.
+      description: Description of the command in the help; None takes the docstring of
+        `kind`.
 
     Raises:
-      UserError: the config file is missing or wrong, or a value is.
+      UserError: The config file is missing or invalid, or a value is invalid.
     """
     words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
     words, switched = part_words(words)
@@ -85,12 +86,12 @@ def parse(
     config = Config() if starting is None else starting(given)
     if path is not None:
         config = load_config(path)
-        if is_saved(path):  # It was where that start was to end.
+        if is_saved(path):  # `stop_after_steps` applied to the saved run only.
             config = config_lib.replace(config, "train.stop_after_steps", None)
     for section in switched:
         config = switch_part(config, section, given[f"{section}.name"])
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
-    # A command that can do without a recipe has a default for it.
+    # A command for which the recipe is optional has a default for `config`.
     default = kind(**fields | ({"config": path} if path else {}))
     with unchecked():
         arguments: Any = _read_words(kind, words, default, prog, description)
@@ -98,7 +99,7 @@ def parse(
     if overrides is not None:
         arguments = dataclasses.replace(arguments, overrides=overrides)
     named = config_lib.own_references(arguments.overrides)
-    # What a saved config names is not allowed by that.
+    # User code named only in a saved config is not allowed to run.
     saved = path is not None and is_saved(path)
     own.allow(name for field, name in named if not saved or field in given)
     if problems:
@@ -107,10 +108,10 @@ def parse(
 
 
 def _config_of_workdir(given: dict[str, str]) -> Path | None:
-    """Return the config of the run that --workdir names, to go on with it.
+    """Return the config of the run that --workdir names, to resume it.
 
     Raises:
-      UserError: It is no folder of a run, and help is not asked for.
+      UserError: --workdir is not the folder of a run, and no help is requested.
     """
     workdir = given.get("workdir")
     if not workdir or {"help", "help_all"} & given.keys():
@@ -125,15 +126,15 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
 
 
 def is_saved(config: Path) -> bool:
-    """Whether --config names the config.json of a run, which is data and no code."""
+    """Whether --config names the config.json of a run, which is data, not code."""
     return config.suffix == ".json"
 
 
 def default_folder(config: Path) -> Path:
-    """Return the folder of a run without --workdir, and of results without --out.
+    """Return the default of --workdir, and of --out for results.
 
     Args:
-      config: As --config names it.
+      config: Path that --config names.
     """
     return config.parent if is_saved(config) else Path("runs") / config.stem
 
@@ -141,21 +142,21 @@ def default_folder(config: Path) -> Path:
 def parse_of_run(
     kind: type[Arguments], words: list[str], *, prog: str, description: str
 ) -> Arguments:
-    """Parse the arguments of a command on a run's data; its config gives the defaults.
+    """Parse the arguments of a command on a run's data, with the run's config as default.
 
-    A replaced source does not inherit splits, nor, if of another kind, the option of
-    the targets' place.
+    A new `data.source` does not inherit the run's splits. A source of another kind does
+    not inherit the options of its targets either.
 
     Args:
       kind: A dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
 
     Raises:
-      UserError: the config of the run cannot be read, or a value is wrong.
+      UserError: The config of the run cannot be read, or a value is invalid.
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
     given = given_values(words)
-    # Without a run help shows the defaults, and no source: the command tells that there
-    # is none, and the default source may be what is given.
+    # Without a run, the help shows the defaults with an empty source: the command
+    # reports the missing run, and --data.source digits still counts as a new source.
     data, workdir = config_lib.DataConfig(source=""), Path(given.get("workdir", ""))
     if is_run(workdir) and (workdir / CONFIG).is_file():
         data = read_run(workdir).data
@@ -171,7 +172,7 @@ def parse_of_run(
         data = dataclasses.replace(data, source=defaults.source, **changes)
     default = kind(**_required(kind) | {"data": data})
     arguments: Any = _read_words(kind, words, default, prog, description)
-    # What the run's own config names is not allowed by that.
+    # User code named only in the run's config is not allowed to run.
     named = config_lib.own_references(arguments.data, "data.")
     own.allow(name for path, name in named if path in given)
     return arguments
@@ -180,12 +181,12 @@ def parse_of_run(
 def _read_words(
     kind: type, words: list[str], default: Any, prog: str, description: str | None
 ) -> Any:
-    """Read the command line over a default; after a mistake, point to the help."""
+    """Parse the command line over a default; on an error, point to the help."""
     words = answer_help(words, default, prog=prog, description=description)
     check_shorthands(given_values(words), option_paths(default))
     default, words = with_option_words(default, words)
     try:
-        # tyro's messages would point to --help, which is the short one here.
+        # tyro's messages would point to --help, which shows only the short help here.
         return tyro.cli(
             kind,
             args=words,
@@ -201,7 +202,7 @@ def _read_words(
 
 
 def _required(kind: Any) -> dict[str, Any]:
-    """Return a type of the fields without a default, which tyro asks for."""
+    """Return the fields of a type without a default, as required values for tyro."""
     missing = dataclasses.MISSING
     return {
         field.name: tyro.MISSING
@@ -211,7 +212,7 @@ def _required(kind: Any) -> dict[str, Any]:
 
 
 def is_run(workdir: Path) -> bool:
-    """Say whether a path is the folder of a run, and of no model alone."""
+    """Whether a path is the folder of a run, not a timm-format model folder."""
     holds_model = any((workdir / name).exists() for name in WEIGHTS)
     return workdir.is_dir() and not holds_model
 
@@ -232,13 +233,13 @@ def read_run(workdir: Path) -> Config:
 
 
 def load_config(path: Path) -> Config:
-    """Run a config file and return what its `get_config()` makes.
+    """Run a config file and return the result of its `get_config()`.
 
-    The `config.json` of a run is read, and never run.
+    The `config.json` of a run is read as data, never executed.
 
     Raises:
-      UserError: the file is missing, has no `get_config`, raises, or returns something
-        else.
+      UserError: The file is missing, has no `get_config`, raises, or returns something
+        other than a `Config`.
     """
     if is_saved(path):
         return _read_saved(path)

@@ -1,4 +1,4 @@
-"""Recipes that ship with jaxtrain, found by name: `--config digits`."""
+"""Recipes that ship with jaxtrain, selected by name: `--config digits`."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from jaxtrain.json_files.run_id import CONFIG
 
 
 def folder() -> Path:
-    """Folder of the recipes: in a wheel inside the package, in a checkout beside it."""
+    """Folder of the recipes: in the package if installed, next to it in a checkout."""
     package = Path(jaxtrain.__file__).parent
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parent / "configs"
@@ -18,10 +18,10 @@ def find(named: str) -> Path:
     """Return the file that `--config` names.
 
     Args:
-      named: A path, which counts if it exists, or the name of a recipe.
+      named: Path of a config file, or the name of a recipe; an existing path wins.
 
     Raises:
-      UserError: `named` is a bare name, of neither a file nor a recipe.
+      UserError: `named` is a name without a suffix, but neither a file nor a recipe.
     """
     path = Path(named)
     is_name = path.name == named and not path.suffix
@@ -39,7 +39,7 @@ def find(named: str) -> Path:
 
 
 def with_paths(words: list[str]) -> list[str]:
-    """Return words of a command line with `--config NAME` as `--config PATH`."""
+    """Replace `--config NAME` by `--config PATH` in the words of a command line."""
     found, is_value = list[str](), False
     for word in words:
         name, equals, value = word.partition("=")

@@ -82,7 +82,7 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
             names += _files_below(path, kind, unread)
     if not names:
         raise UserError(
-            f"{shown(word)} matches folders without {kind.noun}s alone"
+            f"{shown(word)} matches only folders without {kind.noun}s"
             f"{_describe_unread(kind, unread)}"
         )
     return names

@@ -225,7 +225,7 @@ def _address_to_bind(coordinator: str) -> str:
             if error.errno == errno.EADDRINUSE:
                 raise UserError(
                     f"--coordinator {coordinator}: port {port} is in use on this "
-                    "machine, which is to be that of process 0: give a free one"
+                    "machine, the host of process 0: give a free one"
                 ) from None
     raise UserError(
         f"--coordinator {coordinator}: process 0 cannot listen at port {port}: give "

@@ -1,4 +1,4 @@
-"""Training: the step and its parts, and tables of what the config names of them."""
+"""Training: the step, its parts, and the tables of optimizers and schedules."""
 
 from typing import Any
 
@@ -6,8 +6,8 @@ from jaxtrain.plugin import Table
 
 _OPTIMIZERS, _SCHEDULES = "jaxtrain.training.optimizers", "jaxtrain.training.schedules"
 _DISTANCE = "jaxtrain.training.distance_optimizers"
-# Each a `jaxtrain.registry.Row`, or a function of the schedule, the weight decay and
-# options.
+# Each value is a `jaxtrain.registry.Row`, or a function
+# `(schedule, weight_decay, **options) -> optimizer`.
 OPTIMIZERS: Table[Any] = Table(
     "optimizers",
     {
@@ -31,7 +31,8 @@ OPTIMIZERS: Table[Any] = Table(
         "lbfgs": f"{_OPTIMIZERS}:LBFGS",
     },
 )
-# Likewise, of the peak, the steps of the run, those of the warm-up, and options.
+# Each value is a row, or a function
+# `(peak, total_steps, warmup_steps, **options) -> schedule`.
 SCHEDULES: Table[Any] = Table(
     "schedules",
     {
@@ -47,10 +48,10 @@ SCHEDULES: Table[Any] = Table(
         "plateau": f"{_SCHEDULES}:PLATEAU",
     },
 )
-# Precision -> its dtypes, as `jmp.get_policy` takes them.
+# Policies by precision name, in the syntax of `jmp.get_policy`.
 POLICIES = {
     "fp32": "params=float32,compute=float32,output=float32",
-    # Products of float32 numbers by hardware that keeps 10 bits of them.
+    # Float32 products on tensor cores, which round the inputs to 10 mantissa bits.
     "tf32": "params=float32,compute=float32,output=float32",
     "bf16": "params=float32,compute=bfloat16,output=float32",
     "fp16": "params=float32,compute=float16,output=float32",

@@ -1,7 +1,7 @@
 """Averages of the weights, evaluated in place of the weights.
 
-After each step `average += rate * (weights - average)`. The averages differ in the
-rate and in how the next step uses the average.
+After each step `average += rate * (weights - average)`. The kinds of averages
+differ in the rate and in how the next step uses the average.
 """
 
 from dataclasses import dataclass
@@ -14,17 +14,17 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import SCHEDULE_FREE_NAMES
 
 Memory = dict[str, jax.Array]
-# Momentum of schedule-free SGD, b1 of schedule-free AdamW: the authors' defaults.
+# The authors' default of momentum (schedule-free SGD) and b1 (schedule-free AdamW).
 SCHEDULE_FREE_BETA = 0.9
 # Step size of Lookahead's slow weights: alpha in the paper.
 LOOKAHEAD_RATE = 0.5
 
 
 class DoneStep(NamedTuple):
-    """A completed step, as an average reads it.
+    """A completed step: input of `Average.rate`.
 
     Attributes:
-      taken: Number of earlier steps that were not skipped; the argument of the
+      taken: Number of earlier steps, without skipped steps: the argument of the
         learning-rate schedule.
       learning_rate: Learning rate of this step; None with a line search.
     """
@@ -37,19 +37,19 @@ class Average:
     """An average of the weights.
 
     Attributes:
-      of_batches: Whether the batch-norm statistics of the average are per-batch
-        statistics, averaged with the same rates. If not, `model_state` belongs to the
-        weights, and the statistics are recomputed before each evaluation.
+      of_batches: Whether the batch-norm statistics are averages of per-batch
+        statistics, with the same rates. If not, `model_state` is the state of the
+        current weights, and the statistics are recomputed before each evaluation.
     """
 
     of_batches = False
 
     def create(self, dtype: Any) -> Memory:
-        """Create the state of the average, floats of `dtype`."""
+        """Create the initial state of the average, arrays of `dtype`."""
         return {}
 
     def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
-        """Compute the rate of the average, 0 to 1, and its new state.
+        """Compute the rate of a step (0 to 1) and the new state of the average.
 
         Args:
           memory: State of the average before the step.
@@ -58,15 +58,15 @@ class Average:
         raise NotImplementedError
 
     def gradient_weights(self, params: Any, average: Any) -> Any:
-        """Weights at which a step computes the gradients."""
+        """Compute the weights at which a step evaluates the gradients."""
         return params
 
     def next_weights(self, params: Any, average: Any, rate: jax.Array) -> Any:
-        """Weights after a step that moved the average by `rate`."""
+        """Compute the weights after a step that updated the average with `rate`."""
         return params
 
     def recomputes(self, step: int) -> bool:
-        """Whether batch-norm statistics are recomputed for an evaluation.
+        """Whether batch-norm statistics are recomputed before an evaluation.
 
         Args:
           step: Number of completed steps, including skipped ones.
@@ -97,12 +97,12 @@ class Ema(Average):
 class Swa(Average):
     """Stochastic weight averaging (Izmailov et al. 2018, arXiv:1803.05407).
 
-    Equally weighted mean of the weights after `start` steps and at the end of each
-    later cycle; before `start`, the weights themselves. Skipped steps do not count.
+    Mean of the weights after `start` steps and at the end of each later cycle. Before
+    `start`, the average equals the weights. Skipped steps do not count.
 
     Attributes:
-      start: Steps before the first cycle.
-      cycle: Steps of a cycle.
+      start: Number of steps before the first cycle.
+      cycle: Number of steps per cycle.
     """
 
     start: int
@@ -118,8 +118,8 @@ class Swa(Average):
         return rate, {"models": models + due.astype(models.dtype)}
 
     def recomputes(self, step: int) -> bool:
-        # After skipped steps the average may be empty: the statistics of the weights
-        # are recomputed then.
+        # `step` includes skipped steps, so the average may still equal the weights.
+        # Recomputed statistics are correct in this case too.
         return step >= self.start
 
 
@@ -128,9 +128,9 @@ class ScheduleFree(Average):
     """Schedule-free learning (Defazio et al. 2024, arXiv:2405.15682).
 
     The weights are the paper's z, the average is x, and gradients are computed at y, an
-    interpolation of both. z and x are stored and y is computed: optax stores y and z,
-    from which bfloat16 rounding of y carries over to x. A step is weighted by the
-    square of the largest learning rate so far, as in the authors' package.
+    interpolation of both. The state holds z and x. optax stores y and z instead, so x
+    inherits the bfloat16 rounding of y. Each step is weighted by the square of the
+    largest learning rate so far, as in the authors' package.
 
     Attributes:
       beta: Weight of the average in y.
@@ -148,7 +148,7 @@ class ScheduleFree(Average):
         largest = largest.astype(total.dtype)
         weight = largest**2
         total = total + weight
-        # A warm-up begins at 0.
+        # In the first step of a warm-up the learning rate, and hence `total`, is 0.
         rate = jnp.where(total > 0, weight / jnp.where(total > 0, total, 1), 0)
         return rate, {"largest_rate": largest, "weight_sum": total}
 
@@ -161,7 +161,7 @@ class ScheduleFree(Average):
 
 @dataclass(frozen=True)
 class Lookahead(Average):
-    """The slow weights of Lookahead (Zhang et al. 2019, arXiv:1907.08610).
+    """Lookahead optimization (Zhang et al. 2019, arXiv:1907.08610).
 
     Every `period` steps the slow weights move towards the weights, which then restart
     from the slow weights. The optimizer state is unchanged.
@@ -188,12 +188,12 @@ class Lookahead(Average):
 def make_average(
     optimizer: OptimizerConfig, train: TrainConfig, swa: tuple[int, int] | None = None
 ) -> Average | None:
-    """Create the average that a run evaluates; None evaluates the weights.
+    """Create the weight average of a run; None evaluates the weights themselves.
 
     Args:
       optimizer: Config section of the optimizer.
       train: Config section of the training.
-      swa: Start and cycle of stochastic weight averaging, in steps.
+      swa: Start and cycle length of stochastic weight averaging, in steps.
     """
     if swa is not None:
         return Swa(*swa)

@@ -1,7 +1,7 @@
-"""Limit of calls dispatched ahead of the device.
+"""Limit of asynchronously dispatched calls.
 
-A few calls keep the device busy. They must also be few seconds of work: a run that is
-asked to stop saves only after the device has finished them.
+A few calls in flight keep the device busy. Together they must take a few seconds at
+most: a run that receives a stop signal saves only after they have finished.
 """
 
 import time
@@ -10,16 +10,17 @@ from typing import Any
 
 import jax
 
-# Upper limit of calls in flight.
+# Largest number of calls in flight.
 MAX_IN_FLIGHT = 8
-# Seconds of calls in flight; but one call is always in flight beside the running one,
+# Largest total duration of the calls in flight, in seconds. One call may always be
+# queued behind the running call,
 AHEAD_SECONDS = 1.0
-# unless a call takes longer than this: then to send the next one takes next to nothing.
+# unless a call takes longer than this: the dispatch is then negligible.
 LONG_CALL_SECONDS = 5.0
 
 
 def calls_ahead(call_seconds: float | None) -> int:
-    """Number of calls that may be in flight at a dispatch.
+    """Compute the number of calls that may be in flight at a dispatch.
 
     Args:
       call_seconds: Duration of a call in seconds; None if not measured yet.
@@ -32,9 +33,9 @@ def calls_ahead(call_seconds: float | None) -> int:
 
 
 class Pace:
-    """Throttle of dispatches: waits for the device after every few dependent calls.
+    """Throttle of dispatches: blocks until the device catches up after every few calls.
 
-    `seconds` is the clock.
+    `seconds` is the clock, a function that returns seconds.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.perf_counter):
@@ -42,7 +43,7 @@ class Pace:
         self._since, self._num_sent, self._most = seconds(), 0, 1
 
     def sent(self, result: Any) -> None:
-        """Record a dispatched call by its result; wait if too many are in flight."""
+        """Record a dispatched call; wait for `result` if too many calls are in flight."""
         self._num_sent += 1
         if self._num_sent < self._most:
             return

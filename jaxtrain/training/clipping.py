@@ -1,4 +1,4 @@
-"""Gradient clipping, a link before the optimizer."""
+"""Gradient clipping, chained before the optimizer."""
 
 from typing import Any
 
@@ -32,10 +32,10 @@ def with_clipping(
     max_norm: float | None,
     ratio: float | None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Clip gradients before `tx`, without a change of its state.
+    """Clip gradients before `tx`; the optimizer state is unchanged.
 
-    `update` takes the global norm as `grad_norm`: a pipeline stage has the gradients of
-    its own layers only, so `optax.clip_by_global_norm` would compute another norm.
+    `update` takes the global norm as `grad_norm`: a pipeline stage has only the
+    gradients of its layers, so `optax.clip_by_global_norm` would use a partial norm.
 
     Args:
       tx: Optimizer of these gradients.

@@ -21,12 +21,12 @@ _total_seconds = 0.0
 
 
 def total_seconds() -> float:
-    """Seconds of tracing and compilation in this process so far."""
+    """Total seconds of tracing and compilation in this process so far."""
     return _total_seconds
 
 
 class Compiled:
-    """A function compiled once per shapes and dtypes of its last argument.
+    """A function compiled once for each set of shapes and dtypes of its last argument.
 
     All other arguments must have the same shapes and dtypes in each call.
 
@@ -35,8 +35,8 @@ class Compiled:
     other: the first collective on CPUs times out after 30 s, and another process may
     have to compile a program that this one read from its cache.
 
-    A program whose planned memory exceeds the devices' raises UserError instead of
-    running.
+    A program that needs more memory than the devices have, according to the compiler,
+    raises UserError instead of running.
 
     Attributes:
       seconds: Total seconds of tracing and compilation.
@@ -59,7 +59,7 @@ class Compiled:
         Args:
           function: Pure function of arrays.
           purpose: Name of the function in messages, such as `a training step`.
-          fix: Advice against running out of memory, an imperative. Defaults to
+          fix: Fix in the out-of-memory message, an imperative. Defaults to
             `LESS_MEMORY` and the hints of plug-ins.
           together: Whether processes wait for each other after compilation.
           **jit_options: Options of `jax.jit`.
@@ -76,12 +76,12 @@ class Compiled:
     def __call__(self, *args: Any, **named: Any) -> Any:
         arrays = _shapes(args)
         if arrays not in self.programs:
-            with self._compiling():  # Keeps jaxtrain's frames few in tracebacks.
+            with self._compiling():  # Shortens tracebacks.
                 self._compile(arrays, self._jitted.trace(*args, **named))
         return self.programs[arrays](*args, **named)
 
     def compile(self, *args: Any, **named: Any) -> jax.stages.Compiled:
-        """Compile for these arguments, arrays or `jax.ShapeDtypeStruct`."""
+        """Compile for arguments that are arrays or `jax.ShapeDtypeStruct`s."""
         arrays = _shapes(args)
         if arrays not in self.programs:
             with self._compiling():
@@ -94,7 +94,10 @@ class Compiled:
             return self._jitted.trace(*args, **named).lower()
 
     def flops_a_step(self) -> float | None:
-        """FLOPs per step (leading axis of the last argument); None if not compiled."""
+        """FLOPs per step, or None if not compiled.
+
+        The leading axis of the last argument is the number of steps.
+        """
         for arrays, flops in self.flops.items():
             (num_steps, *_), _ = arrays[0]
             return flops / num_steps
@@ -127,7 +130,7 @@ def _shapes(args: tuple[Any, ...]) -> Any:
 
 
 class Program(Protocol):
-    """Interface of `Compiled`, and of objects that run several of them."""
+    """Interface of `Compiled`, and of objects that run several `Compiled` functions."""
 
     def __call__(self, *args: Any, **named: Any) -> Any: ...
 

@@ -19,7 +19,7 @@ class CreateState:
     """Pure function from the root key to the initial TrainState, in two steps.
 
     Jit it with `out_shardings` to create each array sharded. A run jits the two steps
-    separately, and changes the weights between them, such as to pretrained ones.
+    separately, and may load pretrained weights between them.
 
     Attributes:
       blueprint: Model to build.
@@ -44,7 +44,7 @@ class CreateState:
         return split_model(model)[1:]
 
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
-        """Initialize the state of a run with these weights."""
+        """Initialize the state of a run from initial or pretrained weights."""
         return first_state(weights, self.tx, self.transforms)
 
 

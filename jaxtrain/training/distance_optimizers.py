@@ -16,14 +16,14 @@ from jaxtrain.training.schedules import Schedule
 def _distance(
     make: Callable[..., Tx], lr: Schedule, weight_decay: float, b1: float, b2: float
 ) -> Tx:
-    """Adam whose learning rate is estimated by the distance from the initial weights.
+    """Adam that estimates the learning rate from the distance to the initial weights.
 
-    At a learning rate of 0, as in the first step of a warm-up, optax divides 0 by 0:
-    only the step count changes then.
+    At a learning rate of 0, as in the first step of a warm-up, optax computes 0 / 0:
+    such a step only increments the step count.
 
     Args:
-      make: Function of optax, without its own weight decay.
-      lr: Factor on the estimate.
+      make: Constructor of optax, called without weight decay.
+      lr: Factor on the estimated learning rate.
       weight_decay: Decoupled decay of the kernels, as in AdamW.
       b1: Decay of the first moment.
       b2: Decay of the second moment.

@@ -1,4 +1,4 @@
-"""Model in evaluation mode, a pure function of pytrees to be jitted."""
+"""Evaluation step: a pure function of pytrees, to be jitted."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def make_apply(
     """Return `((params, model_state), data, batches) -> (outputs, batch)`.
 
     Dropout is off. `view` is the test-time augmentation of the prepared images, `size`
-    the image size that the model takes (None: the prepared size). The returned batch
+    the input size of the model (None: the size of the prepared images). The returned batch
     has the target of the task.
     """
 
@@ -45,7 +45,7 @@ def make_apply(
 
 
 def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
-    """Prepare a single batch, arrays (1, B, ...), without random augmentation."""
+    """Preprocess a single batch, arrays (1, B, ...), without random augmentation."""
     batch = jax.tree.map(lambda x: x[0], batches)
     unused = jnp.zeros((), jnp.int32)
     return preprocess(data, batch, keys.root_key(0), unused)

@@ -1,4 +1,4 @@
-"""Frozen layers, for the whole run or its first epochs."""
+"""Frozen layers, for the entire run or its first epochs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ class Frozen:
 
     Attributes:
       layers: Paths such as `stage1_block2/conv1`, including all layers within them.
-      statistics: Whether all other layers also keep, and use, their batch-norm
-        statistics and quantizer ranges.
+      statistics: Whether batch norms and quantizers of all other layers also use
+        their running statistics and ranges, without updating them.
     """
 
     layers: frozenset[str] = frozenset()
@@ -47,7 +47,7 @@ class Frozen:
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
         if not isinstance(tree, dict):
-            return tree  # Placeholder of optax for masked parameters.
+            return tree  # optax's placeholder of masked parameters.
         if "/".join(path) in self.layers:
             return tree if frozen else {}
         chosen = {}
@@ -84,7 +84,7 @@ def trained_only(tx: Tx, frozen: Frozen) -> Tx:
 
 
 def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
-    """Make `update` of an optimizer take the `learning_rate` of the step.
+    """Make `update` of an optimizer take `learning_rate` as an argument.
 
     Args:
       tx: Optimizer with a schedule, which counts its own steps.
@@ -101,17 +101,18 @@ def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
 
 
 def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[Tx, Tx]:
-    """Create the optimizers of the frozen phase and of the full phase.
+    """Create the optimizer of the frozen phase and the optimizer of the full phase.
 
-    Both have one state structure, a pair for the layers trained from the start and for
-    the layers that are unfrozen later. The latter count their own steps, so Adam's bias
-    correction starts when they do. `update` of the second takes the `learning_rate` of
-    the step, the same for all layers.
+    Both have the same state structure: a pair of states, for the layers trained from
+    the start and for the layers that are unfrozen later. Each state has its step count,
+    so Adam's bias correction of unfrozen layers starts when they are unfrozen. `update`
+    of the second optimizer takes the `learning_rate` of the step, the same for all
+    layers.
 
     Args:
       tx: Optimizer of the layers trained from the start.
       later: Layers frozen in the first phase.
-      make: Function from a schedule to such an optimizer.
+      make: Function from a schedule to an optimizer with the same state as `tx`.
     """
 
     told = with_told_rate(tx, make)

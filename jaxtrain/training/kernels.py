@@ -12,8 +12,8 @@ from jaxtrain import scopes
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.layout import MIN_SHARDED_SIZE, Layout
 
-# XLA:GPU merges kernels until they read and write 96 arrays. Of a parameter, Adam with
-# averaged weights reads and writes 9.
+# XLA:GPU fuses kernels up to 96 input and output arrays. Adam with averaged weights
+# reads and writes 9 arrays per parameter.
 _PARAMS_A_KERNEL = 8
 
 
@@ -26,15 +26,15 @@ def global_norm(tree: Any, layout: Layout) -> jax.Array:
 def squares(tree: Any, layout: Layout) -> jax.Array:
     """Sum of squares of a tree, in at least float32.
 
-    Squares of arrays of one size are added elementwise before the reduction, one kernel
-    for all; small arrays are padded with zeros for that. On several devices only arrays
-    of one shape are added. A barrier keeps each sum a separate kernel: fused with the
-    sum of the updated parameters, as XLA:GPU of jaxlib 0.11.2 does for bfloat16
-    gradients, the norm was wrong by up to ten times (benchmarks/RESULTS.md, "Norms that
-    were wrong").
+    The squares of arrays of equal size are added elementwise before the reduction, in a
+    single kernel; small arrays are zero-padded to equal size. On several devices only
+    arrays of equal shape are added. A barrier keeps each sum in a separate kernel:
+    XLA:GPU of jaxlib 0.11.2 fuses it with the sum of the updated parameters for
+    bfloat16 gradients, and the norm was then wrong by a factor of up to ten
+    (benchmarks/RESULTS.md, "Norms that were wrong").
 
     Args:
-      tree: Parameters, or gradients.
+      tree: Parameters or gradients.
       layout: Layout of the run: arrays with different shardings are not added.
     """
     alike: dict[Any, list[jax.Array]] = {}
@@ -52,7 +52,7 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
 
 
 def _add_up(arrays: list[jax.Array]) -> jax.Array:
-    """Add arrays of one shape, or vectors padded with zeros to one length."""
+    """Add arrays of equal shape, or vectors zero-padded to equal length."""
     size = max(x.size for x in arrays)
     same = [x if x.size == size else jnp.pad(x, (0, size - x.size)) for x in arrays]
     return sum(same[1:], same[0])
@@ -62,11 +62,11 @@ def _add_up(arrays: list[jax.Array]) -> jax.Array:
 def in_rows(grads: Any, layout: Layout) -> Any:
     """Constrain gradients to the parameters' memory layout.
 
-    On one GPU parameters have the layout of cuDNN's gradients (`Layout.kernel_order`),
-    and nothing changes. Elsewhere parameters are row-major, while cuDNN writes kernel
-    gradients with output channels first on several GPUs. XLA would propagate that
-    layout into the update, and transpose parameters and optimizer state twice. The
-    barrier leaves one transpose, of the gradient.
+    On one GPU parameters have the memory layout of cuDNN's gradients
+    (`Layout.kernel_order`), and nothing changes. On several GPUs parameters are
+    row-major, while cuDNN writes kernel gradients with output channels first. XLA would
+    propagate that layout into the update, and transpose parameters and optimizer state
+    twice. With the barrier only the gradient is transposed.
 
     Args:
       grads: Gradients of trained parameters, as `Layout.reduce_grads` leaves them.
@@ -96,12 +96,12 @@ def in_rows(grads: Any, layout: Layout) -> Any:
 def choose(taken: jax.Array, new: Any, old: Any) -> Any:
     """Select `new` if `taken`, else `old`, leaf by leaf.
 
-    The selected values are mostly computed in the selecting kernel: one per array, many
-    of them short. XLA:GPU fuses kernels over arrays of one shape only if they share a
-    non-scalar input. So every eight parameters, with their optimizer state, read their
-    own copy of `taken`: an array of two behind a barrier, as the compiler would
-    otherwise see a scalar. More than eight would make XLA copy arrays that one kernel
-    reads and another overwrites.
+    XLA mostly fuses the update into the selection, one kernel per array, and many of
+    these kernels are short. XLA:GPU fuses kernels over arrays of equal shape only if
+    they share a non-scalar input. Therefore each group of eight parameters, with their
+    optimizer state, reads a separate copy of `taken`: an array of two elements behind a
+    barrier, as the compiler would otherwise see a scalar. With larger groups XLA would
+    copy arrays that one kernel reads and another kernel overwrites.
 
     Args:
       taken: Whether the new arrays are selected.

@@ -18,9 +18,9 @@ from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.trees import by_path, path_name
 
-# Largest number of training images, or windows of images, to compute them from.
+# Largest number of training images, or windows of images, to recompute from.
 NUM_IMAGES = 10_000
-# Key of a batch: window number of each example within its image, int (batch,).
+# Key in a batch: index of each example's window in its image, int (batch,).
 WINDOW = "window"
 
 
@@ -48,7 +48,7 @@ def statistics_of_batch(
     def from_zero(path: Any, x: jax.Array) -> jax.Array:
         return jnp.zeros_like(x) if path_name(path) in keeps else x
 
-    # Starting from 0, a step leaves (1 - momentum) times the batch statistics.
+    # From 0, one update yields (1 - momentum) times the batch statistics.
     zeros = jax.tree_util.tree_map_with_path(from_zero, model_state)
     key = jax.random.key(0)
     _, after = apply_model(
@@ -59,7 +59,7 @@ def statistics_of_batch(
 
 
 def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
-    """Indices of the images of full batches, int64 (batches, batch_size).
+    """Choose images to recompute from: indices, int64 (batches, batch_size).
 
     Args:
       num_examples: Number of training images.
@@ -74,7 +74,7 @@ def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
 def chosen_windows(
     grid: WindowGrid, num_examples: int, batch_size: int, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Indices of images and of their windows, in full batches.
+    """Choose windows to recompute from: indices of images and of their windows.
 
     Args:
       grid: Number of windows per image.
@@ -83,7 +83,7 @@ def chosen_windows(
       most: Largest number of windows.
 
     Returns:
-      int64 (batches, batch_size) each.
+      Image indices and window indices, int64 (batches, batch_size) each.
     """
     image, window = grid.choose(num_examples, most)
     num = len(image) // batch_size

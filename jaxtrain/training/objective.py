@@ -29,7 +29,7 @@ class MakeObjective:
       graphdef: Structure of the model.
       phase: Phase of the steps.
       layout: Layout of the run.
-      part: Pieces of the model to apply to the images.
+      part: Slice of the model's pieces to apply to the images.
       normalization: Mean and standard deviation of the pixel normalization.
     """
 
@@ -47,9 +47,9 @@ class MakeObjective:
 
         Args:
           state: State before the step.
-          rest: Frozen parameters, as from `layout.trained_params`.
-          scale: Factor on the loss.
-          beside: Input arrays of the method.
+          rest: Frozen parameters, from `layout.trained_params`.
+          scale: Loss scale of the gradients.
+          beside: Input arrays of the method (see `MethodInputs`).
         """
         task = self.task
         average = self._trained_average(state) if task.reads_average else None
@@ -121,7 +121,7 @@ class MakeObjective:
         return grads
 
     def _trained_average(self, state: TrainState) -> Any:
-        """Average of the trainable parameters, in their dtypes."""
+        """Averaged weights of the trainable parameters, in the dtypes of the parameters."""
         average = jax.tree.map(
             lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )

@@ -133,8 +133,8 @@ def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[
         raise UserError(
             f"model.backbone = {name!r} has features at the strides "
             f"{', '.join(map(str, sorted(by_stride)))}, and the task has strides "
-            f"{', '.join(map(str, strides))}: set strides of task_options to some of "
-            "them, and any beyond the last"
+            f"{', '.join(map(str, strides))}: set strides of task_options to "
+            "consecutive ones of these, then larger ones"
         )
     if not doubled:
         raise UserError(

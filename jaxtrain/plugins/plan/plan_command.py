@@ -20,7 +20,7 @@ RESULT = "plan.json"
 
 @dataclass(frozen=True, kw_only=True)
 class PlanArguments:
-    """Compile a run for GPUs that are not here: will it fit, how fast can it be."""
+    """Compile a run for other GPUs: memory and time without running it."""
 
     config: Path = field(
         help="The recipe: a name, such as digits, or a file that defines get_config() "
