@@ -33,7 +33,7 @@ def run() -> NoReturn:
 
 
 def _exit_code_of_output() -> int:
-    """Return the exit code for a lost result on standard output; 0 if none is lost."""
+    """Return the exit code if a result was lost on standard output, else 0."""
     error = console.lost_output()
     if error is None:
         return 0
@@ -41,7 +41,7 @@ def _exit_code_of_output() -> int:
         return 128 + signal.SIGPIPE
     console.tell(
         f"error: standard output cannot be written ({error.strerror}): free some "
-        "space, or send it elsewhere"
+        "space, or redirect it"
     )
     return 1
 

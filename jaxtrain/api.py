@@ -48,10 +48,10 @@ def train(
       trust: Whether to run custom code named by the folder of `model.pretrained`, after
         its files are shown and compared with the recorded digests. Code named by
         `config` is always loaded.
-      callbacks: Additional callbacks (`jaxtrain.Callback`), called after the others.
+      callbacks: Callbacks (`jaxtrain.Callback`) to call after the built-in callbacks.
 
     Returns:
-      The contents of `summary.json`; for a run that was stopped early, its `step`.
+      The contents of `summary.json`, or only `step` if the run is not complete.
 
     Raises:
       UserError: Config, data, devices or workdir do not fit.
@@ -117,7 +117,7 @@ def evaluate(
       and others.
 
     Raises:
-      UserError: The images do not fit the model, or the task has no such evaluation.
+      UserError: The images do not fit the model, or the task refuses an option.
       CheckpointError: The weights are damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -125,7 +125,7 @@ def evaluate(
     run = is_run(folder)
     if not run and (source is None or calibrate):
         raise UserError(
-            f"{folder} is no folder of a run, and so has no data of its own: give "
+            f"{folder} is not the directory of a run, so it has no data: give "
             "source, and leave calibrate out"
         )
     recipe = read_run(folder) if run else None

@@ -37,8 +37,8 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     follow the umask.
 
     Args:
-      path: Path to replace: a regular file or nothing; for a directory, nothing or an
-        empty one.
+      path: Path to replace: a missing path, a regular file, or with `folder` an empty
+        directory.
       folder: Whether to yield a directory.
 
     Raises:
@@ -77,7 +77,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def _check_target(path: Path, folder: bool) -> None:
-    """Raise OSError for a device, a pipe, or a link to one, such as /dev/stdout."""
+    """Raise OSError for a device or a pipe, also behind a link such as /dev/stdout."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def _temporary_path(path: Path) -> Path:
 
 
 def _prefix(path: Path) -> str:
-    # Process ids are unique per machine only.
+    # Process ids are unique only on one machine.
     machine = socket.gethostname().replace("/", "-")
     return f".{path.name[:_NAME_LENGTH]}.{machine}-"
 

@@ -47,12 +47,12 @@ EXIT_CODES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0: success; 2: invalid input; 5: too many non-finite steps; 128 + signal number:
-      stopped
-    and saved; 1: a checkpoint (or, with --strict, an image) could not be written or
-    read, or an exported file differs from the model; 75: restart, as the run hung or
-    lost a process. Exceptions are bugs. Several processes exit together, with the code
-    of the failed one.
+    0 is success, and 2 invalid input. 1 means that a checkpoint (or, with --strict, an
+    image) could not be written or read, or that an exported file differs from the
+    model. 5 means too many non-finite steps. 75 asks for a restart, because the run
+    hung or lost a process. 128 + the signal number means that a signal stopped the run,
+    whose state is saved. Exceptions are bugs. Several processes exit together, with the
+    code of the failed process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
@@ -106,16 +106,16 @@ def parse(name: str, words: list[str]) -> Any:
         # A command without a recipe has only one help.
         words = ["--help" if word == help_lib.ALL else word for word in words]
         arguments = tyro.cli(kind, args=words, prog=prog, description=text)
-    # Options such as --source and --ood; lists of files are excluded.
+    # Allow code named by options such as --source and --ood, but not by lists of files.
     own.allow(value for value in vars(arguments).values() if isinstance(value, str))
     return arguments
 
 
 def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> UserError:
-    """All problems of a command: of its arguments, and of its start.
+    """Error with the problems of the arguments and of the command's start.
 
-    A command can define `problems(arguments)` for its start. Invalid values are
-    replaced by valid ones for that, and consequential problems are omitted.
+    A command may define `problems(arguments)` to check its start. Invalid values are
+    replaced by valid ones for this check, and problems of these fields are omitted.
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
@@ -184,7 +184,7 @@ def _fail(code: int, message: object, signals: StopSignals) -> None:
     """Print the error of a command; exit all processes."""
     prefix = "error" if code < 128 else "stopped"
     tell(f"{prefix}: {message}")
-    # If all processes stopped at the same step, each continues to the end of Python,
-    # where JAX waits for all.
+    # If all processes stopped at the same step, each exits normally: JAX waits for all
+    # of them at the end of Python.
     if not (signals.agreed and code - 128 == signals.signum):
         cluster.current().leave(code, str(message))

@@ -14,13 +14,13 @@ from jaxtrain.errors import OutputError
 
 
 class _Descriptor(io.FileIO):
-    """Raw standard stream that drops what cannot be written.
+    """Raw standard stream that drops output after write errors.
 
     All output goes through it: `print`, rich, logging, and Python's shutdown.
 
     Attributes:
       error: First error of a write, or None if nothing was lost.
-      on_error: Callback with that error.
+      on_error: Callback for the first error.
     """
 
     def __init__(self, number: int, on_error: Callable[[OSError], None]):
@@ -41,7 +41,7 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
-# Whether lost output ends the command, because the output is its result.
+# Whether a failed write to standard output ends the command, as its result is lost.
 _required = False
 
 
@@ -71,7 +71,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Guard standard output in this context; lost output does not end it."""
+    """Guard the standard streams in this context; write errors do not end it."""
     before = sys.stdout, sys.stderr
     guard()
     require_output(False)
@@ -85,7 +85,7 @@ def guarded() -> Iterator[None]:
 
 
 def lost_output() -> OSError | None:
-    """Flush standard output; return the error by which a required result was lost."""
+    """Flush standard output; return the write error if a required result was lost."""
     if not _required or not isinstance(sys.stdout, io.TextIOWrapper):
         return None
     with contextlib.suppress(OutputError):
@@ -103,7 +103,7 @@ def tell(message: str) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape characters that a terminal would hide or obey, as in file names.
+    """Escape characters that a terminal would hide or interpret, as in file names.
 
     Newlines are kept.
     """

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Environment:
-    """A Python environment with certain libraries.
+    """A separate Python environment for optional libraries.
 
     Attributes:
       libraries: Modules, any of which suffices.
@@ -33,12 +33,12 @@ class Environment:
     @property
     def fix(self) -> str:
         return (
-            f"`make {self.target}` makes {self.folder}; ${self.variable} names another "
-            "place of it"
+            f"`make {self.target}` creates {self.folder}; ${self.variable} sets "
+            "another path"
         )
 
     def find(self) -> Path:
-        """Return its Python executable; the current one if it has the libraries."""
+        """Return the environment's Python, or the current Python if it suffices."""
         if any(importlib.util.find_spec(name) for name in self.libraries):
             return Path(sys.executable)
         given = os.environ.get(self.variable)

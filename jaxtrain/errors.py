@@ -28,7 +28,7 @@ class CheckpointError(RuntimeError):
 
 
 class DamagedError(CheckpointError):
-    """A checkpoint is damaged; an older one may be good."""
+    """A checkpoint is damaged; an older checkpoint may be intact."""
 
 
 class IncompleteError(RuntimeError):
@@ -40,7 +40,7 @@ class ExportError(RuntimeError):
 
 
 class StartAgainError(RuntimeError):
-    """A resource was lost that a restart restores (exit 75)."""
+    """The run lost a resource that a restart recovers (exit 75)."""
 
 
 class OutputError(RuntimeError):
@@ -69,8 +69,8 @@ def nearest(
     """Return a hint at similar names for messages about an unknown name.
 
     Args:
-      name: Name that is unknown.
-      known: Names that are known.
+      name: The unknown name.
+      known: All valid names.
       text: Template of the hint; {} stands for the names.
       num: Maximum number of names.
 
@@ -88,7 +88,7 @@ def hint(name: str, known: list[str]) -> str:
 
 
 def first_of(names: Sequence[object], num: int) -> str:
-    """Return the first of some names, and the number of the others."""
+    """Format the first `num` names, and the number of further names."""
     more = f" and {len(names) - num:,} more" if len(names) > num else ""
     return ", ".join(map(str, names[:num])) + more
 
@@ -99,7 +99,7 @@ def counted(num: int, noun: str, plural: str | None = None) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether JAX or Python raised an error for lack of memory."""
+    """Whether an error of JAX or Python reports a lack of memory."""
     # By class name: importing JAX takes a second, which this module avoids.
     is_of_jax = any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__)
     is_exhausted = is_of_jax and "RESOURCE_EXHAUSTED" in str(error)

@@ -16,7 +16,7 @@ SIZE = 11
 
 @functools.cache
 def font(size: int = SIZE) -> ImageFont.FreeTypeFont:
-    """Return the font in a size in pixels."""
+    """Return the font at a size in pixels."""
     # Located without importing matplotlib, which takes half a second.
     spec = importlib.util.find_spec("matplotlib")
     assert spec is not None and spec.origin is not None

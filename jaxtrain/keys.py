@@ -8,7 +8,7 @@ import jax
 
 # Purposes of keys; never change or reuse a number, as it is part of a seed's meaning.
 INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
-# Constants of an example over epochs.
+# Draws of an example that are the same in all epochs.
 EXAMPLE = 4
 # Draws shared by all examples of a step.
 MIX = 5

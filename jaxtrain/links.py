@@ -1,8 +1,8 @@
 """Safe in-place writes and deletions in directories of unknown origin.
 
-A link in a workdir that somebody else has made may lead to any file of the user. Files
-changed in place are opened here, and directories are removed here; all other files are
-replaced (`atomic_file`). The directory itself may be reached through links.
+A workdir made by somebody else may contain links to any file of the user. This module
+opens files that are changed in place, and removes directories; all other files are
+replaced (`atomic_file`). The workdir itself may be reached through links.
 """
 
 import errno
@@ -22,7 +22,7 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
         a file elsewhere, or a backup.
 
     Raises:
-      OSError: It cannot be opened, is a link, or is not a regular file.
+      OSError: The file cannot be opened, is a link, or is not a regular file.
     """
     # Without O_NONBLOCK opening a pipe would wait for a reader.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -43,10 +43,10 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
 def check_in_place(path: Path) -> None:
     """Check a file that a library changes in place, if it exists.
 
-    It is not opened: closing it would release SQLite's locks on it.
+    The file is not opened: closing it would release SQLite's locks.
 
     Raises:
-      OSError: It is a link, has several hard links, or is not a regular file.
+      OSError: The file is a link, has several hard links, or is not a regular file.
     """
     if os.path.lexists(path):
         _check(path, path.lstat(), refuse_hard_links=True)
@@ -85,7 +85,7 @@ def check_inside(path: Path, root: Path) -> None:
 
 
 def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
-    """Remove a directory tree inside `root`; of a symlink, only the link.
+    """Remove a directory tree inside `root`, or only the link if the path is a symlink.
 
     Args:
       path: Directory or link to remove.
@@ -93,7 +93,7 @@ def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
       ignore_errors: Whether to ignore errors, after removing as much as possible.
 
     Raises:
-      OSError: It is outside, or cannot be removed.
+      OSError: The path is outside `root`, or cannot be removed.
     """
     try:
         check_inside(path.parent, root)

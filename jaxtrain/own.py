@@ -3,10 +3,10 @@
 A top-level module, `package:name`, counts if Python can find it, and if it is not a
 kind of source, such as `csv` in `csv:FILE`.
 
-Loading runs code. Folders of runs and models may come from anybody and name custom
-code, too; so only code allowed in this process is loaded. The command line allows what
-the user names (recipe and options), `--trust` what a loaded folder names (see
-`weights/trust.py`).
+Loading runs the code. Folders of runs and models, which may come from anybody, can name
+custom code, too, so only code allowed in this process is loaded. The command line
+allows code named by the user (recipe and options), and `--trust` allows code named by a
+loaded folder (see `weights/trust.py`).
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allow the custom code among some names in this process."""
+    """Allow custom code by name in this process; other names are ignored."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 
@@ -59,7 +59,7 @@ def refuse(name: str, reason: str) -> None:
 
 @contextlib.contextmanager
 def allowing_nothing() -> Iterator[None]:
-    """Context manager without any allowed code, for a command."""
+    """Disallow all custom code in this context, and restore the decisions after it."""
     before = dict(_decided)
     _decided.clear()
     try:
@@ -119,7 +119,7 @@ def load(field: str, reference: str) -> Any:
 
 @contextlib.contextmanager
 def no_exit() -> Iterator[None]:
-    """Context manager: convert `sys.exit` in custom code to a UserError.
+    """Convert `sys.exit` in custom code to a UserError, while the context is open.
 
     Raises:
       UserError: `sys.exit` was called; the message has the line.
@@ -129,8 +129,8 @@ def no_exit() -> Iterator[None]:
     except SystemExit as end:
         frame = traceback.extract_tb(end.__traceback__)[-1]
         raise UserError(
-            f"{frame.filename}:{frame.lineno}: SystemExit: {end}: a part of your own "
-            "must return, or raise an error that says what is wrong"
+            f"{frame.filename}:{frame.lineno}: SystemExit: {end}: custom code must "
+            "return, or raise an error that describes the problem"
         ) from None
 
 
@@ -145,7 +145,7 @@ def told(error: BaseException) -> str:
 
 
 def reference(part: Any) -> str:
-    """Reference of an object in a recipe, for JSON.
+    """Reference to an object in a recipe, as a text for JSON.
 
     Raises:
       UserError: The object has no top-level name in a file.
@@ -154,8 +154,8 @@ def reference(part: Any) -> str:
     file = _file(part)
     if name is None or file is None or not name.isidentifier() or name == "<lambda>":
         raise UserError(
-            f"{part!r}: a config is written as JSON, and this cannot be: give a class "
-            f"or a function from the top of a file, or its place, {FORMS}"
+            f"{part!r} cannot be written to the JSON of a config: give a class or a "
+            f"function from the top level of a file, or its reference, {FORMS}"
         )
     path = Path(file)
     if path.is_relative_to(Path.cwd()):
@@ -164,7 +164,7 @@ def reference(part: Any) -> str:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the file of each custom code among some names.
+    """SHA-256 digests of the files of the custom code in `names`.
 
     Returns:
       Digest by file or module as written in the names; entries without a file are

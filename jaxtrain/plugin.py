@@ -41,7 +41,7 @@ class Plugin:
       commands: Command -> its module (see `jaxtrain.commands`).
       classifiers: Model with one row of outputs per image, usable as a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
-      models: Other model -> "module:Class", likewise.
+      models: Other model -> "module:Class" of a `jaxtrain.models.base.Model`.
       model_changes: Field of the section `model` -> "module:function" that transforms a
         built model by the field (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
       weights: Model -> "module:NAME" of its equivalents in other libraries, a tuple of
@@ -49,11 +49,11 @@ class Plugin:
       convolutions: "cpu" -> "module:function" that replaces the convolutions of a model
         (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
-        a set (see `jaxtrain.data.stores.OpenStore`).
+        a data set (see `jaxtrain.data.stores.OpenStore`).
       inputs: Kind of inputs, and field of `data` and of a model's description ->
         "module:Class" of an `InputKind` (see `jaxtrain.data.input_kind`).
-      index_files: Name of a file that identifies the directory of a set -> kind of the
-        source that reads it.
+      index_files: Name of a file that identifies the directory of a data set -> kind of
+        the source that reads it.
       layouts: Kind of a source -> "module:Class" of the
         `jaxtrain.data.layouts.FolderLayout` of its directories.
       target_images: Kind of image-like targets -> "module:Class" of a
@@ -66,8 +66,8 @@ class Plugin:
         `model.pretrained`.
       optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, or of a
         function that `optimizer.name` may refer to, with `optimizer.options`.
-      schedules: Learning-rate schedule -> likewise: a function of the peak learning
-        rate, the steps of the run and the warm-up steps.
+      schedules: Learning-rate schedule -> "module:name", as for `optimizers`, of a
+        function of the peak learning rate, the steps of the run and the warm-up steps.
       evaluations: Key of the result of an evaluation -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.tools.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
@@ -185,7 +185,7 @@ class Table(Mapping[str, T]):
         )
 
     def brought(self) -> list[tuple[Plugin, list[str]]]:
-        """Return the names that each plug-in contributes, without empty ones."""
+        """Return the plug-ins that contribute to the table, with their names."""
         contributions = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
         return [(plugin, names) for plugin, names in contributions if names]
 
@@ -210,7 +210,7 @@ class Table(Mapping[str, T]):
 
 
 def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
-    """Return the hints of plug-ins on an occasion; "" without any.
+    """Return the hints of plug-ins on an occasion, or "".
 
     Args:
       occasion: Key of `Plugin.hints`.
@@ -245,7 +245,7 @@ def installed() -> tuple[Plugin, ...]:
     Plug-ins of other packages that cannot be imported are skipped with a warning.
 
     Raises:
-      UserError: Two have the same name, or a required one is missing.
+      UserError: Two plug-ins have the same name, or a required plug-in is missing.
     """
     plugins = _built_in() + _from_entry_points()
     names = [plugin.name for plugin in plugins]

@@ -48,7 +48,7 @@ class ProblemList:
     def check(
         self, check: Callable[..., Iterable[Problem] | None], *facts: Any
     ) -> None:
-        """Run a check that returns problems or raises one.
+        """Run a check that returns problems or raises a UserError.
 
         Args:
           check: Function of `facts`.

@@ -29,7 +29,7 @@ def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
     section instead of its fields.
 
     Args:
-      table: Rows; options of the core's rows are known to all.
+      table: Table of rows; the options are those that its core rows take.
       config: Section of the config.
       field: Path of the field in the config, such as optimizer.name.
       *args: Positional arguments of all rows.
@@ -133,6 +133,6 @@ def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> 
         inspect.signature(part).bind(*args, **options)
     except TypeError as error:
         raise UserError(
-            f"{field} = {name!r} does not take what it is given ({error}); see "
+            f"{field} = {name!r} does not accept its arguments ({error}); see "
             "docs/extending.md"
         ) from None

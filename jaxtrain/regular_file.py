@@ -1,7 +1,7 @@
 """Safe reading of files of unknown origin.
 
 Opening a named pipe waits for a writer, and a device may never end. These functions
-open regular files only, or raise OSError at once.
+open only regular files, or raise OSError at once.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
       max_bytes: Maximum size in bytes. None sets no limit.
 
     Raises:
-      OSError: It cannot be opened, is a directory, a pipe, a socket or a device, or is
-        larger than `max_bytes`.
+      OSError: The file cannot be opened, is a directory, a pipe, a socket or a device,
+        or is larger than `max_bytes`.
     """
     # Without O_NONBLOCK opening a pipe would wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -50,7 +50,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
 def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the contents of a regular file."""
     with open_regular(path, max_bytes) as file:
-        # Read in the size of the file: `read` allocates `max_bytes` otherwise.
+        # Read only the size of the file: a read of `max_bytes` would allocate them all.
         parts, left = [], os.fstat(file.fileno()).st_size + 1
         while left > 0 and (part := os.read(file.fileno(), left)):
             parts.append(part)
@@ -65,7 +65,7 @@ def read_text(
 
     Raises:
       OSError: See `open_regular`.
-      UnicodeDecodeError: It is not UTF-8, and `errors` is "strict".
+      UnicodeDecodeError: The file is not UTF-8, and `errors` is "strict".
     """
     return read_bytes(path, max_bytes).decode(errors=errors)
 
@@ -82,7 +82,7 @@ def check_folder(
       above: Device and inode of its parent directories, to which links may lead.
 
     Raises:
-      OSError: It contains something else, or cannot be listed.
+      OSError: The directory contains something else, or cannot be listed.
     """
     status = os.stat(folder)
     identity = status.st_dev, status.st_ino

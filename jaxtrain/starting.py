@@ -73,7 +73,7 @@ def begin(part: str) -> None:
 
 
 def end() -> None:
-    """Stop showing phases: what follows has its own display."""
+    """Stop showing phases, before other output."""
     global _shown
     if _shown is not None:
         _shown.end()

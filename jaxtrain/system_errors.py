@@ -42,7 +42,7 @@ NO_TEMPORARY = "No usable temporary directory"
 
 
 def as_user_error(error: BaseException) -> UserError | None:
-    """Convert an error that the environment caused, else return None.
+    """Convert an error of the environment to a UserError, or return None.
 
     Args:
       error: Caught error; its causes are inspected, too.
@@ -75,7 +75,7 @@ def _describe(error: BaseException) -> str | None:
         return f"too many open files: {remedy(error.errno)}"
     if error.errno == errno.ENOENT and path is None:
         if not _current_folder():
-            return "the current folder was removed: change to one that is there (cd)"
+            return "the current folder was removed: change to an existing folder (cd)"
         if NO_TEMPORARY in reason:
             return f"{reason}: set TMPDIR to a folder that can be written"
     if error.errno not in FIXES:
@@ -94,7 +94,7 @@ def remedy(number: int | None, otherwise: str = SPACE) -> str:
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         return (
-            f"raise the limit of open files, of which this process may have {limit:,} "
+            f"raise the limit of open files, {limit:,} for this process "
             "(ulimit -n 4096), or set a smaller data.workers"
         )
     return otherwise if number is None else FIXES.get(number, otherwise)

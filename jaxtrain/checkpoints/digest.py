@@ -19,7 +19,7 @@ _GOLDEN = np.uint32(2654435769)
 # Number of elements per block, which fits in a core's cache.
 _BLOCK = 2**17
 
-# Digests of shards by array path and first indices of the shard.
+# Array path -> start indices of a shard -> digest.
 ShardDigests = dict[str, dict[str, int]]
 
 
@@ -145,7 +145,7 @@ def _blocks(
       shape: Shape of the array.
     """
     cut = max((i for i, n in enumerate(part) if n != shape[i]), default=0)
-    # Length and number of runs contiguous in the array.
+    # Length and number of runs that are contiguous in the full array.
     run, rows = math.prod(part[cut:]), math.prod(part[:cut])
     inner = math.prod(shape[cut + 1 :])
     columns = np.arange(min(run, _BLOCK), dtype=np.uint32)

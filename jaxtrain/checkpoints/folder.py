@@ -34,14 +34,14 @@ def check_name(folder: Path) -> None:
         os.fsencode(path).decode()
     except UnicodeDecodeError:
         raise UserError(
-            f"{printable(path)}: the name of a folder in it is not UTF-8, and "
+            f"{printable(path)}: the name of a folder in it is not UTF-8, so "
             "checkpoints can be neither written nor read there: rename it, or choose "
             "another --workdir"
         ) from None
     if not path.isascii() and sys.getfilesystemencoding() != "utf-8":
         raise UserError(
-            f"{printable(path)}: the locale has no letters but ASCII, and checkpoints "
-            "can be neither written nor read there: set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
+            f"{printable(path)}: the locale supports only ASCII, so checkpoints can be "
+            "neither written nor read there: set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
         )
 
 
@@ -52,7 +52,7 @@ def committed_steps(directory: Path) -> list[int]:
 
 
 def newest_step(directory: Path) -> int:
-    """Newest committed step of a folder; 0 for none."""
+    """Newest committed step of a folder, or 0 if there is none."""
     return max(committed_steps(directory), default=0)
 
 
@@ -63,7 +63,7 @@ def newest_name(directory: Path) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint; leftovers of a killed removal do not count as one.
+    """Remove a checkpoint, its commit file first, so that leftovers do not count.
 
     Raises:
       OSError: The checkpoint cannot be removed, or is outside of the workdir.
@@ -88,7 +88,7 @@ def remove_uncommitted(directory: Path) -> None:
 def remove_failed(folder: Path) -> None:
     """Remove leftovers of a failed save, unless it was committed.
 
-    Retries, as other files of the save may still be being written.
+    Retries, as other threads may still write files of the save.
     """
     for _ in range(_REMOVALS):
         if (folder / COMMITTED).exists():
@@ -107,7 +107,7 @@ def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
 
 
 def unused(path: Path, ending: str = "") -> Path:
-    """Unused path with a suffix, preceded by a number if necessary."""
+    """Unused path with the suffix `ending`, preceded by a number if necessary."""
     numbers = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
     paths = (path.with_name(f"{path.name}{number}{ending}") for number in numbers)
     return next(path for path in paths if not os.path.lexists(path))

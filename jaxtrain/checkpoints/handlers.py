@@ -18,7 +18,7 @@ from jaxtrain.checkpoints.joint import JointSave
 
 
 def alone(primary: int | None = None) -> options.MultiprocessingOptions:
-    """Orbax options for one of several processes to work without barriers.
+    """Orbax options that let one of several processes work without barriers.
 
     Orbax's barriers wait 20 minutes for a process whose disk has failed.
 
@@ -71,7 +71,7 @@ def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
 
 
 class _ReducingHandler(ocp.type_handlers.NumpyHandler):
-    """Reads arrays one at a time, and returns a value of each."""
+    """Reads arrays one at a time, and returns the result of a function of each."""
 
     def __init__(self, function: Callable[[np.ndarray], Any]):
         super().__init__()
@@ -103,7 +103,7 @@ class LeadingHandler(ocp.CheckpointHandler):
 
     def __init__(self, joint: JointSave):
         self._shards, self._joint = of_shards(), joint
-        # Recorded in the checkpoint: the handler of a single process.
+        # The checkpoint records this type, so that a single process can read it.
         self.typestr = ocp.PyTreeCheckpointHandler.typestr
 
     def save(self, directory: epath.Path, args: "LeadingArgs") -> None:

@@ -1,6 +1,7 @@
-"""Coordination of a save by all processes: each writes its shards, process 0 commits.
+"""Coordination of a save: each process writes its shards, and process 0 commits.
 
-It runs in a background thread of each process, without collectives (see `messages`), so
+The save runs in a background thread of each process, without collectives (see
+`messages`), so
 a checkpoint is committed as soon as the slowest process has written, not at the next
 synchronization of the loop. Each process has copied its shards at the step; then
 
@@ -85,7 +86,7 @@ class JointSave:
             _check(index, errors[index])
 
     def settle(self) -> None:
-        """After a failure, wait until no other process writes or waits."""
+        """After a failure, wait until no other process writes or expects a message."""
         with contextlib.suppress(PartError, StartAgainError):
             if self._started:
                 self.join()
@@ -94,12 +95,12 @@ class JointSave:
                 self._tell_others(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
-        """Report to process 0; return whether to write."""
+        """Report a value or an error to process 0, and return whether to write."""
         self._send("report", self._index, {"value": value, "error": error})
         return self._receive("start", self._index)
 
     def written(self, error: dict[str, Any] | None) -> None:
-        """Report success or an error of writing to process 0."""
+        """Report to process 0 that the shards are written, or an error."""
         self._send("written", self._index, error)
 
     def give_up(self, pending: Future[None], seconds: float) -> None:

@@ -19,7 +19,7 @@ from jaxtrain.json_files.run_id import RunId
 from jaxtrain.trees import by_path
 
 FORMAT = 4
-# Advice on a checkpoint of another run.
+# Advice to the user on a checkpoint of another run.
 RETURN = (
     "one of the two was copied from the folder of another run; put it back there, and "
     "restore the one that belongs here"
@@ -72,12 +72,12 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     """Read the manifest of a step.
 
     Args:
-      run: Required run of the step. None accepts any.
+      run: Expected run of the step. None accepts any.
 
     Raises:
       DamagedError: The manifest is unreadable or damaged.
       OtherRunError: The step belongs to another run.
-      UserError: Unsupported format version.
+      UserError: The format version is not supported.
     """
     with reading(step):
         info = read_info(directory / str(step))

@@ -36,7 +36,7 @@ from jaxtrain.json_files.parse import parse
 from jaxtrain.regular_file import check_folder, read_bytes
 from jaxtrain.system_errors import LIMITS
 
-# Name of the package in pip.
+# Package name for `pip install`.
 LIBRARY = "orbax-checkpoint"
 # Orbax's JSON file in a checkpoint, and the key of jaxtrain's values in it.
 METADATA, _INFO = "_CHECKPOINT_METADATA", "custom_metadata"
@@ -96,8 +96,8 @@ def _write(
     _silence_abandoned_work()
     processes = handlers.alone()
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
-    # Otherwise, if a folder cannot be created, threads wait five minutes for it, and
-    # Python waits for them at exit.
+    # Otherwise threads wait five minutes for a folder that cannot be created, and
+    # Python waits for these threads at exit.
     background = options.AsyncOptions(create_directories_asynchronously=False)
     handler, arguments = handlers.of_arrays(), ocp.args.PyTreeSave(state)
     if joint is not None and not joint.alone:
@@ -153,7 +153,7 @@ def load_shards(folder: Path, abstract_state: Any) -> Any:
     """
 
     def arguments(x: Any) -> ocp.ArrayRestoreArgs:
-        # With the memory format of the array, if it has one.
+        # Include the memory layout of the array, if it has one.
         ordered = x.format.layout is not None
         sharding = x.format if ordered else x.sharding
         return ocp.ArrayRestoreArgs(
@@ -186,11 +186,11 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    # Orbax writes non-finite metrics in Python's notation.
+    # Orbax writes non-finite metrics as NaN and Infinity, as Python's json does.
     return parse(read_bytes(folder / METADATA), nan=True)
 
 
-@functools.cache  # Once per process.
+@functools.cache  # Run only once per process.
 def _silence_abandoned_work() -> None:
     """Silence tracebacks of reads and writes that Orbax abandons after a failure."""
     previous = sys.unraisablehook
@@ -225,7 +225,7 @@ def reading(step: int) -> Iterator[None]:
 
 
 def root_cause(error: BaseException) -> str:
-    """Message of the first cause, which Orbax wraps."""
+    """Message of the original error, which Orbax wraps."""
     number = system_error(error)
     error = _first_cause(error)
     if isinstance(error, PartError):
@@ -234,9 +234,9 @@ def root_cause(error: BaseException) -> str:
 
 
 def system_error(error: BaseException) -> int | None:
-    """System error number of the first cause, if any."""
+    """System error number of the original error, if any."""
     error = _first_cause(error)
-    # TensorStore includes it in a long text.
+    # TensorStore includes the error number in a long text.
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return int(code[1]) if code else getattr(error, "errno", None)
 

@@ -28,7 +28,7 @@ def remedy_of(error: CheckpointError) -> str:
 
 
 def is_of_space(error: CheckpointError) -> bool:
-    """Whether the disk or the user's quota was full."""
+    """Whether the cause of an error is a full disk or an exceeded quota."""
     return _number(error) in SPACE
 
 

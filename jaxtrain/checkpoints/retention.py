@@ -17,7 +17,7 @@ from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import num_bytes
 
-# Largest fraction of the time for verification, except of the first and last save.
+# Largest fraction of the run time for verification, apart from the first and last save.
 READING_SHARE = 0.005
 
 _log = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ _log = logging.getLogger(__name__)
 class Retention:
     """Removes old steps, but retains the last verified one.
 
-    So a verified checkpoint exists at any time, while verification takes only a small
-    fraction of the time. The last step is verified at the end.
+    A verified checkpoint thus exists at any time, although verification takes only a
+    small fraction of the run time. The last step is verified at the end.
 
     Args:
       best: Metric that ranks evaluations; None retains none as the best.
@@ -47,20 +47,20 @@ class Retention:
         self._wait_until = 0.0
 
     def committed(self, step: int) -> None:
-        """Remove the steps replaced by a new one, after verifying it if due."""
+        """Verify a new step if that is due, and remove the steps that it replaces."""
         if time.monotonic() >= self._wait_until:
             self._read_back(step)
         self._remove_old()
 
     def finish(self) -> None:
-        """Verify the last step unless verified, and remove the steps it replaces."""
+        """Verify the last step if needed, and remove the steps that it replaces."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
             self._remove_old()
 
     def restored(self, step: int) -> None:
-        """Remove leftovers of a killed run; this step is verified."""
+        """Remove leftovers of a killed run, and count the restored step as verified."""
         self._good = step
         self._remove_old()
 
@@ -77,7 +77,7 @@ class Retention:
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
 
     def _remove_old(self) -> None:
-        """Remove old steps; retried after the next save if the disk fails."""
+        """Remove old steps; if the disk fails, the next save tries again."""
         try:
             remove_old(self.directory, self._config, self._best, self._good)
         except OSError as error:
@@ -102,7 +102,7 @@ def remove_old(
 
 
 def _unreadable_now(error: DamagedError) -> bool:
-    """Whether a disk error or a limit on open files prevents reading for now."""
+    """Whether a disk error or the limit on open files temporarily prevents reading."""
     number = system_error(error)
     return number is not None and number != errno.ENOENT
 
@@ -142,7 +142,7 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
 def num_copies(config: CheckpointConfig) -> int:
     """Largest number of checkpoints on the disk at once.
 
-    The retained ones, the last verified one, and the one being written.
+    These are the retained checkpoints, the last verified one, and the one in progress.
     """
     return config.keep + config.keep_best + 2
 
@@ -150,7 +150,8 @@ def num_copies(config: CheckpointConfig) -> int:
 def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
     """Raise UserError if the disk has no space for the checkpoints of a run.
 
-    Counts uncompressed arrays; existing checkpoints will be replaced.
+    Arrays count uncompressed. The space of existing checkpoints counts as free, as they
+    will be replaced.
     """
     size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
@@ -159,7 +160,7 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
         raise UserError(
             f"{folder}: the checkpoints may take {shown_size(copies * size)}, {copies} "
             f"of {shown_size(size)} each (checkpoint.keep = {config.keep}, keep_best = "
-            f"{config.keep_best}, one read back and one being written; arrays "
+            f"{config.keep_best}, one verified and one being written; arrays "
             f"uncompressed), but {shown_size(free)} are free there: free some space, "
             "choose another --workdir, or keep fewer"
         )

@@ -1,4 +1,4 @@
-"""Parts of the processes in a save, each in a background thread."""
+"""Roles of process 0 and the other processes in a save, in background threads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,9 +47,9 @@ def lead(
         _check_finite(folder, sorted({path for bad, _ in reports for path in bad}))
         sums = combine([shards for _, shards in reports])
         made = manifest.make(state, sums, info, metrics, run)
-        folder.parent.parent.stat()  # Orbax would create a missing folder.
+        folder.parent.parent.stat()  # Orbax would create a missing workdir.
         write(folder, state, made, joint)
-        state.clear()  # Free the memory: verification needs as much again.
+        state.clear()  # Free the memory, as verification needs the same amount.
     finally:
         joint.settle()
 

@@ -1,4 +1,4 @@
-"""Restoring by several processes, each with its shards only."""
+"""Restoring by several processes, each of which reads only its shards."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ def restore(
       directory: Folder of the checkpoints.
       step: Step to load.
       abstract_state: Shapes, dtypes and shardings.
-      run: Required run of the step.
+      run: Expected run of the step.
 
     Returns:
       The state, and the JSON saved with it.

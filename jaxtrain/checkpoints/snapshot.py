@@ -36,13 +36,13 @@ def _is_whole(x: jax.Array) -> bool:
 
 
 def _copy(x: jax.Array) -> np.ndarray | jax.Array | None:
-    # Process 0 writes the metadata of all arrays.
+    # Process 0 also writes the metadata of all arrays.
     if jax.process_index() != 0 and (_is_whole(x) or not _is_written_here(x)):
         return None
     if not _is_whole(x):
         return _to_host(x)
     there = np.asarray(x)
-    # np.asarray is a view of an array on CPU, and a copy of other arrays.
+    # np.asarray of an array on CPU may be a view, which needs a copy.
     return there if there.flags.owndata else there.copy()
 
 

@@ -3,8 +3,8 @@
 Each of several processes copies its shards at the step and writes them in a background
 thread without collectives (`joint`); process 0 commits after all have written.
 
-A checkpoint of step N contains the state after N steps and a manifest, JSON with
-config, versions and progress of the run; the position in the data is the step itself.
+A checkpoint of step N contains the state after N steps and a JSON manifest with the
+config, versions and progress of the run. The step determines the position in the data.
 """
 
 import contextlib
@@ -58,7 +58,7 @@ class Checkpoints:
     Args:
       best: Metric that ranks evaluations; None retains none as the best.
       run: Run of the checkpoints; steps of other runs are refused.
-      read_only: Whether not to touch the saves of a live run.
+      read_only: Whether to leave files alone, as a live run may be saving.
 
     Raises:
       UserError: The name of the directory is not UTF-8.
@@ -141,7 +141,7 @@ class Checkpoints:
         metrics: dict[str, Any] | None,
         joint: JointSave,
     ) -> None:
-        """Write and commit a state, and remove the steps it replaces."""
+        """Write and commit a state, and remove the steps that it replaces."""
         try:
             folder = self.directory / str(step)
             lead(folder, state, info, metrics, self.run, joint)
@@ -182,7 +182,7 @@ class Checkpoints:
     def restore(
         self, step: int, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Restore a step with the shardings of the abstract state.
+        """Restore a step with the shardings of an abstract state.
 
         Returns:
           The state, and the JSON saved with it.
@@ -209,10 +209,10 @@ class Checkpoints:
         Also removes leftovers of a killed run.
 
         Returns:
-          Result of `restore`; None without any checkpoint.
+          Result of `restore`, or None if there is no checkpoint.
 
         Raises:
-          UserError: The newest good step does not fit.
+          UserError: The newest good step does not match the abstract state.
           CheckpointError: All checkpoints are damaged.
         """
         for step in reversed(self.steps()):
@@ -275,14 +275,14 @@ class Checkpoints:
         cluster.current().barrier()
 
     def put_aside_after(self, step: int) -> None:
-        """Rename all newer steps to `rewound-STEP`; training resumes from this one."""
+        """Rename all newer steps to `rewound-STEP`, as training resumes from `step`."""
         for newer in reversed([found for found in self.steps() if found > step]):
             self.put_aside(newer, REWOUND)
 
     def close(self) -> None:
         ending = sys.exc_info()[1]
         if ending is not None and self._joint and self._pending is not None:
-            # In time before JAX aborts this process, if another one was lost.
+            # Shorter than the heartbeat timeout, after which JAX aborts this process.
             self._joint.give_up(self._pending, cluster.current().heartbeat_seconds / 4)
         try:
             self.wait()

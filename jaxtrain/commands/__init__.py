@@ -1,11 +1,11 @@
 """Commands by name: one module each, of the core or of a plug-in.
 
-A module has a dataclass of the options, whose docstring is the command's line in the
-help; `EXAMPLE`, a call for the help; and `run(arguments, signals)`, whose `arguments`
-have that type. An optional `problems(arguments)` returns what a start would refuse in
-addition to invalid values of the config. Invalid input and unwritable files raise
-UserError; see `jaxtrain.cli.main` for other errors. Modules import what needs JAX
-inside functions: JAX takes a second, and arguments are parsed first.
+A module has a dataclass of options, with the command's summary as its docstring;
+`EXAMPLE`, a command line for the help; and `run(arguments, signals)`, with `arguments`
+of that type. An optional `problems(arguments)` returns problems other than invalid
+config values. Invalid input and unwritable files raise UserError; see
+`jaxtrain.cli.main` for other errors. Modules import JAX only inside functions: its
+import takes a second, and arguments are parsed first.
 """
 
 from types import ModuleType

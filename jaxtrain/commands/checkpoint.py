@@ -44,7 +44,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
     Raises:
       OtherRunError: A checkpoint or a file belongs to another run.
-      CheckpointError: Some are damaged.
+      CheckpointError: A checkpoint or a file is damaged.
     """
     require_output()
     workdir, verify = arguments.workdir, arguments.verify

@@ -117,7 +117,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
-    """Write the result, and the fitted temperature if there is one."""
+    """Write the result, and the temperature if it was fitted."""
     from jaxtrain.json_files.write import write_digested
 
     files = {out: result}
@@ -130,8 +130,8 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
     except OSError as error:
         raise UserError(
             f"cannot write {' and '.join(map(str, files))} "
-            f"({error.strerror or error}); {remedy(error.errno)}. What was found is "
-            "shown above; --out FILE is another place"
+            f"({error.strerror or error}); {remedy(error.errno)}. The result is shown "
+            "above; --out FILE writes it to another place"
         ) from None
 
 
@@ -140,7 +140,7 @@ def _check_of_model(arguments: EvaluateArguments) -> None:
     given = f"--workdir {arguments.workdir} is"
     if arguments.calibrate:
         raise UserError(
-            "--calibrate fits a temperature on what a run has held out, and "
+            "--calibrate fits a temperature on the validation split of a run, but "
             f"{given} a model without a run: leave it out"
         )
     if not arguments.data.source:

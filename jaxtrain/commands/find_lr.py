@@ -14,7 +14,7 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py"
 PICTURE, VALUES = "find_lr.png", "find_lr.json"
-# Larger learning rates are useless with all optimizers.
+# Larger learning rates are useless with any optimizer.
 LARGEST = 1e6
 
 

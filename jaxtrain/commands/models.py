@@ -1,4 +1,4 @@
-"""`main.py models`: reads tables only, without building models."""
+"""`main.py models`: reads only tables, without building models."""
 
 import json
 from dataclasses import dataclass

@@ -104,7 +104,7 @@ class ImageArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArguments):
-    """Predict your own images by a trained model: a table, features, explanations."""
+    """Predict images with a trained model: a table, features, explanations."""
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:

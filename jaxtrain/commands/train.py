@@ -34,17 +34,17 @@ class TrainArguments:
 
     config: Path = field(
         help="The recipe: a name, such as digits, a file that defines get_config() -> "
-        "Config, or the config.json of a run. Defaults to that of the run in "
+        "Config, or the config.json of a run. Defaults to the config.json in "
         "--workdir.",
     )
     workdir: Path | None = field(
         None,
-        help="Directory of the run; None: runs/<name of the config>, or that of "
-        "config.json.",
+        help="Directory of the run; None: runs/<name of the config>, or the directory "
+        "of config.json.",
     )
     fresh: bool = field(
         False,
-        help="Move an old run in the workdir aside and start anew.",
+        help="Move an old run in the workdir aside first.",
     )
     resume_step: int | None = field(
         None,
@@ -87,8 +87,8 @@ class TrainArguments:
     )
     trust: bool = field(
         False,
-        help="Load the custom modules (code) that model.pretrained or the method "
-        "names: their files are shown, and compared with the recorded digests.",
+        help="Load the custom code of model.pretrained or the method: "
+        "its files are shown, and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
@@ -115,7 +115,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: TrainArguments) -> list[Problem]:
-    """All problems of a start; none are looked for with several processes."""
+    """All problems that a start would report; [] with several processes."""
     from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
     from jaxtrain.trainer.setup import build_setup
@@ -180,6 +180,6 @@ def _check_resume_step(arguments: TrainArguments) -> None:
     """Check that --resume-step and --fresh are not combined."""
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
-            f"--resume-step {arguments.resume_step} with --fresh, which starts anew: "
+            f"--resume-step {arguments.resume_step} with --fresh, which starts again: "
             "give one of them"
         )

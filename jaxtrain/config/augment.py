@@ -1,4 +1,4 @@
-"""The section `data.augment`: random changes of the training images."""
+"""The section `data.augment`: augmentation of the training images."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,103 +10,104 @@ from jaxtrain.config.combinations import Incompatible, Needs, check, option
 from jaxtrain.config.metadata import field, with_metadata
 
 PATH = "data.augment"
-# Images of a mosaic.
+# Number of images in a mosaic.
 MOSAIC_IMAGES = 4
-# Channels that operations on colours take; of grey images some change nothing.
+# Numbers of channels that colour operations accept. Some have no effect on grey images.
 GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig(Section):
-    """Random changes of the training images, other ones in every epoch."""
+    """Augmentation of the training images, different in every epoch."""
 
     crop_padding: int = field(
         0,
-        help="Pad by this many pixels on every side, then crop back at a random place.",
+        help="Random crop after padding by this many pixels on every side.",
     )
     horizontal_flip: bool = field(
         False,
-        help="Mirror left and right with probability one half.",
+        help="Flip horizontally with probability 0.5.",
         common=True,
         other_names="hflip",
     )
     cutout_size: int = field(
         0,
-        help="Side in pixels of a square, at a random place, set to the mean colour; "
-        "0: none.",
+        help="Cutout: side in pixels of a square at a random position that is set to "
+        "the mean colour; 0: none.",
     )
     random_resized_crop: bool = field(
         False,
-        help="A random window of the stored image, resized to image_size.",
+        help="Crop a random window of the stored image and resize it to image_size.",
     )
     crop_scale: tuple[float, ...] = field(
         (0.08, 1.0),
-        help="Smallest and largest fraction of the image's area that a random window "
-        "has.",
+        help="Smallest and largest area of the window of random_resized_crop, as a "
+        "fraction of the image's area.",
     )
     scale_jitter: tuple[float, ...] = field(
         (),
-        help="Of masks and boxes: smallest and largest factor by which the whole "
-        "image, of data.sliding_size or image_size, is resized before a random window "
-        "of image_size is cut out; beyond the image is border (Ghiasi et al. 2021); "
-        "(): no window.",
+        help="Scale jitter (Ghiasi et al. 2021) for segmentation and detection: "
+        "smallest and largest factor by which the image, of data.sliding_size or "
+        "image_size, is resized before a random crop of image_size, with padding; (): "
+        "none.",
     )
 
     alternating_flip: bool = field(
         False,
-        help="Mirror left and right one half of the examples, in the next epoch the "
-        "other.",
+        help="Alternating flip: flip one half of the examples horizontally, in the "
+        "next epoch the other half.",
     )
     vertical_flip: bool = field(
         False,
-        help="Mirror top and bottom with probability one half.",
+        help="Flip vertically with probability 0.5.",
     )
     rotation: float = field(
         0.0,
-        help="Largest rotation in degrees, either way.",
+        help="Largest rotation in degrees, in either direction.",
     )
     brightness: float = field(
         0.0,
-        help="Change the brightness by a factor of up to 1 +- this; 0: do not.",
+        help="Colour jitter: largest relative change of the brightness; 0: none.",
         of_pictures=True,
         colour_jitter=True,
     )
     contrast: float = field(
         0.0,
-        help="Change the contrast likewise.",
+        help="Colour jitter: largest relative change of the contrast; 0: none.",
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,
         colour_jitter=True,
     )
     saturation: float = field(
         0.0,
-        help="Change the saturation likewise.",
+        help="Colour jitter: largest relative change of the saturation; 0: none.",
         for_channels=COLOUR,
         of_pictures=True,
         colour_jitter=True,
     )
     hue: float = field(
         0.0,
-        help="Largest shift of the hue either way, as a fraction of its circle, 0.5 at "
-        "most.",
+        help="Colour jitter: largest shift of the hue in either direction, as a "
+        "fraction of the colour circle, at most 0.5.",
         for_channels=COLOUR,
         of_pictures=True,
         colour_jitter=True,
     )
     jitter_probability: float = field(
         1.0,
-        help="Probability of the colour jitter: brightness, contrast, saturation and "
-        "hue.",
+        help="Probability of applying the colour jitter: brightness, contrast, "
+        "saturation and hue.",
     )
     grayscale: float = field(
         0.0,
-        help="Probability that the image becomes grey, with as many channels.",
+        help="Probability of converting the image to grey, with the same number of "
+        "channels.",
         for_channels=COLOUR,
     )
     blur: float = field(
         0.0,
-        help="Probability of a Gaussian blur, whose kernel has a tenth of the image's "
+        help="Probability of a Gaussian blur, with a kernel of a tenth of the image's "
         "size.",
     )
     blur_sigma: tuple[float, ...] = field(
@@ -115,7 +116,7 @@ class AugmentConfig(Section):
     )
     randaugment: int = field(
         0,
-        help="RandAugment: number of operations in a row; 0: none.",
+        help="RandAugment: number of operations per image; 0: none.",
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,
     )
@@ -125,7 +126,7 @@ class AugmentConfig(Section):
     )
     trivialaugment: bool = field(
         False,
-        help="TrivialAugment: one operation of any magnitude of the wide space.",
+        help="TrivialAugment: one random operation of random magnitude, wide space.",
         common=True,
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,
@@ -138,7 +139,7 @@ class AugmentConfig(Section):
     )
     erasing: float = field(
         0.0,
-        help="Random erasing: probability that a rectangle of the image is filled.",
+        help="Random erasing: probability of filling a rectangle of the image.",
     )
     erasing_value: Literal["mean", "noise"] = field(
         "mean",
@@ -146,19 +147,19 @@ class AugmentConfig(Section):
     )
     time_masks: int = field(
         0,
-        help="SpecAugment, of sound: number of time masks, of up to 10 frames each, "
-        "which are set to the mean.",
+        help="SpecAugment for audio: number of time masks, of up to 10 frames each, "
+        "filled with the mean.",
     )
     frequency_masks: int = field(
         0,
-        help="SpecAugment: number of frequency masks, of up to 8 mel bands each, which "
-        "are set to the mean.",
+        help="SpecAugment: number of frequency masks, of up to 8 mel bands each, "
+        "filled with the mean.",
     )
     mosaic: float = field(
         0.0,
-        help="Mosaic, of boxes and masks: probability that an example becomes part of "
-        "a mosaic of four, scaled and cut (Bochkovskiy et al. 2020, "
-        "arXiv:2004.10934); 0: none.",
+        help="Mosaic for detection and segmentation: probability that an example "
+        "becomes part of a mosaic of four scaled and cropped images (Bochkovskiy et "
+        "al. 2020, arXiv:2004.10934); 0: none.",
         of_pictures=True,
     )
     close_mosaic: float = field(
@@ -167,20 +168,21 @@ class AugmentConfig(Section):
     )
     mixup: float = field(
         0.0,
-        help="Mixup: pairs of examples are mixed, by weights of Beta(this, this); 0: "
-        "none.",
+        help="Mixup: alpha of the Beta(alpha, alpha) distribution of the mixing "
+        "weights; 0: none.",
         other_names="mixup",
     )
     cutmix: float = field(
         0.0,
-        help="Cutmix: a rectangle comes from a partner, its part of the area "
-        "likewise; 0: none. With both, half of the steps have each.",
+        help="CutMix: alpha of the Beta(alpha, alpha) distribution of the area ratio; "
+        "0: none. With both mixup and cutmix, each step applies one, with probability "
+        "0.5.",
         other_names="cutmix",
     )
 
     own: tuple[str, ...] = field(
         (),
-        help="Augmentations of your own, after the others: path/to/file.py:name or "
+        help="Custom augmentations, applied last: path/to/file.py:name or "
         "package.module:name.",
     )
 
@@ -222,27 +224,27 @@ class AugmentConfig(Section):
 
     @property
     def colour_jitter(self) -> bool:
-        """Whether any of the four is to change."""
+        """Whether brightness, contrast, saturation or hue is jittered."""
         return any(getattr(self, name) for name in COLOUR_JITTER)
 
     @property
     def cuts_windows(self) -> bool:
-        """Whether training sees random windows of images."""
+        """Whether training crops random windows of images."""
         return self.random_resized_crop or bool(self.scale_jitter)
 
     @property
     def mixes_pairs(self) -> bool:
-        """Whether examples are mixed in pairs."""
+        """Whether mixup or CutMix mixes examples in pairs."""
         return bool(self.mixup or self.cutmix)
 
     @property
     def group(self) -> int:
-        """Neighbours in a batch that are mixed with each other; 1: none are."""
+        """Number of neighbours in a batch that are mixed with each other; else 1."""
         return MOSAIC_IMAGES if self.mosaic else 2 if self.mixes_pairs else 1
 
     @property
     def mixes(self) -> bool:
-        """Whether examples are mixed with others of their batch."""
+        """Whether examples are mixed with other examples of their batch."""
         return self.group > 1
 
     def _range(self, name: str, most: float | None = None) -> None:
@@ -254,21 +256,21 @@ class AugmentConfig(Section):
         self._check(name, ok, f"two values above 0{limit}, the smaller one first")
 
 
-# Fields that data.augment.jitter_probability is of.
+# Fields whose jitter data.augment.jitter_probability applies to.
 COLOUR_JITTER = tuple(with_metadata(AugmentConfig, "colour_jitter"))
 COMBINATIONS = (
     Incompatible(
         _option("alternating_flip"),
         _option("horizontal_flip"),
-        "both mirror left and right",
-        "give one of both",
+        "both flip images horizontally",
+        "give one of them",
     ),
     Needs(_option("crop_scale"), _option("random_resized_crop")),
     Incompatible(
         _option("scale_jitter"),
         _option("random_resized_crop"),
-        "both cut the windows of training",
-        "give one of both",
+        "both crop the training images",
+        "give one of them",
     ),
     Needs(
         _option("jitter_probability"),

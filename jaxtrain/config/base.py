@@ -104,7 +104,7 @@ def _show_value(value: Any) -> str:
     try:
         return repr(value)
     except ValueError:
-        return "a number with more digits than Python writes"
+        return "a number with more digits than Python converts to text"
 
 
 def shown_type(hint: Any) -> str:
@@ -160,7 +160,7 @@ class Section:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if callable(value) and str in (hint, *get_args(hint)):
-                # A recipe may set a function or class itself; the config stores its import path.
+                # A recipe may set a function; the config stores its import path.
                 object.__setattr__(self, name, own.reference(value))
         if not _unchecked.get() and (found := self.problems()):
             raise ProblemsError(found)
@@ -190,7 +190,7 @@ class Section:
             value = getattr(self, name)
             self._check(name, _is_of_type(value, hint), shown_type(hint))
             named = not isinstance(value, dict) or "" not in value
-            self._check(name, named, "options with names")
+            self._check(name, named, "options with nonempty names")
             largest = MAX_SEED if name == "seed" else MAX_COUNT
             for number in _numbers(value):
                 if isinstance(number, int):

@@ -1,4 +1,4 @@
-"""Checks of a whole config whose sections were made without any."""
+"""Validation of a config whose sections were constructed `unchecked`."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from jaxtrain.registry import unknown
 
 
 def check_names(section: Any, path: str = "") -> Iterator[Problem]:
-    """Check that the names in a section, and in those inside, are rows of tables.
+    """Yield a problem for each name in a section that is not in its table.
 
     Args:
-      section: A whole config, or a section.
-      path: Its path; "" for a whole config.
+      section: Entire config, or a section; nested sections are included.
+      path: Path of the section; "" for an entire config.
     """
     before = f"{path}." if path else ""
     for name, hint in get_type_hints(type(section), include_extras=True).items():
@@ -34,9 +34,9 @@ def check_names(section: Any, path: str = "") -> Iterator[Problem]:
 
 
 def problems_of(section: Any, path: str = "") -> list[Problem]:
-    """Return the problems of a section and, first, of the sections inside.
+    """Return the problems of the nested sections or, if they have none, of the section.
 
-    A section is checked once those inside are right.
+    A section is checked only if all of its nested sections are valid.
     """
     found: list[Problem] = []
     for name, value in vars(section).items():
@@ -49,12 +49,12 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
     """Check a section that was made `unchecked`.
 
     Args:
-      section: A whole config, or a section.
-      default: The same without the values of the command line.
+      section: Entire config, or a section.
+      default: The section without the values of the command line.
 
     Returns:
       All problems, and the section with invalid values replaced by `default`'s, so
-      that later checks can run. None if it is invalid even so.
+      that later checks can run, or None if it is still invalid.
     """
     found: list[Problem] = []
     with unchecked():

@@ -1,4 +1,4 @@
-"""The section `checkpoint`: how often one is saved, and which are kept."""
+"""The section `checkpoint`: frequency and retention of checkpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig(Section):
-    """Checkpoints: how often they are saved, and how long they are kept."""
+    """Frequency and retention of checkpoints."""
 
     every_epochs: float | None = field(
         None,
@@ -25,24 +25,24 @@ class CheckpointConfig(Section):
     )
     keep: int = field(
         3,
-        help="Newest checkpoints kept.",
+        help="Number of newest checkpoints to retain.",
     )
     keep_best: int = field(
         1,
-        help="Best checkpoints kept, by best_metric on the validation split: the best "
-        "of them is the model that is tested and used; 0: the last weights are.",
+        help="Number of best checkpoints to retain, by best_metric on the validation "
+        "split: the best one is tested and used for inference; 0: use the last one.",
     )
     best_metric: str | None = field(
         None,
-        help="Validation metric that makes a checkpoint the best; None: the task's "
-        "own, such as accuracy.",
+        help="Validation metric that selects the best checkpoint; None: the main "
+        "metric of the task, such as accuracy.",
         fixed_in_trials="it ranks all trials",
     )
     grace_seconds: float | None = field(
         25.0,
-        help="Seconds from the signal to stop until the run is saved, else it ends as "
-        "it is: fewer than the system grants (Kubernetes 30), but at least twice what "
-        "a step takes; None: as long as it takes.",
+        help="Seconds that the run may take to save a checkpoint after a stop signal, "
+        "before it exits without saving. Less than the grace period of the system "
+        "(Kubernetes: 30), but at least twice the time of a step; None: no limit.",
     )
 
     @classmethod

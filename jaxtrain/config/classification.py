@@ -20,7 +20,7 @@ COMBINATIONS = (
         Incompatible(
             option("train", "label_smoothing"),
             choice("train", "loss", loss),
-            "it looks at the probability of the true class alone",
+            "it depends only on the probability of the true class",
             "leave label smoothing out",
         )
         for loss in OF_TRUE_CLASS
@@ -28,20 +28,20 @@ COMBINATIONS = (
     Incompatible(
         option("train", "logit_adjustment"),
         choice("train", "loss", "binary_cross_entropy"),
-        "it adds the logarithms of the shares of the classes, which a softmax has",
+        "it adds the log priors of the classes to the logits of a softmax",
         "choose another loss",
     ),
     Incompatible(
         option("train", "logit_adjustment"),
         option("train", "class_weights"),
-        "both make up for classes with few images",
+        "both compensate for classes with few images",
         "leave one of them out",
     ),
     *(
         Incompatible(
             feature,
             choice("data", "sampling", "balanced"),
-            "balanced sampling takes all classes as often already",
+            "balanced sampling already draws all classes equally often",
             "leave one of them out",
         )
         for feature in (
@@ -59,8 +59,8 @@ class ClassificationOptions(Section):
 
     label_smoothing: float = field(
         0.0,
-        help="Classification: probability moved from the true class to all classes "
-        "evenly.",
+        help="Classification: label smoothing, the probability that is spread evenly "
+        "over all classes.",
         common=True,
         other_names="smoothing label_smoothing",
     )
@@ -74,32 +74,30 @@ class ClassificationOptions(Section):
     ] = field(
         "cross_entropy",
         help="Classification: training loss: the cross entropy of the softmax; the "
-        "binary cross entropy, averaged over the classes; with less weight on easy "
-        "examples (focal, Lin et al. 2017); plus a term of 1 - p (poly, Leng et al. "
-        "2022); for noisy labels, plus the reverse cross entropy (symmetric, Wang et "
-        "al. 2019), or against the predictions of the model as well (bootstrap, Reed "
-        "et al. 2015). Evaluations report the first.",
+        "binary cross entropy, averaged over the classes; the focal loss (Lin et al. "
+        "2017); PolyLoss (poly, Leng et al. 2022); for noisy labels, the symmetric "
+        "cross entropy (symmetric, Wang et al. 2019) or bootstrapping (bootstrap, Reed "
+        "et al. 2015). Evaluations report the cross entropy.",
     )
     logit_adjustment: float | None = field(
         None,
         help="Classification: logit adjustment (Menon et al. 2021): factor, such as 1, "
         "on the log priors of the classes, which training adds to the logits; None: "
-        "nothing.",
+        "none.",
     )
     target_threshold: float | None = field(
         None,
-        help="Of binary_cross_entropy: targets above it, as those of mixed and "
-        "smoothed examples may be, become 1 and the others 0; None: they stay as they "
-        "are.",
+        help="Loss binary_cross_entropy: threshold that rounds the soft targets of "
+        "mixed or smoothed examples to 0 or 1; None: soft targets.",
     )
     class_weights: (
         Literal["balanced", "effective_number"] | tuple[float, ...] | None
     ) = field(
         None,
-        help="Classification: weight of each class in the training loss, relative to "
-        "the others, or balanced: one over the number of its examples; or "
-        "effective_number: one over 1 - 0.999 ** that number (Cui et al. 2019); None: "
-        "all alike.",
+        help="Classification: relative weights of the classes in the training loss, or "
+        "balanced: 1 / n, with n the number of examples of a class; or "
+        "effective_number: 1 / (1 - 0.999 ** n) (Cui et al. 2019); None: equal "
+        "weights.",
     )
 
     def validate(self) -> None:

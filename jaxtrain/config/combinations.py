@@ -21,8 +21,8 @@ class Feature:
     Attributes:
       section: Path of the section, such as `data.augment`.
       names: Names of the fields.
-      when: Description of the values that count, such as `of your own`; "" if all values
-        but the default count.
+      when: Description of the values that count, such as `of your own`; "" if all
+        values but the default count.
       counts: Predicate of the values that count; None counts all but the default.
     """
 
@@ -36,12 +36,12 @@ class Feature:
         return tuple(f"{self.section}.{name}" for name in self.names)
 
     def named(self, quote: str = "") -> str:
-        """Return the paths of the fields and the description of the values that count."""
+        """Return the paths of the fields, and the description of values that count."""
         paths = " or ".join(f"{quote}{path}{quote}" for path in self.paths)
         return f"{paths} {self.when}".rstrip()
 
     def told(self, part: Any, within: str, *, used: bool = True) -> str:
-        """Return the used or unused fields with their values as text, "" if there are none.
+        """Return the used or unused fields with their values, "" if there are none.
 
         Args:
           part: Entire config, or its section at path `within`.
@@ -106,7 +106,7 @@ class Incompatible:
     instead: str
 
     def refusal(self, part: Any, within: str) -> str | None:
-        """Return why a config, or a section, is refused; None: it is not."""
+        """Return the message that refuses a config or section, or None."""
         first, second = (f.told(part, within) for f in (self.first, self.second))
         if not (first and second):
             return None
@@ -128,7 +128,7 @@ class Needs:
     instead: str = "set that too"
 
     def refusal(self, part: Any, within: str) -> str | None:
-        """Return why a config, or a section, is refused; None: it is not."""
+        """Return the message that refuses a config or section, or None."""
         first = self.first.told(part, within)
         if not first or self.second.told(part, within):
             return None

@@ -23,18 +23,18 @@ class DataConfig(SourceFields):
 
     sampling: Literal["shuffle", "balanced"] = field(
         "shuffle",
-        help="Sampling of an epoch: every example once (shuffle), or as many of each "
-        "class, those of small classes several times (balanced).",
+        help="Sampling of an epoch: every example once (shuffle), or equally many of "
+        "each class, with repeated examples of small classes (balanced).",
     )
     repeats: int = field(
         1,
-        help="Repeated augmentation: copies of an example in a batch, each augmented "
-        "differently (Hoffer et al. 2020); an epoch then has so many times fewer "
-        "examples.",
+        help="Repeated augmentation (Hoffer et al. 2020): copies of each example in a "
+        "batch, augmented differently; the number of examples of an epoch is divided "
+        "by it.",
     )
     batch_size: int = field(
         128,
-        help="Examples in a global batch: of all devices and processes, of one "
+        help="Examples in a global batch: over all devices and processes, for one "
         "optimizer step.",
         common=True,
         other_names="bs batch batch_size",
@@ -42,7 +42,7 @@ class DataConfig(SourceFields):
     )
     eval_batch_size: int | None = field(
         None,
-        help="Examples in a global batch of an evaluation; None: as batch_size.",
+        help="Examples in a global batch of an evaluation; None: batch_size.",
         may_change_on_resume=True,
         free_in_evaluation=True,
         any_source=True,
@@ -55,46 +55,45 @@ class DataConfig(SourceFields):
     )
     train_image_size: int | None = field(
         None,
-        help="Height and width of the training images, where they are smaller than "
-        "those that the model is evaluated and used on (Touvron et al. 2019, "
-        "arXiv:1906.06423).",
+        help="Height and width of the training images, if smaller than image_size, "
+        "which evaluation and inference use (Touvron et al. 2019, arXiv:1906.06423).",
         reset_in_evaluation=True,
     )
     progressive_sizes: tuple[int, ...] = field(
         (),
-        help="Height and width of the training images over the run, each for an equal "
-        "part of its epochs, the last of them train_image_size or image_size; (): "
-        "always that.",
+        help="Progressive resizing: heights and widths of the training images, each "
+        "for an equal part of the epochs; the last is train_image_size or image_size. "
+        "(): one size.",
         reset_in_evaluation=True,
     )
     sliding_size: int | None = field(
         None,
-        help="Of masks: height and width at which evaluations and predictions see "
-        "whole images, in windows of image_size that overlap, whose probabilities are "
-        "averaged; None: they see images of image_size.",
+        help="Segmentation: height and width of the images in evaluation and "
+        "prediction, which average the probabilities of overlapping windows of "
+        "image_size; None: no windows, images of image_size.",
         reset_in_evaluation=True,
-        unusual="it has no classes of pixels for windows of an image",
+        unusual="it does not predict a class for each pixel",
     )
     crop_pct: float | None = field(
         None,
-        help="Fraction of the shorter side that the crop of a resized image keeps, "
-        "except for the random windows of training; None: that of the pretrained "
+        help="Side of the central crop as a fraction of the shorter side of the "
+        "resized image; random crops in training ignore it. None: from the pretrained "
         "weights, else 0.875.",
         from_weights="resizing",
         any_source=True,
     )
     crop_mode: CropMode | None = field(
         None,
-        help="Fit of images of other shapes into a square: a central crop (center), "
-        "stretched (squash), or complete between grey borders (border); None: that of "
-        "the pretrained weights, else center.",
+        help="Fit of images that are not square: central crop (center), stretch "
+        "(squash), or pad with grey (border); None: from the pretrained weights, else "
+        "center.",
         from_weights="resizing",
         any_source=True,
     )
     interpolation: Interpolation | None = field(
         None,
         help="Interpolation of resized images: bilinear or bicubic, both antialiased; "
-        "None: that of the pretrained weights, else bilinear.",
+        "None: from the pretrained weights, else bilinear.",
         from_weights="resizing",
         any_source=True,
     )
@@ -104,49 +103,51 @@ class DataConfig(SourceFields):
     )
     white_level: int | None = field(
         None,
-        help="Value of images of 16 bits a channel that is white, such as 4095 of "
-        "those with 12 bits of data; None: 65535.",
+        help="White level of images with 16 bits per channel, such as 4095 for 12-bit "
+        "data; None: 65535.",
         any_source=True,
     )
     max_pixels: int = field(
         2**26,
-        help="An image file of more pixels is unreadable: it could fill the memory.",
+        help="Largest number of pixels of an image file. Larger files count as "
+        "unreadable, as they could exhaust the memory.",
         free_in_evaluation=True,
         any_source=True,
     )
     max_bad_fraction: float = field(
         0.02,
         help="Largest fraction of a split's images, rounded up, that may be "
-        "unreadable: in training others of their classes take their places, "
-        "evaluations leave them out. Of a coco: list also the fraction of its images, "
-        "and of its boxes, that may be left out as damaged.",
+        "unreadable: training replaces them by other images of their classes, "
+        "evaluation skips them. In a coco: file also the largest fraction of images, "
+        "and of boxes, that may be skipped as damaged.",
         free_in_evaluation=True,
         any_source=True,
     )
     mean: tuple[float, ...] | None = field(
         None,
-        help="Mean of each channel, in 0..1, subtracted; None: that of the pretrained "
-        "weights, else computed from the training split.",
+        help="Mean of each channel for normalization, in 0..1; None: from the "
+        "pretrained weights, else computed from the training split.",
         from_weights="statistics",
     )
     std: tuple[float, ...] | None = field(
         None,
-        help="Standard deviation of each channel, in 0..1, divided by; None: likewise.",
+        help="Standard deviation of each channel for normalization, in 0..1; None: as "
+        "for mean.",
         from_weights="statistics",
     )
     sound: SoundConfig = field(
         default_factory=SoundConfig,
-        help="Clips of an audio: source, and their spectrograms.",
+        help="Clips and spectrograms of an audio: source.",
     )
     augment: AugmentConfig = field(
         default_factory=AugmentConfig,
-        help="Random changes of the training images, other ones in every epoch.",
+        help="Augmentation of the training images, different in every epoch.",
         reset_in_evaluation=True,
     )
     cache: Literal["auto", "device", "stream"] = field(
         "auto",
-        help="Place of the images: on the device (device), streamed (stream), or by "
-        "their size (auto).",
+        help="Storage of the images: in device memory (device), streamed from the host "
+        "(stream), or chosen by their size (auto).",
         may_change_on_resume=True,
     )
     workers: int | None = field(
@@ -161,7 +162,7 @@ class DataConfig(SourceFields):
 
     options: Options = field(
         default_factory=dict,
-        help="Of a source of your own: what its function takes.",
+        help="Arguments of the function of a custom source, by name.",
         of_source=True,
         free_in_evaluation=True,
     )
@@ -188,7 +189,7 @@ class DataConfig(SourceFields):
             report(
                 "data.mean and data.std: give both or neither", "data.mean", "data.std"
             )
-        in_0_1 = "in 0..1: those of pixel values from 0 to 255, divided by 255"
+        in_0_1 = "in 0..1: statistics of pixel values from 0 to 255, divided by 255"
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
         std = all(0 < s <= 1 for s in self.std or ())
         self._check("std", std, f"values above 0, {in_0_1}")
@@ -206,13 +207,13 @@ class DataConfig(SourceFields):
 
     @property
     def training_sizes(self) -> tuple[int, ...]:
-        """Sizes that the step gives to the training images in turn; (): image_size."""
+        """Sizes of the training images over the run; () means always `image_size`."""
         one = () if self.train_image_size is None else (self.train_image_size,)
         return self.progressive_sizes or one
 
     @property
     def seen_size(self) -> int | None:
-        """Height and width of whole images in evaluations; None: as stored."""
+        """Height and width of the images in evaluations; None keeps the stored size."""
         return self.sliding_size or self.image_size
 
     def _check_sliding(self) -> None:
@@ -220,7 +221,7 @@ class DataConfig(SourceFields):
         if whole is not None and size is not None and whole <= size:
             report(
                 f"data.sliding_size = {whole}: a window of data.image_size = {size} "
-                "sees all of such images: leave it out, or set a larger one",
+                "covers the entire image: leave it out, or set a larger one",
                 "data.sliding_size",
             )
 
@@ -228,9 +229,9 @@ class DataConfig(SourceFields):
         smaller, size = self.train_image_size, self.image_size
         if smaller is not None and (size is None or smaller >= size):
             report(
-                f"data.train_image_size = {smaller} is for training on smaller images "
-                f"than data.image_size = {size}, which evaluations have: leave it out, "
-                "or set that to a larger size",
+                f"data.train_image_size = {smaller} must be smaller than "
+                f"data.image_size = {size}, the size in evaluations: leave it out, or "
+                "set data.image_size to a larger size",
                 "data.train_image_size",
             )
         sizes, last = self.progressive_sizes, smaller or size
@@ -239,8 +240,8 @@ class DataConfig(SourceFields):
         if sizes and sizes[-1] != last:
             field = "train_image_size" if smaller else "image_size"
             report(
-                f"data.progressive_sizes = {sizes} ends with another size than "
-                f"data.{field} = {last}, that of the last epochs",
+                f"data.progressive_sizes = {sizes}: the last size must be "
+                f"data.{field} = {last}",
                 "data.progressive_sizes",
             )
 

@@ -57,14 +57,13 @@ COMBINATIONS = (
     Incompatible(
         option("data", "classes"),
         option("data", "targets", "label_separator"),
-        "the classes of pixels are those of masks, which take the place of other "
-        "targets",
+        "masks with classes of pixels replace other targets",
         "leave one of them out",
     ),
     Incompatible(
         option("data", "targets"),
         option("data", "label_separator"),
-        "labels are columns, or a list in one column",
+        "labels are either columns or a list in one column",
         "leave one of them out",
     ),
     Needs(option("data.sound", *vars(SoundConfig())), AUDIO, "leave it out"),
@@ -74,19 +73,19 @@ COMBINATIONS = (
     Incompatible(
         AUDIO,
         option("data", "image_size", "channels"),
-        "spectrograms have the size that data.sound says, and one channel",
+        "data.sound sets the size of spectrograms, and they have one channel",
         "leave it out",
     ),
     Incompatible(
         AUDIO,
         option("data.augment", *with_metadata(AugmentConfig, "of_pictures")),
-        "it is made for pictures, and not for spectrograms",
+        "it changes photos in a way that does not suit spectrograms",
         "leave it out",
     ),
     Incompatible(
         ON_DEVICE,
         option("data.sound", "random_crop"),
-        "clips on the device are cut already",
+        "clips are cropped before they are stored on the device",
         "set data.cache to stream",
     ),
     Needs(option("data", "sliding_size"), RESIZED),
@@ -95,13 +94,13 @@ COMBINATIONS = (
     Incompatible(
         ON_DEVICE,
         option("data.augment", "scale_jitter"),
-        "the host cuts these windows, and no image stays on the device",
+        "the host crops these windows, from images that are not on the device",
         "set data.cache to stream",
     ),
     Needs(
         option("data", "sliding_size"),
         option("data.augment", "random_resized_crop", "scale_jitter"),
-        "train on random windows, as evaluations then see windows, too",
+        "train on random windows, as evaluations use windows, too",
     ),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
     Needs(_other("interpolation", INTERPOLATION), RESIZED),
@@ -109,7 +108,7 @@ COMBINATIONS = (
     Incompatible(
         _other("crop_mode", CROP_MODE),
         _other("crop_pct", CROP_PCT),
-        "the whole image is kept",
+        "the image is not cropped",
         "leave one of them out",
     ),
 )

@@ -9,13 +9,12 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFields(Section):
-    """Source of the images, and its splits."""
+    """Source of the images and its splits."""
 
     source: Annotated[str, row_of("jaxtrain.data:SOURCES", exact=False)] = field(
         default="digits",
-        help="Where the images come from: a kind and what it takes, such as "
-        "folder:photos or tfds:mnist; or one of your own: path/to/file.py:name or "
-        "package.module:name.",
+        help="Source of the images: KIND:PATH or KIND:NAME, such as folder:photos or "
+        "tfds:mnist; or a custom one: path/to/file.py:name or package.module:name.",
         shared="unless same data",
         may_change_on_resume="same data",
         common=True,
@@ -25,7 +24,7 @@ class SourceFields(Section):
     )
     data_dir: str | None = field(
         default=None,
-        help="Where TFDS data sets lie; None: $TFDS_DATA_DIR, else "
+        help="Directory of TFDS data sets; None: $TFDS_DATA_DIR, else "
         "~/tensorflow_datasets.",
         shared="never",
         may_change_on_resume=True,
@@ -35,8 +34,8 @@ class SourceFields(Section):
     )
     include: str | None = field(
         default=None,
-        help="File that lists the images to use, of a folder:, masks: or csv: source: "
-        "a path a line, relative to its folder.",
+        help="File that lists the images to use of a folder:, masks:, csv: or audio: "
+        "source: one path per line, relative to the folder of the source.",
         shared="unless same data",
         may_change_on_resume="same data",
         of_source=True,
@@ -45,8 +44,8 @@ class SourceFields(Section):
     )
     allow_outside: bool = field(
         False,
-        help="Whether images of a folder:, masks:, csv:, coco: or yolo: source may "
-        "lie outside of its folder: through links, and by absolute paths or `..` in a "
+        help="Whether files of a folder:, masks:, csv:, coco:, yolo: or audio: source "
+        "may be outside of its folder: through links, absolute paths or `..` in a "
         "table.",
         may_change_on_resume="same data",
         of_source=True,
@@ -54,7 +53,7 @@ class SourceFields(Section):
     )
     images_dir: str | None = field(
         default=None,
-        help="Folder of the images of a coco: source; None: one next to its file.",
+        help="Folder of the images of a coco: source; None: a folder next to its file.",
         shared="unless same data",
         of_source=True,
         forms="coco:FILE",
@@ -62,26 +61,26 @@ class SourceFields(Section):
     )
     boxes_drawn_on: Literal["stored", "upright"] | None = field(
         None,
-        help="Pixels that boxes or masks were drawn on, where EXIF data turn an "
-        "image: those in the file (stored), or the turned ones (upright); None: "
-        "upright, with a remark.",
+        help="Orientation in which images with an EXIF rotation were annotated with "
+        "boxes or masks: as in the file (stored), or rotated (upright); None: upright, "
+        "with a warning.",
         of_source=True,
         forms="coco:FILE yolo:DIR masks:DIR csv:FILE hf:NAME_OR_DIR",
         free_in_evaluation=True,
     )
     max_boxes: int = field(
         500,
-        help="Largest number of boxes of an image, of a coco: or yolo: source; an "
-        "image with more is an error.",
+        help="Largest number of boxes of an image of a coco: or yolo: source; more are "
+        "an error.",
         of_source="kind",
         forms="coco:FILE yolo:DIR",
         free_in_evaluation=True,
     )
     targets: tuple[str, ...] = field(
         (),
-        help="Columns of the targets, a number each, in place of one class an image: "
-        "by their names in a csv:, hf: or audio: source; names for those of `label` "
-        "of an arrays: source.",
+        help="Columns of numeric targets, instead of one class per image: names of "
+        "columns of a csv:, hf: or audio: source; for an arrays: source, names for the "
+        "columns of its array `label`.",
         may_change_on_resume="same data",
         of_source="kind",
         forms="csv:FILE hf:NAME_OR_DIR arrays:FILE.npz audio:DIR_OR_FILE.csv",
@@ -89,9 +88,8 @@ class SourceFields(Section):
     )
     label_separator: str | None = field(
         None,
-        help='Separator of labels, such as ";", in the column `label` of a csv: or '
-        "audio: table, where an example may have several: the targets are then "
-        "columns of 0 and 1.",
+        help='Separator of several labels, such as ";", in the column `label` of a '
+        "csv: or audio: table; the targets are then multi-hot.",
         may_change_on_resume="same data",
         of_source="kind",
         forms="csv:FILE audio:DIR_OR_FILE.csv",
@@ -99,8 +97,8 @@ class SourceFields(Section):
     )
     classes: str | None = field(
         default=None,
-        help="File of the classes of masks, of a masks:, csv: or hf: source, a line "
-        "each: name, or name,R,G,B; None: classes.txt or classes.csv beside the "
+        help="File of the classes of masks of a masks:, csv: or hf: source, one class "
+        "per line: name, or name,R,G,B; None: classes.txt or classes.csv next to the "
         "images.",
         shared="unless same data",
         forms="masks:DIR csv:FILE hf:NAME_OR_DIR",
@@ -115,8 +113,8 @@ class SourceFields(Section):
     )
     validation_split: str | None = field(
         None,
-        help="Validation split; None: the set's own, else a held-out fraction of the "
-        "training split.",
+        help="Validation split; None: the split `validation` of the data set, else a "
+        "held-out fraction of the training split.",
         of_source=True,
         free_in_evaluation=True,
         of_validation=True,
@@ -129,8 +127,8 @@ class SourceFields(Section):
     )
     test_fraction: float | None = field(
         None,
-        help="Stratified fraction of the training split, the same for every seed, "
-        "that is the test split where there is none of the name `test`; None: 0.1.",
+        help="Stratified fraction of the training split, the same for every seed, for "
+        "the test split if the data set has none; None: 0.1.",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,
@@ -146,18 +144,18 @@ class SourceFields(Section):
     )
     hold_out: Literal["examples", "classes"] = field(
         "examples",
-        help="What is held out of the training split: examples of all classes; or "
-        "whole classes, to judge embeddings by classes that were not trained on: a "
-        "set's own splits named test and validation are then left aside.",
+        help="Held-out part of the training split: examples of all classes, or entire "
+        "classes, to evaluate embeddings on unseen classes. With classes, the data "
+        "set's splits test and validation are ignored.",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,
-        unusual="it cannot tell classes that it was not trained on",
+        unusual="it cannot predict classes that it was not trained on",
     )
     allow_overlap: bool = field(
         False,
-        help="Let splits share examples, such as to see that a model can learn a few "
-        "by heart.",
+        help="Whether splits may share examples, such as to check that a model can "
+        "overfit a few.",
         may_change_on_resume=True,
         of_source=True,
         free_in_evaluation=True,

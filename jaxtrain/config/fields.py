@@ -1,4 +1,4 @@
-"""The fields of a config by their dotted paths; configs as JSON, and compared."""
+"""Access to config fields by dotted path, and JSON and comparison of configs."""
 
 import dataclasses
 import json
@@ -42,7 +42,8 @@ def shared_paths(*, same_data: bool) -> list[str]:
     """List the dotted paths of the fields that all processes of a run must share.
 
     Args:
-      same_data: Whether they are known to have the same data, wherever these lie.
+      same_data: Whether the processes are known to have the same data, perhaps at
+        different paths.
     """
     own = ["never", "unless same data"] if same_data else ["never"]
     shared = with_metadata(Config, "shared")
@@ -53,7 +54,7 @@ def to_json(config: Config, run: RunId | None = None) -> str:
     """Return a config as JSON text with a digest, which `from_json` reads back.
 
     Args:
-      run: Run that it is the config of, if any.
+      run: Run whose ID is stored with the config, if any.
     """
     values = dataclasses.asdict(config)
     values = values if run is None else run.stamp(values)
@@ -61,19 +62,20 @@ def to_json(config: Config, run: RunId | None = None) -> str:
 
 
 def from_json(text: str, where: str = "config") -> Config:
-    """Read back what `to_json` wrote.
+    """Parse the output of `to_json`.
 
     Args:
-      where: it was read from, for messages.
+      text: JSON text with its digest.
+      where: Source of the text, for messages.
 
     Raises:
-      UserError: the text is damaged, is not JSON, or is no config of this version.
+      UserError: The text is damaged, is not JSON, or is not a config of this version.
     """
     return _convert(parse_object(text, where), where)
 
 
 def read_config(path: Path) -> Config | None:
-    """Read a file that holds what `to_json` wrote; None: there is no file."""
+    """Read a config file that `to_json` wrote; None if the file does not exist."""
     values = read_object(path)
     return None if values is None else _convert(values, str(path), f": {RESTORE}")
 
@@ -88,11 +90,11 @@ def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
 
 
 def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Return the path and the value of each field that names a user's own part.
+    """Return the path and the value of each field that names user-defined code.
 
     Args:
-      section: A config, or a section of one.
-      prefix: What its paths begin with, such as `data.`.
+      section: A config or a section of a config.
+      prefix: Prefix of the returned paths, such as `data.`.
     """
     values = [(prefix + path, get(section, path)) for path in paths(type(section))]
     listed = [(p, v if isinstance(v, tuple) else (v,)) for p, v in values]
@@ -101,7 +103,7 @@ def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def allow_own(config: Config) -> None:
-    """Let the parts of a config that the user gave be loaded in this process."""
+    """Allow the user-defined code that a config names to be loaded in this process."""
     own.allow(name for _, name in own_references(config))
 
 
@@ -111,10 +113,11 @@ def code_of_model() -> tuple[str, ...]:
 
 
 def check_own(config: Config, *prefixes: str) -> None:
-    """Check that the own parts of a config were allowed, before anything is read.
+    """Check that the user-defined code of a config is allowed, before loading any.
 
     Args:
-      *prefixes: Paths of the fields or sections that will be used; none means all.
+      config: Config that names the code.
+      *prefixes: Paths of the fields or sections that will be used; all by default.
     """
     for path, name in own_references(config):
         if not prefixes or _within(path, prefixes):
@@ -122,15 +125,17 @@ def check_own(config: Config, *prefixes: str) -> None:
 
 
 def own_parts(config: Config) -> dict[str, str]:
-    """Return the digest of each file that has a part of the user's own."""
+    """Return the digest of each file with user-defined code that a config names."""
     return own.digests(name for _, name in own_references(config))
 
 
 def differences(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
-    """List the fields, as `path: old -> new`, that make `new` another training run.
+    """List the changes, as `path: old -> new`, that a resumed run may not make.
 
     Args:
-      same_data: both have the same data, wherever they lie.
+      old: Config of the saved run.
+      new: Config of the resumed run.
+      same_data: Whether both have the same data, perhaps at different paths.
     """
     return [
         f"{path}: {get(old, path)!r} -> {get(new, path)!r}"
@@ -139,7 +144,7 @@ def differences(old: Config, new: Config, *, same_data: bool = False) -> list[st
 
 
 def changed_paths(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
-    """List the fields of `differences` by their paths alone."""
+    """List the paths of the fields in `differences`."""
     may_change = with_metadata(Config, "may_change_on_resume")
     allowed = (True, "same data") if same_data else (True,)
     return [

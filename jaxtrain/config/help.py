@@ -1,7 +1,7 @@
-"""The help of commands that take a recipe: what people set, a section, or everything.
+"""Help of the commands that take a recipe.
 
-`--help` shows what people set, a line each; `--help SECTION` all fields of a section of
-the config; `--help-all` every field.
+`--help` shows the common options; `--help SECTION` all fields of a section of the
+config; `--help-all` every field.
 """
 
 import dataclasses
@@ -27,14 +27,16 @@ SHORT, ALL = ("-h", "--help"), "--help-all"
 def answer_help(
     words: list[str], default: Any, *, prog: str, description: str | None
 ) -> list[str]:
-    """Show the help that is asked for, except everything, which tyro shows.
+    """Show the requested help and exit, except for `--help-all`, which tyro shows.
 
     Args:
-      default: The dataclass of a command, with the values of the recipe.
-      prog: The command, as a user writes it.
+      words: Words of the command line.
+      default: Arguments dataclass of a command, with the values of the recipe.
+      prog: Name of the command in the help.
+      description: Description of the command in the help.
 
     Returns:
-      The words, with `--help` in the place of `--help-all`.
+      The words, with `--help` instead of `--help-all`.
 
     Raises:
       SystemExit: Help was shown.
@@ -54,16 +56,16 @@ def answer_help(
 
 
 def point_to_help(default: Any, prog: str) -> str:
-    """Return the end of an error message that leads to the help of a command."""
+    """Return the hint of an error message at the help of a command."""
     names = ", ".join(filter(None, sections_of(default)))
     return (
-        f"{prog} {ALL} shows all options; {prog} --help SECTION those of one section: "
+        f"{prog} {ALL} shows all options; {prog} --help SECTION shows one section: "
         f"{names}"
     )
 
 
 def meanings(section: type) -> dict[str, str]:
-    """Return the meaning of each field of a dataclass, "" where it has none."""
+    """Return the help text of each field of a dataclass, "" if it has none."""
     return {
         field.name: field.metadata.get("help", "")
         for field in dataclasses.fields(section)
@@ -71,12 +73,12 @@ def meanings(section: type) -> dict[str, str]:
 
 
 def rows_with_options(field: str) -> dict[str, type[Section]]:
-    """Return the options that rows of a table declare, by name.
+    """Return the option classes of the tasks or methods of a field, by name.
 
-    Those of classification are fields of the section `train`, and not among them.
+    Options of classification are fields of the section `train` and not included.
 
     Args:
-      field: Path of the field that options are given in; other fields have none.
+      field: Path of the field that holds the options; {} for fields without `rows`.
     """
     rows = with_metadata(Config, "rows")
     if field not in rows:
@@ -87,7 +89,7 @@ def rows_with_options(field: str) -> dict[str, type[Section]]:
 
 
 def option_paths(default: Any) -> set[str]:
-    """Return all options of a command, including its config fields."""
+    """Return the paths of all options of a command, including config fields."""
     fields = {
         f"{path}.{name}" if path else name
         for path, section in sections_of(default).items()
@@ -97,7 +99,7 @@ def option_paths(default: Any) -> set[str]:
 
 
 def sections_of(default: Any) -> dict[str, Any]:
-    """Return the sections of the config of a command, by path; the root's is ''."""
+    """Return the config sections of a command by path; the root has the path ""."""
 
     def walk(path: str, section: Any) -> Iterable[tuple[str, Any]]:
         yield path, section
@@ -105,7 +107,7 @@ def sections_of(default: Any) -> dict[str, Any]:
             if isinstance(value, Section):
                 yield from walk(f"{path}.{name}" if path else name, value)
 
-    # What holds a whole recipe has no prefix on the command line.
+    # `overrides`, a whole recipe, has no prefix on the command line.
     roots = {
         "" if name == "overrides" else name: value
         for name, value in vars(default).items()
@@ -124,7 +126,7 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
         args=["--help"],
         default=shown(*(value for _, value in found)),
         prog=prog,
-        description=f"What the config says of {', '.join(topics)}.",
+        description=f"Config fields of {', '.join(topics)}.",
         config=(tyro.conf.FlagConversionOff,),
     )
     raise AssertionError("tyro ends with help")
@@ -144,7 +146,7 @@ def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
     for row, options in rows_with_options(path).items():
         hints, texts = get_type_hints(options), meanings(options)
         each = (f"{o} ({shown_type(hints[o])}): {texts[o]}" for o in hints)
-        told += f" Of {row}: {' '.join(each)}"
+        told += f" Options of {row}: {' '.join(each)}"
     named = tyro.conf.arg(name=path, help=told)
     kind = get_type_hints(section, include_extras=True)[name]
     return Annotated[kind, named], getattr(sections[above], name)
@@ -174,9 +176,9 @@ def _show_short(
         for above, _, name in [path.rpartition(".")]
         if above in sections
     ]
-    _print_table("\nof the config, what is set most often", rows)
+    _print_table("\ncommon config fields", rows)
     names = ", ".join(filter(None, sections))
-    print(f"\n--help SECTION shows all of one: {names}\n--help-all shows everything")
+    print(f"\n--help SECTION shows all fields of: {names}\n--help-all shows everything")
 
 
 def _is_of_root(path: str) -> bool:
@@ -184,9 +186,9 @@ def _is_of_root(path: str) -> bool:
 
 
 def _brief(text: str) -> str:
-    """Return the first clause of the meaning of a field, and what None says."""
+    """Return the first clause of a field's help text and its `None: ...` clause."""
     unset = re.search(r"; (None: [^;.]*)|\b(None: [^;.]*)", text)
-    # A single word before a colon says what the field is about, not what it means.
+    # A single word before a colon is the topic, such as `Mixup:`, not the meaning.
     first = re.match(r"(?:\w+:)?[^;:]*?(?=[;:]|\. |\.?$)", text)
     assert first is not None
     told = f"; {unset[1] or unset[2]}" if unset else ""

@@ -1,20 +1,20 @@
-"""ImageNet as the recipes take it: TFDS's, the last 2 % of training for validation."""
+"""ImageNet from TFDS, with the last 2 % of the training split for validation."""
 
 from typing import Any
 
 from jaxtrain.config.data import DataConfig
 
-# Of the training images, as everybody takes them.
+# The usual per-channel statistics of ImageNet's training images.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def imagenet(**fields: Any) -> DataConfig:
     """Return the section `data` of a recipe for ImageNet, 224x224 in colour.
 
-    The test is on the 50,000 images of TFDS's validation split.
+    The test split is TFDS's validation split of 50,000 images.
 
     Args:
-      **fields: the recipe's own, in place of those here too.
+      **fields: Further fields of the section, which override the ones set here.
     """
     shared: dict[str, Any] = {
         "source": "tfds:imagenet2012",

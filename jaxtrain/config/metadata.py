@@ -31,6 +31,7 @@ def field(
         whose entries declare the options in this field. `code_of_model`: whether it may
         name code of a trained model. `unusual`: reason why most tasks reject it. Other
         keys are described where they are read.
+    """
     return dataclasses.field(
         default=default, default_factory=default_factory, metadata=known
     )

@@ -12,12 +12,13 @@ class SamOptions(Section):
 
     rho: float | None = field(
         None,
-        help="Length of the step to the sharpest weights nearby; None: 0.05, adaptive "
-        "0.5.",
+        help="Radius of the neighbourhood, the norm of the perturbation of the "
+        "weights; None: 0.05, adaptive 0.5.",
     )
     adaptive: bool = field(
         False,
-        help="Whether each weight moves by its own size (ASAM, Kwon et al. 2021).",
+        help="Whether the perturbation scales with the magnitude of each weight (ASAM, "
+        "Kwon et al. 2021).",
     )
 
     def validate(self) -> None:

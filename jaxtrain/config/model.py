@@ -15,14 +15,13 @@ COMBINATIONS = (
     Incompatible(
         QUANTIZE,
         option("model", "transform"),
-        "a function of your own may compute with other weights than those that are "
-        "rounded",
-        "leave one of both out",
+        "a custom function may compute with weights that are not rounded",
+        "leave one of them out",
     ),
     Incompatible(
         QUANTIZE,
         option("train", "freeze"),
-        "layers that are frozen never meet a batch that sets their ranges",
+        "the quantization ranges of frozen layers are never calibrated",
         "leave train.freeze out, or use train.fine_tune, which trains all layers later",
     ),
 )
@@ -72,8 +71,8 @@ class ModelConfig(Section):
     )
     drop_path: float | None = field(
         None,
-        help="Stochastic depth: probability of dropping the residual branch of the last "
-        "block in training; earlier blocks have linearly lower ones.",
+        help="Stochastic depth: probability of dropping the residual branch of the "
+        "last block in training; earlier blocks have linearly lower ones.",
         part_option="keyword",
         other_names="drop_path",
         in_training=True,
@@ -142,8 +141,8 @@ class ModelConfig(Section):
     )
     channels: dict[str, int] = field(
         default_factory=dict,
-        help="Channels of a pruned and compacted model, by the first layer that outputs "
-        "them; {}: not compacted.",
+        help="Channels of a pruned and compacted model, by the first layer that "
+        "outputs them; {}: not compacted.",
         part_option=True,
     )
     transform: str | None = field(

@@ -13,14 +13,14 @@ class MultilabelOptions(Section):
 
     loss: Literal["binary_cross_entropy", "asymmetric"] = field(
         "binary_cross_entropy",
-        help="What training lowers, the mean over the labels of an image: the binary "
-        "cross entropy, or the asymmetric loss (Ridnik et al. 2021, "
-        "arXiv:2009.14119); evaluations tell the first.",
+        help="Training loss, averaged over the labels of an image: binary cross "
+        "entropy, or the asymmetric loss (Ridnik et al. 2021, arXiv:2009.14119). "
+        "Evaluations report the binary cross entropy.",
     )
     positive_weights: Literal["balanced"] | tuple[float, ...] | None = field(
         None,
-        help="Factor on the loss of each label where it is there, or balanced: "
-        "training images without it over those with it; None: 1.",
+        help="Weight of the positive term of each label's loss, or balanced: training "
+        "images without the label divided by images with it; None: 1.",
     )
 
     def validate(self) -> None:

@@ -59,9 +59,9 @@ class OptimizerConfig(Section):
     layer_decay: float | dict[str, float] | None = field(
         None,
         help="Layer-wise learning-rate decay: factor from each block of the model to "
-        "the one before it; the head has the full rate. Or factors by patterns of paths "
-        "of layers and parameters, such as conv1 0.1 */bias 2; the last match counts. "
-        "None: 1.",
+        "the one before it; the head has the full rate. Or factors by patterns of "
+        "paths of layers and parameters, such as conv1 0.1 */bias 2; the last match "
+        "counts. None: 1.",
     )
     clip_norm: float | None = field(
         None,
@@ -218,7 +218,7 @@ class OptimizerConfig(Section):
             self._check(
                 "layer_decay",
                 bool(factors) and all(factor > 0 for factor in factors),
-                "patterns with factors above 0; train.freeze leaves layers as they are",
+                "patterns with factors above 0; train.freeze freezes layers",
             )
         else:
             self._share("layer_decay")
@@ -243,8 +243,8 @@ COMBINATIONS = (
     Incompatible(
         option("optimizer", "step_every"),
         option("optimizer", "milestones"),
-        "both say where the step schedule drops",
-        "give one of both",
+        "both set the drops of the step schedule",
+        "give one of them",
     ),
     Needs(
         option("optimizer", "warmup_factor"),
@@ -256,20 +256,21 @@ COMBINATIONS = (
     Incompatible(
         SCHEDULE_FREE,
         option("optimizer", "schedule"),
-        "its average of the weights takes the place of a decay of the rate",
+        "its average of the weights replaces a decay of the learning rate",
         "leave optimizer.schedule out",
     ),
     Incompatible(SCHEDULE_FREE, LOOKAHEAD, ONE_AVERAGE, "leave it out"),
     Incompatible(
         DISTANCE,
         option("optimizer", "layer_decay"),
-        "it estimates one rate for all layers, from how far all have moved with it",
+        "it estimates one learning rate for all layers, from the distance that they "
+        "moved",
         "leave it out, or use adamw",
     ),
     Incompatible(
         DISTANCE,
         PLATEAU,
-        "its estimate needs to know the rate of each step before the step",
+        "its estimate needs the learning rate of each step in advance",
         "use another optimizer.schedule, such as cosine",
     ),
 )

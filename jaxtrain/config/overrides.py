@@ -1,4 +1,4 @@
-"""The words of the command line: what they replace in a recipe, and names of others."""
+"""Overrides of the command line, and names of options in other tools."""
 
 import dataclasses
 from collections.abc import Collection
@@ -12,8 +12,8 @@ from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
-# Names of timm, PyTorch Lightning, Keras, fastai and Ultralytics for options of ours
-# that are no fields of the config; those of fields stand beside them.
+# Names in timm, PyTorch Lightning, Keras, fastai and Ultralytics for command options;
+# such names for config fields are in their metadata.
 OF_COMMANDS = {
     "workdir": "out_dir output output_dir save_dir",
     "platform": "device",
@@ -23,7 +23,7 @@ SHORTHANDS = {other: ours for ours, names in OURS.items() for other in names.spl
 
 
 def given_values(words: list[str]) -> dict[str, str]:
-    """Return the first word that follows each option; given twice, the last counts."""
+    """Return the first value of each option; the last of repeated options counts."""
     values = {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word.startswith("--"):
@@ -34,10 +34,10 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def part_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Return words with `--optimizer NAME` as `--optimizer.name NAME`, likewise models.
+    """Replace `--optimizer NAME` by `--optimizer.name NAME`, likewise `--model`.
 
     Returns:
-      The words, and the sections whose part is named so: see `switch_part`.
+      The words, and the sections given in the short form, for `switch_part`.
     """
     parts = [
         name for name, section in vars(Config()).items() if hasattr(section, "name")
@@ -53,14 +53,14 @@ def part_words(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def switch_part(config: Config, section: str, name: str) -> Config:
-    """Return a config with another part, whose options have their defaults.
+    """Reset the options of the recipe's model or optimizer before selecting another.
 
     The other fields of the section, such as the learning rate, stay.
 
     Args:
       config: Config of the recipe.
-      section: Section whose field `name` names the part.
-      name: Name of the other part.
+      section: Section whose field `name` selects the model or optimizer.
+      name: Name of the new model or optimizer.
     """
     part = getattr(config, section)
     if part.name == name:
@@ -72,17 +72,17 @@ def switch_part(config: Config, section: str, name: str) -> Config:
     replaced = {f: getattr(part, f) for f in options if getattr(part, f) != options[f]}
     if replaced:
         shown = ", ".join(f"{section}.{f} = {value!r}" for f, value in replaced.items())
-        tell(f"--{section} {name}: left out of the recipe, of {part.name}: {shown}")
-    # Its name is that of the command line, which follows.
+        tell(f"--{section} {name}: ignores the recipe's {part.name} options: {shown}")
+    # The override of the command line sets the name later.
     return replace(config, section, dataclasses.replace(part, **options))
 
 
 def clear_replaced(config: Config, given: dict[str, str]) -> Config:
-    """Unset what an override replaces: `--train.steps` the file's `train.epochs`.
+    """Unset fields that overrides replace, such as `train.epochs` for `--train.steps`.
 
     Args:
-      given: Options of the command line, as `given_values` returns them; `None`
-        replaces nothing: it unsets its own field.
+      given: Options of the command line from `given_values`. The value `None` only
+        unsets its own field.
     """
     for group in ONE_OF.values():
         new = [path for path in group if given.get(path, "None") != "None"]
@@ -109,22 +109,22 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
     if not replaced:
         return config
     shown = ", ".join(f"optimizer.{n} = {value!r}" for n, value in replaced.items())
-    tell(f"train.fine_tune has a schedule of its own and replaces the recipe's {shown}")
+    tell(f"train.fine_tune sets the schedule and replaces the recipe's {shown}")
     changes = {name: getattr(default, name) for name in replaced}
     optimizer = dataclasses.replace(config.optimizer, **changes)
     return dataclasses.replace(config, optimizer=optimizer)
 
 
 def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
-    """Refuse an option that is called otherwise here, or that is gone."""
+    """Reject removed options, and names of other tools with a hint at ours."""
     removed = dict(removed_fields(Config))
     for name, value in given.items():
         if name in removed and not isinstance(removed[name], Renamed):
-            raise UserError(f"{_option(name)}: this option is gone: leave it out")
-        # Of optimizer.lr, too, the last part is what was meant.
+            raise UserError(f"{_option(name)}: this option was removed: leave it out")
+        # `optimizer.lr` matches the shorthand `lr`, too.
         field, _, last = name.rpartition(".")
         meant = SHORTHANDS.get(last)
-        # A key of a dict, which unlike a section has no fields of its own.
+        # A key of a dict field; unlike sections, dicts have no known subfields.
         is_key = field in known and not any(k.startswith(f"{field}.") for k in known)
         is_known = name in known or is_key
         if meant is not None and not is_known and meant in known:

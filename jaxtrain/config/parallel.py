@@ -1,4 +1,4 @@
-"""The section `parallel`: the mesh of devices and how processes keep in touch."""
+"""The section `parallel`: device mesh, pipeline stages and collectives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,28 +18,28 @@ from jaxtrain.config.optimizer import (
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
-# Why stages exclude an average whose batch-norm statistics are computed anew.
+# Reason why pipeline stages exclude averages with recomputed batch-norm statistics.
 NEW_STATISTICS = (
-    "the batch-norm statistics of its average are computed anew by passes of the whole "
-    "model, of which each stage has a part"
+    "the batch-norm statistics of its average are recomputed with the whole model, of "
+    "which each stage has only a part"
 )
 COMBINATIONS = (
     Incompatible(
         STAGES,
         option("data", "train_image_size", "progressive_sizes", "sliding_size"),
-        "the programs of a pipeline are made for images of one size",
+        "the programs of a pipeline are compiled for images of one size",
         "leave it out",
     ),
     Incompatible(
         STAGES,
         LBFGS,
-        "the line search of lbfgs needs the whole model in one place",
+        "the line search of lbfgs needs the whole model on every device",
         "use another optimizer.name",
     ),
     Incompatible(
         STAGES,
         DISTANCE,
-        "its estimate sums over all layers, of which each stage has a part",
+        "its estimate sums over all layers, of which each stage has only a part",
         "use another optimizer.name",
     ),
     Incompatible(STAGES, SCHEDULE_FREE, NEW_STATISTICS, "use another optimizer.name"),
@@ -49,9 +49,9 @@ COMBINATIONS = (
     Incompatible(
         STAGES,
         OWN_OPTIMIZER,
-        "each stage would see the gradients of its own layers alone, which an "
-        "optimizer of your own may not expect",
-        "use one of the table",
+        "each stage would get only the gradients of its layers, which a custom "
+        "optimizer may not expect",
+        "use a built-in optimizer",
     ),
     Incompatible(
         STAGES,
@@ -64,75 +64,77 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelConfig(Section):
-    """Shares of the devices and processes in the work."""
+    """Distribution of the model and the batch over devices."""
 
     preset: Preset = field(
         "data_parallel",
-        help="What the devices share: data_parallel (the batch), fsdp (the batch and "
-        "the whole state), zero1 (the batch and the optimizer's state), tensor "
+        help="What is sharded over the devices: data_parallel (the batch), fsdp (the "
+        "batch and the train state), zero1 (the batch and the optimizer state), tensor "
         "(channels), spatial (the rows of the images) or 2d (fsdp over groups of 2 "
-        "that share channels).",
+        "devices with sharded channels).",
         may_change_on_resume=True,
     )
     data: int | None = field(
         None,
-        help="Devices that share a batch and hold a full replica of the state each. "
-        "This and the next four are the mesh: -1: all that the others leave; None: as "
-        "the preset says.",
+        help="Size of the mesh axis that shards the batch and replicates the state. "
+        "For this and the next four axes, -1 takes all remaining devices. None: from "
+        "the preset.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     fsdp: int | None = field(
         None,
-        help="Devices that share a batch and the state.",
+        help="Size of the mesh axis that shards the batch and the state.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     model: int | None = field(
         None,
-        help="Devices that share the channels of convolutions and the classes.",
+        help="Size of the mesh axis that shards channels of convolutions and the "
+        "classes.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     spatial: int | None = field(
         None,
-        help="Devices that share the rows of an image.",
+        help="Size of the mesh axis that shards the rows of images.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     spatial_width: int | None = field(
         None,
-        help="Devices that share the columns of an image.",
+        help="Size of the mesh axis that shards the columns of images.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     cpu_devices: int | Literal["auto"] = field(
         "auto",
-        help="CPU devices that share a batch; auto: one a core, of which each has "
-        "enough to do. Without GPUs.",
+        help="Number of CPU devices that shard the batch, without GPUs; auto: at most "
+        "one per core, with enough work for each.",
         may_change_on_resume=True,
         fixed_in_trials="JAX reads it once in a process",
     )
     pipeline_stages: int = field(
         1,
-        help="Stages that hold the layers in turn, each on its part of the devices; "
-        "the micro-batches that pass through them are train.accumulate_steps.",
+        help="Pipeline parallelism: number of consecutive stages of layers, each on "
+        "its part of the devices; train.accumulate_steps is the number of "
+        "micro-batches.",
         may_change_on_resume=True,
     )
     batch_norm: Literal["global"] | int = field(
         "global",
-        help="Examples whose batch-norm statistics are computed together, or global: "
-        "all of a (micro-)batch, for which the devices exchange them in every layer.",
+        help="Number of examples that share batch-norm statistics, or global: the "
+        "entire (micro-)batch, synchronized over devices in every layer.",
     )
     reduce_dtype: Literal["float32", "bfloat16"] | None = field(
         None,
-        help="Dtype of the all-reduce of gradients over devices that share a batch; "
-        "None: the dtype of the parameters, and at least float32.",
+        help="Dtype of the all-reduce of gradients over the batch axes of the mesh; "
+        "None: the dtype of the parameters, at least float32.",
     )
     xla_flags: Literal["default", "overlap"] = field(
         "default",
         help="Named set of XLA flags for several GPUs: overlap hides collectives "
-        "behind computation. Without effect on CPU.",
+        "behind computation. No effect on CPU.",
         may_change_on_resume=True,
         fixed_in_trials="JAX reads it once in a process",
     )

@@ -119,8 +119,8 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
     path = Path(workdir) / CONFIG
     if not (is_run(Path(workdir)) and path.is_file()):
         raise UserError(
-            f"--workdir {workdir} holds no run to go on with: give the folder of one, "
-            "or the recipe with --config FILE or NAME"
+            f"--workdir {workdir} holds no run to resume: give the folder of a run, or "
+            "the recipe with --config FILE or NAME"
         )
     return path
 
@@ -142,7 +142,7 @@ def default_folder(config: Path) -> Path:
 def parse_of_run(
     kind: type[Arguments], words: list[str], *, prog: str, description: str
 ) -> Arguments:
-    """Parse the arguments of a command on a run's data, with the run's config as default.
+    """Parse the arguments of a command on a run's data; its config is the default.
 
     A new `data.source` does not inherit the run's splits. A source of another kind does
     not inherit the options of its targets either.
@@ -246,8 +246,8 @@ def load_config(path: Path) -> Config:
     if (path / CONFIG).is_file():
         folder, config = (shlex.quote(str(place)) for place in (path, path / CONFIG))
         raise UserError(
-            f"--config {path} is the folder of a run: --workdir {folder} goes on with "
-            f"it, and --config {config} takes its config"
+            f"--config {path} is the folder of a run: --workdir {folder} resumes it, "
+            f"and --config {config} takes its config"
         )
     get_config = load_function("--config", path, "get_config")
     with running(path):
@@ -264,7 +264,7 @@ def _read_saved(path: Path) -> Config:
     try:
         config = config_lib.read_config(path)
     except UserError as error:
-        raise UserError(f"--config {path} is no config of a run: {error}") from None
+        raise UserError(f"--config {path} is not a config of a run: {error}") from None
     if config is None:
         raise UserError(f"--config {path}: no such file")
     return config

@@ -7,13 +7,13 @@ from typing import Any, Literal
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
 
-# Options that belong to one loss, and what they are there if they are left out.
+# Options of a single loss: name -> (loss, default).
 OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "level": ("gaussian", 0.9),
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
     "levels": ("ordinal", None),
 }
-# More values than this are no levels: each but one has an output.
+# Limit of ordinal levels: the model has an output for each but one.
 MAX_LEVELS = 100
 
 
@@ -23,31 +23,31 @@ class RegressionOptions(Section):
 
     loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = field(
         "mse",
-        help="What training lowers, of the numbers in deviations of their column.",
+        help="Training loss, on targets that are standardized per column.",
     )
     level: float | None = field(
         None,
-        help="Of gaussian: the part of the numbers that the interval is to hold; "
-        "None: 0.9.",
+        help="Loss gaussian: coverage of the prediction interval; None: 0.9.",
     )
     quantiles: tuple[float, ...] | None = field(
         None,
-        help="Of quantiles: which, rising, the median in their middle; None: 0.05, "
-        "0.5, 0.95.",
+        help="Loss quantiles: quantile levels in rising order, with the median in the "
+        "middle; None: 0.05, 0.5, 0.95.",
     )
     levels: tuple[float, ...] | None = field(
         None,
-        help="Of ordinal: the values that numbers have, rising; None: those of the "
+        help="Loss ordinal: target values in rising order; None: the values in the "
         "training split.",
     )
     mean: tuple[float, ...] | None = field(
         None,
-        help="Mean of each column, subtracted from its numbers; None: of the training "
-        "split.",
+        help="Mean of each target column, to standardize it; None: computed from the "
+        "training split.",
     )
     std: tuple[float, ...] | None = field(
         None,
-        help="Deviation of each column, divided by then; None: of the training split.",
+        help="Standard deviation of each target column, to standardize it; None: "
+        "computed from the training split.",
     )
 
     def validate(self) -> None:
@@ -80,7 +80,7 @@ class RegressionOptions(Section):
             )
 
     def of_loss(self, name: str) -> Any:
-        """Return an option that belongs to one loss, or its default."""
+        """Return the value of an option of `OF_ONE_LOSS`, with its default for None."""
         value = getattr(self, name)
         return OF_ONE_LOSS[name][1] if value is None else value
 

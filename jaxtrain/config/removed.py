@@ -1,4 +1,4 @@
-"""Fields of older versions in the saved config of a run: see `Section.removed`."""
+"""Removed fields in saved configs of older versions; see `Section.removed`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
@@ -10,16 +10,16 @@ from jaxtrain.errors import UserError
 def without_removed(
     values: Mapping[str, Any], section: Any, where: str, path: str = ""
 ) -> dict[str, Any]:
-    """Return the saved values of a section without fields that it no longer has.
+    """Drop removed fields from saved values of a section, and rename renamed ones.
 
     Args:
-      values: Values as in JSON, by field.
+      values: JSON values by field.
       section: Class of the section.
-      where: File that they were read from, for messages.
-      path: Path of the section in its config; "" for a whole config.
+      where: File with the values, for messages.
+      path: Path of the section in its config; "" for an entire config.
 
     Raises:
-      UserError: A field that was removed has another value than its default.
+      UserError: A removed field has a non-default value.
     """
     removed, hints = section.removed(), get_type_hints(section)
     found = dict[str, Any]()
@@ -35,15 +35,15 @@ def without_removed(
                 found[default.name] = value
         elif value != default:
             raise UserError(
-                f"{where}: {full} = {value!r}: this version of jaxtrain has no such "
-                f"field and computes as with {default!r}, its default: use the version "
-                "that wrote it"
+                f"{where}: {full} = {value!r}: this version of jaxtrain has removed "
+                f"the field and computes as with its default {default!r}: use the "
+                "version that wrote it"
             )
     return found
 
 
 def removed_fields(section: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the paths of removed fields of a section and of those inside: see there."""
+    """Yield path and default of the removed fields of a section and nested sections."""
     before = f"{path}." if path else ""
     for name, default in section.removed().items():
         yield before + name, default

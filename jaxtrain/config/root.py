@@ -1,4 +1,4 @@
-"""The root of the schema: the sections, and what one of them asks of another."""
+"""Root of the schema: the sections, and checks of values across sections."""
 
 from dataclasses import dataclass, make_dataclass
 from operator import attrgetter
@@ -32,7 +32,7 @@ SECTIONS: Table[type[Section]] = Table("sections", {})
 
 @dataclass(frozen=True, kw_only=True)
 class CoreConfig(Section):
-    """A whole run, without the sections of plug-ins."""
+    """Config of a run, without the sections of plug-ins."""
 
     seed: int = field(
         0,
@@ -43,7 +43,7 @@ class CoreConfig(Section):
     precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
         field(
             "fp32",
-            help="Number formats: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.",
+            help="Precision: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.",
             common=True,
             other_names="amp",
         )
@@ -56,8 +56,8 @@ class CoreConfig(Section):
     )
     task_options: Options = field(
         default_factory=dict,
-        help="Options of the task, by name; those of classification are fields of "
-        "train.",
+        help="Options of the task, by name; the options of classification are fields "
+        "of train.",
         rows="jaxtrain.tasks:TASKS",
     )
 
@@ -104,12 +104,12 @@ class CoreConfig(Section):
 
     @property
     def micro_batch_size(self) -> int:
-        """Examples, of all devices, that go through the model together."""
+        """Examples of a micro-batch, over all devices."""
         return self.data.batch_size // self.train.accumulate_steps
 
     @property
     def norm_groups(self) -> int:
-        """Parts of a micro-batch that batch norm takes by themselves."""
+        """Number of groups of a micro-batch with separate batch-norm statistics."""
         group = self.parallel.batch_norm
         return 1 if group == "global" else self.micro_batch_size // group
 
@@ -117,21 +117,22 @@ class CoreConfig(Section):
 for _name, _section in SECTIONS.items():
     if _name in CoreConfig.__dataclass_fields__ or not _name.isidentifier():
         raise UserError(
-            f"sections: {_name!r} of a plug-in is no name for a section: uninstall it"
+            f"sections: {_name!r} of a plug-in is taken or invalid as a name: "
+            "uninstall it"
         )
     if not (isinstance(_section, type) and issubclass(_section, Section)):
         raise UserError(
-            f"sections: {_name!r} of a plug-in is {_section!r}, and no class of a "
-            "section: uninstall it"
+            f"sections: {_name!r} of a plug-in is {_section!r}, not a subclass of "
+            "Section: uninstall it"
         )
 
-# Fields of which one may be set: an override on the command line replaces the one that
-# the config file sets.
+# Group -> fields of which only one may be set. An override on the command line unsets
+# the field of the group that the config file sets.
 ONE_OF: dict[str, tuple[str, ...]] = {}
 for _path, _group in with_metadata(CoreConfig, "one_of").items():
     ONE_OF[_group] = (*ONE_OF.get(_group, ()), _path)
 
-# What options exclude each other, or need each other, as each section declares it.
+# All rules on options that exclude or require each other.
 COMBINATIONS = (
     *parallel.COMBINATIONS,
     *train_combinations.COMBINATIONS,
@@ -154,7 +155,7 @@ else:
         ],
         bases=(CoreConfig,),
         namespace={
-            "__doc__": "A whole run: the return value of a recipe's `get_config()`.",
+            "__doc__": "Config of a run: the return value of `get_config()`.",
             "__module__": __name__,
         },
         frozen=True,

@@ -34,7 +34,7 @@ def find(named: str) -> Path:
     near = nearest(named, known, "; perhaps you meant {}", num=3)
     raise UserError(
         f"--config {named}: no such file, and no recipe of that name"
-        + (near or f": give the path of one, or {', '.join(known)}")
+        + (near or f": give the path of a recipe, or {', '.join(known)}")
     )
 
 

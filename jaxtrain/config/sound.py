@@ -1,4 +1,4 @@
-"""The section `data.sound`: how sound files become what a model sees."""
+"""The section `data.sound`: preprocessing of audio files to spectrograms."""
 
 from dataclasses import dataclass
 
@@ -8,32 +8,33 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class SoundConfig(Section):
-    """Clips of one length and rate, and their spectrograms: of an audio: source."""
+    """Clips and mel spectrograms of an audio: source."""
 
     sample_rate: int = field(
         16_000,
-        help="Samples a second that all clips are resampled to.",
+        help="Sample rate in Hz that all clips are resampled to.",
     )
     seconds: float = field(
         1.0,
-        help="Length of a clip: longer ones are cut, shorter ones padded with silence.",
+        help="Length of a clip in seconds: longer recordings are cropped, shorter ones "
+        "padded with silence.",
     )
     random_crop: bool = field(
         False,
-        help="Cut longer clips at a random place in training, and not in the middle; "
-        "they are then streamed.",
+        help="Crop longer recordings at a random position in training instead of the "
+        "center; the data are then streamed.",
     )
     window: int = field(
         512,
-        help="Samples of a frame of the spectrogram, under a Hann window.",
+        help="Window length of the spectrogram in samples (Hann window).",
     )
     hop: int = field(
         160,
-        help="Samples from the beginning of a frame to that of the next.",
+        help="Hop length of the spectrogram: samples between starts of frames.",
     )
     mels: int = field(
         64,
-        help="Bands of the mel scale (Slaney's), up to half the sample rate.",
+        help="Number of mel bands (Slaney's scale), up to half the sample rate.",
     )
 
     def validate(self) -> None:
@@ -58,19 +59,19 @@ class SoundConfig(Section):
 
     @property
     def samples(self) -> int:
-        """Samples of a clip."""
+        """Number of samples of a clip."""
         return round(self.seconds * self.sample_rate)
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of a clip as it is stored, int16: (samples, 1, 1)."""
+        """Shape of a stored clip, (samples, 1, 1), int16."""
         return self.samples, 1, 1
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Shape of the spectrogram that the model sees: (mels, frames, 1).
+        """Shape of the input spectrogram of the model: (mels, frames, 1).
 
-        Silence of window // 2 samples is on both sides, as in librosa and torch.stft:
-        an odd window has one sample less to move over.
+        Each side is padded with window // 2 zeros, as in librosa and torch.stft; an odd
+        window is thus padded by one sample less in total.
         """
         return self.mels, 1 + (self.samples - self.window % 2) // self.hop, 1

@@ -15,7 +15,7 @@ Remat = Literal["none", "block", "conv_outputs", "full"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(ClassificationOptions):
-    """The run: its length, its steps, its evaluations, and when it stops."""
+    """Length, steps, evaluations and early stopping of a run."""
 
     epochs: float | None = field(
         None,
@@ -34,7 +34,7 @@ class TrainConfig(ClassificationOptions):
     )
     stop_after_steps: int | None = field(
         None,
-        help="Stop once this many steps are done, as if interrupted; the schedule is "
+        help="Stop after this many steps, as if interrupted; the schedule is "
         "unchanged. (With steps_per_call, at the end of the call.)",
         may_change_on_resume=True,
         fixed_in_trials="a trial is trained to its end",
@@ -52,40 +52,41 @@ class TrainConfig(ClassificationOptions):
     )
     remat: Remat = field(
         "none",
-        help="Rematerialisation in the backward pass, to save memory: none; of each "
-        "block of the model, of which only the input is stored (block); of all but "
-        "convolutions and dense layers (conv_outputs); or of sections of blocks "
+        help="Rematerialisation in the backward pass, to save memory: none; each "
+        "block, storing only its input (block); everything but the outputs of "
+        "convolutions and dense layers (conv_outputs); or sections of several blocks "
         "(full).",
         may_change_on_resume=True,
     )
     max_bad_steps: int = field(
         10,
-        help="Non-finite steps in a row after which the run stops.",
+        help="Consecutive steps with non-finite gradients after which the run stops.",
         may_change_on_resume=True,
     )
     step_timeout_seconds: float | None = field(
         None,
-        help="Seconds without a finished step, or batch of an evaluation, after which "
-        "the run ends with exit code 75 (start again); None: it waits for ever.",
+        help="Seconds without a finished training or evaluation step after which the "
+        "run ends with exit code 75 (start again); None: no timeout.",
         may_change_on_resume=True,
     )
     profile_steps: tuple[int, int] | None = field(
         None,
         help="Profile the steps after the first number up to the second: a trace, and "
-        "a table of the time of each layer; None: no step. (With steps_per_call, "
-        "whole calls.)",
+        "a table of the time of each layer; None: no profile. (With steps_per_call, "
+        "in units of calls.)",
         may_change_on_resume=True,
-        fixed_in_trials="profile a run of its own",
+        fixed_in_trials="profile a separate run",
     )
     spike_sigma: float | None = field(
         None,
-        help="Loss spikes: standard deviations above the mean loss of the last tenth "
-        "of the run (at most 100 steps) from which on a step is skipped; None: no step "
-        "is.",
+        help="Loss spikes: skip a step if its loss is more than this many standard "
+        "deviations above the mean of the last tenth of the run (at most 100 steps); "
+        "None: never.",
     )
     method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = field(
         "plain",
-        help="Training method: how a step computes its gradients; or one of your own.",
+        help="Training method: how a step computes its gradients; or the import path "
+        "of a custom one.",
     )
     method_options: Options = field(
         default_factory=dict,
@@ -95,42 +96,42 @@ class TrainConfig(ClassificationOptions):
     freeze: tuple[str, ...] = field(
         (),
         help="Frozen layers: patterns of their paths, such as stage1_block*, or "
-        "backbone, all but the last. Their batch norms use the running statistics.",
+        "backbone for all but the head. Their batch norms use the running statistics.",
         other_names="freeze",
     )
     freeze_epochs: float | None = field(
         None,
-        help="Epochs after which the frozen layers are trained, too; None: never.",
+        help="Epochs after which the frozen layers are unfrozen; None: never.",
     )
     fine_tune: bool = field(
         False,
-        help="Fine-tune as fastai does: the head alone for freeze_epochs (then 1 by "
-        "default, or half of a run of 1 or less), all layers for the rest of the "
-        "epochs, the first ones at a hundredth of the rate.",
+        help="Fine-tune like fastai: only the head for freeze_epochs (by default 1, or "
+        "half of a run of 1 or less), then all layers, the first ones at a hundredth "
+        "of the learning rate.",
         common=True,
     )
     ema_decay: float | None = field(
         None,
         help="Decay of the exponential moving average (EMA) of the weights, which is "
-        "evaluated in their place.",
+        "evaluated instead of the weights; None: no EMA.",
         other_names="ema model_ema_decay",
     )
     swa_start_epochs: float | None = field(
         None,
         help="Stochastic weight averaging (SWA, Izmailov et al. 2018): epochs after "
-        "which the weights are averaged once an epoch, with equal weights, and the "
-        "mean is evaluated; None: no mean.",
+        "which the weights are averaged equally, once per epoch; the average is "
+        "evaluated. None: no SWA.",
     )
     swa_factor: float | None = field(
         None,
-        help="Learning rate from then on as a fraction of the peak; None: that of the "
-        "schedule.",
+        help="Constant learning rate during SWA as a fraction of the peak; None: the "
+        "schedule continues.",
     )
     tta: Literal["flip"] | None = field(
         None,
         help="Test-time augmentation: average the probabilities of an image and its "
-        "mirror image (flip) in evaluations, and in those of `evaluate`; None: of the "
-        "image alone.",
+        "horizontal flip (flip), during the run and in `evaluate`; None: no "
+        "augmentation.",
         unusual="it has no classes whose probabilities could be averaged",
     )
     eval_every_epochs: float | None = field(
@@ -161,7 +162,7 @@ class TrainConfig(ClassificationOptions):
 
     metrics: tuple[str, ...] = field(
         (),
-        help="Metrics of your own, told of evaluations beside those of the task: "
+        help="Custom metrics, reported in addition to the task's metrics: "
         "path/to/file.py:name or package.module:name.",
         may_change_on_resume=True,
         code_of_model=True,
@@ -199,18 +200,18 @@ class TrainConfig(ClassificationOptions):
 
     @property
     def classification_options(self) -> dict[str, Any]:
-        """The options of classification that are set."""
+        """Options of classification that differ from their defaults."""
         own = ClassificationOptions()
         set_here = {name: getattr(self, name) for name in vars(own)}
         return {n: v for n, v in set_here.items() if v != getattr(own, n)}
 
     @property
     def first_frozen(self) -> tuple[str, ...]:
-        """Patterns of the layers that are not trained, or not from the beginning."""
+        """Patterns of the layers that are frozen, always or for the first epochs."""
         return self.freeze or (("backbone",) if self.fine_tune else ())
 
     @property
     def first_epochs(self) -> float | None:
-        """Epochs after which these are trained; None: never."""
+        """Epochs after which the frozen layers are unfrozen; None means never."""
         default = 1.0 if self.fine_tune else None
         return default if self.freeze_epochs is None else self.freeze_epochs

@@ -21,13 +21,13 @@ COMBINATIONS = (
     Incompatible(
         METHOD,
         STAGES,
-        "a method needs passes of the whole model, of which each stage has a part",
+        "a method runs the whole model, of which each stage has only a part",
         "set parallel.pipeline_stages to 1",
     ),
     Incompatible(
         METHOD,
         LBFGS,
-        "the line search of lbfgs asks for the loss that the plain method lowers",
+        "the line search of lbfgs needs the loss of the plain method",
         "use another optimizer.name",
     ),
     Needs(option("train", "method_options"), METHOD, "leave them out"),
@@ -40,22 +40,23 @@ COMBINATIONS = (
     Incompatible(
         LBFGS,
         FROZEN_AT_FIRST,
-        "its memory of past gradients and steps is that of all layers",
+        "its memory of past gradients and steps covers all layers",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(
         DISTANCE,
         FROZEN_AT_FIRST,
-        "it estimates one rate for all layers, from how far all have moved with it",
+        "it estimates one learning rate for all layers, from the distance that they "
+        "moved",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(
         SCHEDULE_FREE,
         FROZEN_AT_FIRST,
-        "its average would keep for long what these layers begin with",
+        "its average would contain the initial weights of these layers for long",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
-    Incompatible(option("train", "ema_decay"), SWA, ONE_AVERAGE, "give one of both"),
+    Incompatible(option("train", "ema_decay"), SWA, ONE_AVERAGE, "give one of them"),
     Incompatible(
         SCHEDULE_FREE,
         option("train", "ema_decay", "swa_start_epochs"),
@@ -66,40 +67,40 @@ COMBINATIONS = (
         LOOKAHEAD,
         option("train", "ema_decay", "swa_start_epochs"),
         ONE_AVERAGE,
-        "give one of both",
+        "give one of them",
     ),
     Incompatible(SWA, STAGES, NEW_STATISTICS, "use train.ema_decay"),
     Incompatible(
         LBFGS,
         option("train", "swa_factor"),
-        "its line search finds the length of every step",
+        "its line search chooses the length of every step",
         "leave it out",
     ),
     Needs(option("train", "swa_factor"), SWA),
     Incompatible(
         OWN_OPTIMIZER,
         FROZEN_AT_FIRST,
-        "an optimizer of your own may need the gradients of all layers together",
-        "leave train.freeze_epochs out, or use one of the table",
+        "a custom optimizer may need the gradients of all layers together",
+        "leave train.freeze_epochs out, or use a built-in optimizer",
     ),
     Incompatible(
         option("optimizer", *with_metadata(OptimizerConfig, "set_by_fine_tune")),
         option("train", "fine_tune"),
-        "fine_tune has a schedule of its own, two cycles",
+        "fine_tune sets the schedule, two cycles",
         "leave it out, or give train.freeze, train.freeze_epochs and "
-        "optimizer.layer_decay in place of train.fine_tune",
+        "optimizer.layer_decay instead of train.fine_tune",
     ),
     Incompatible(
         option("train", "profile_steps"),
         STAGES,
-        "the programs of the stages have instructions of the same names, which a trace "
-        "does not tell apart",
+        "the programs of the stages use the same instruction names, which a trace "
+        "cannot distinguish",
         "profile with parallel.pipeline_stages 1",
     ),
     Incompatible(
         option("train", "tta"),
         STAGES,
-        "a view needs passes of the whole model, of which each stage has a part",
+        "a view runs the whole model, of which each stage has only a part",
         "leave train.tta out and give --tta to evaluate",
     ),
 )

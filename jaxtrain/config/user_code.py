@@ -1,4 +1,4 @@
-"""Execution of user files, such as recipes; errors name the line."""
+"""Execution of user files, such as recipes, with errors that name the line."""
 
 import contextlib
 import re
@@ -17,13 +17,15 @@ from jaxtrain.errors import UserError, hint
 
 
 def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
-    """Run a file of the user's and return a function of it, to be called in `running`.
+    """Execute a user file and return one of its functions, to be called in `running`.
 
     Args:
       option: Option that names the file, for messages.
+      path: Path of the Python file.
+      name: Name of the function.
 
     Raises:
-      UserError: the file is missing, raises, or has no such function.
+      UserError: The file is missing, raises, or has no such function.
     """
     if not path.is_file():
         known = sorted(str(p) for p in path.parent.glob("*.py"))
@@ -37,10 +39,10 @@ def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[None]:
-    """Run code of a user's file: it imports what lies beside it, as a script can.
+    """Run code of a user file, which may import modules from its folder.
 
     Raises:
-      UserError: the code raises; the message names the line.
+      UserError: The code raises; the message names the line.
     """
     try:
         with _importing_beside(path):
@@ -54,10 +56,10 @@ def running(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _importing_beside(path: Path) -> Iterator[None]:
-    """Let a config file import the modules beside it, as a script can.
+    """Let a user file import modules from its folder, as a script can.
 
-    They are forgotten afterwards: the next config file, of another folder, may import
-    another module of the same name.
+    These modules are removed from `sys.modules` afterwards, as a file in another folder
+    may import a different module of the same name.
     """
     folder, known, places = path.resolve().parent, set(sys.modules), sys.path[:]
     sys.path.insert(0, str(folder))
@@ -73,13 +75,13 @@ def _importing_beside(path: Path) -> Iterator[None]:
 
 
 def _is_in(module: ModuleType | None, folder: Path) -> bool:
-    """Whether a module is a file or a folder in `folder`."""
+    """Whether a module is a file or a package directly in `folder`."""
     places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
     return any(Path(place).parent == folder for place in places if place)
 
 
 def _place(error: BaseException, path: Path) -> str:
-    """Return FILE:LINE of the user's own code that an error came from."""
+    """Return FILE:LINE of the innermost user code in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [(frame.filename, frame.lineno) for frame in frames]
     if isinstance(error, SyntaxError):
@@ -96,13 +98,13 @@ def _place(error: BaseException, path: Path) -> str:
 
 
 def _suggest_field(error: BaseException) -> str:
-    """Name the field that a misspelt one in a config file was meant to be."""
+    """Suggest a field for an unknown one in a config file, "" for other errors."""
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""
     for path, new in removed_fields(config_lib.Config):
         if path.rpartition(".")[2] == match[1]:
             renamed = isinstance(new, Renamed)
-            return f"; write {new.name}" if renamed else f"; {path} is gone"
+            return f"; write {new.name}" if renamed else f"; {path} was removed"
     known = sorted({name for path in config_lib.paths() for name in path.split(".")})
     return "; " + hint(match[1], known)

@@ -1,4 +1,4 @@
-"""Data sets with a length and random access, read in batches."""
+"""Data sets with random access, read in batches."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxtrain.data.sources import load as load
     from jaxtrain.data.stores import OpenStore
 
-# Form of `data.source`, its kind before the colon -> function that opens it.
+# Form of `data.source`, KIND:ARGUMENT -> function that opens the data set.
 SOURCES: "Table[OpenStore]" = Table(
     "sources",
     {
@@ -24,24 +24,24 @@ SOURCES: "Table[OpenStore]" = Table(
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
 )
-# Split of the examples without labels, which `all` excludes.
+# Split of unlabelled examples, which `all` excludes.
 UNLABELLED = "unlabelled"
-# Kinds of inputs other than pictures.
+# Kinds of inputs other than images.
 INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 
 def forms() -> dict[str, str]:
-    """Return the forms of `data.source` by their kinds, the part before the colon."""
+    """Return the forms of `data.source` by kind, the part before the colon."""
     return {form.partition(":")[0]: form for form in SOURCES}
 
 
 def is_path(form: str) -> bool:
-    """Whether a form of `data.source` takes a file or a directory."""
+    """Whether the argument of a `data.source` form is a file or a directory."""
     return form.partition(":")[2].startswith(("DIR", "FILE"))
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on demand: it imports the file formats.
+    # `load` is imported lazily, because its module imports the file formats.
     if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return importlib.import_module(f"{__name__}.sources").load

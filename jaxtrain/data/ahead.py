@@ -1,8 +1,8 @@
 """Prefetching of batches, by threads of this process or by worker processes.
 
-Both keep the order of the positions and bound the number of prefetched batches: a
-consumer that takes no batches blocks the readers, and closing the stream ends them.
-Data workers are grain processes, which may die and must not outlive the run.
+Both preserve the order of the positions and bound the number of prefetched batches:
+readers wait for the consumer, and closing the stream ends them. Data workers are grain
+processes, which may die and must not outlive the run.
 """
 
 import collections
@@ -26,28 +26,28 @@ from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
 from jaxtrain.system_errors import raise_file_limit
 
-# Threads of a process without workers if images are decoded or resized: that releases
-# the GIL for most of the time. If rows are only copied, one thread is faster.
+# Reader threads of a process without workers if images are decoded or resized, which
+# mostly runs without the GIL. If rows are only copied, one thread is faster.
 READ_THREADS = 4
 # Batches to prefetch by threads.
 READ_AHEAD = 8
 # A worker has one thread, so that `data.workers` is the number of cores in use. It
 # buffers this many batches; with grain's own buffers a worker is 6 batches ahead.
 WORKER_AHEAD = 2
-# Workers pay off with more cores than the threads of one process can use, and if an
-# epoch takes longer than their start, some seconds.
+# Workers pay off if the machine has more cores than the threads of one process can use,
+# and if an epoch takes longer than starting the workers, a few seconds.
 WORKERS_MIN_EXAMPLES = 20_000
 # Directory of the workers' shared memory and semaphores.
 SHARED_MEMORY = "/dev/shm"
-# More workers were not measured.
+# Maximum default number of workers; more were not measured.
 MAX_WORKERS = 16
-# Number of times that the workers are restarted after one died.
+# Maximum number of restarts of the workers after a worker died.
 MAX_RESTARTS = 3
 # Start of grain's message about a dead worker, raised within about a second.
 _DIED = "Worker process was terminated unexpectedly"
 
-# File descriptors of a process without workers, and per worker of the training and the
-# evaluation stream: 8 were counted for one stream, and more hold its batches.
+# File descriptors of a process without workers, and of each worker for the training and
+# evaluation streams: a stream used 8, and its batches in shared memory need more.
 OPEN_FILES, OPEN_FILES_OF_WORKER = 64, 24
 # Exit code of a worker that wrote to shared memory on a full file system.
 _NO_ROOM = f"exit code {-signal.SIGBUS}"
@@ -61,7 +61,7 @@ def choose_workers(has_files: bool, num_examples: int) -> int:
     """Return the default number of data workers of a stream.
 
     Args:
-      has_files: Whether images are files, which have to be decoded.
+      has_files: Whether the images are files, which must be decoded.
       num_examples: Number of examples of the split.
     """
     cores = len(os.sched_getaffinity(0))
@@ -100,7 +100,7 @@ def by_workers(
       StartAgainError: A worker died again after MAX_RESTARTS restarts.
     """
     _check_open_files(num_workers)
-    import grain  # Lazy, also in `with_workers`: 0.1 s of CPU time.
+    import grain  # Imported lazily, also in `with_workers`: 0.1 s of CPU time.
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
     for num_restarts in range(MAX_RESTARTS + 1):
@@ -113,7 +113,7 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            if error.filename is not None:  # An error of the data.
+            if error.filename is not None:  # The data caused this error.
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
         except RuntimeError as error:
@@ -136,7 +136,7 @@ def by_workers(
 
 
 def _read_in_worker(read: Read, position: int) -> Any:
-    """Read in a worker, which must not call `sys.exit`: the trainer would hang."""
+    """Read in a worker; prevent `sys.exit`, after which the trainer would hang."""
     with own.no_exit():
         return read(position)
 
@@ -148,7 +148,7 @@ def _check_open_files(num_workers: int) -> None:
         raise UserError(
             f"data.workers = {num_workers} takes up to {needed:,} open files, and the "
             f"limit is {limit:,}: raise it (ulimit -n 4096), or set a smaller "
-            "data.workers (0: threads of the trainer read)"
+            "data.workers (0 reads in threads of the trainer)"
         )
 
 
@@ -161,23 +161,23 @@ def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
 
 
 def with_workers(dataset: Any, num_workers: int) -> Any:
-    """Return a grain dataset that worker processes prefetch in the same order."""
+    """Prefetch a grain dataset by worker processes, in the same order."""
     import grain
     from absl import flags
     from grain.multiprocessing import SharedMemoryArray
 
-    # Grain reads absl flags when it starts workers, and raises if nobody parsed them.
+    # Grain reads absl flags when it starts workers, and raises if they are not parsed.
     flags.FLAGS.mark_as_parsed()
     # Grain closes shared memory in a thread. An array that is garbage-collected at the
     # same time is closed twice, and the second close may hit a reused descriptor, such
-    # as that of a checkpoint being written.
+    # as the file descriptor of a checkpoint being written.
     SharedMemoryArray.enable_async_del = _close_at_once
     options = grain.MultiprocessingOptions(num_workers=num_workers)
     return dataset.mp_prefetch(options, worker_init_fn=_init_worker)
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """Replace grain's asynchronous deletion: arrays are closed when collected."""
+    """No-op in place of grain's asynchronous deletion: collected arrays are closed."""
 
 
 def _init_worker(worker: int, num_workers: int) -> None:
@@ -188,13 +188,13 @@ def _init_worker(worker: int, num_workers: int) -> None:
 def _end_with_parent() -> None:
     """Exit when the trainer has ended, even if it was killed.
 
-    Python's tracker process of shared memory then removes the remaining segments.
+    Python's resource tracker then removes the remaining shared-memory segments.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    # A segment that is just being created would leak: the tracker does not know it
-    # yet.
+    # A segment that is being created would leak, because the resource tracker does not
+    # know it yet.
     while any(map(_makes_segment, sys._current_frames().values())):
         time.sleep(0.001)
     os._exit(1)

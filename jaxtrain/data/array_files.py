@@ -1,4 +1,4 @@
-"""Files of arrays, read into memory that is bounded by the file size."""
+"""Array files, read into memory. The file size limits the size of the arrays."""
 
 import hashlib
 import io
@@ -27,7 +27,7 @@ MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file, `start` bytes after its beginning, as its header says."""
+    """An array in a file; its header gives the shape, the dtype and the byte offset."""
 
     name: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class StoredArray(NamedTuple):
     open: Callable[[], AbstractContextManager[Any]]
 
     def fill(self, array: np.ndarray) -> None:
-        """Read the data into an array of this shape and dtype, or raise ValueError."""
+        """Read the data into `array`; raise ValueError if the file has another size."""
         view = array.reshape(-1).view(np.uint8).data
         with self.open() as stream:
             stream.read(self.start)
@@ -53,10 +53,10 @@ class StoredArray(NamedTuple):
 
 @contextmanager
 def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
-    """Open a regular file; convert errors of reading it.
+    """Open a regular file; convert read errors to UserError.
 
     Raises:
-      UserError: It cannot be opened, or its reader raises OSError or ValueError.
+      UserError: It cannot be opened, or the context raises OSError or ValueError.
     """
     try:
         with open_regular(path) as file:
@@ -74,14 +74,15 @@ def read_set(
     pairs: Mapping[str, tuple[StoredArray, StoredArray]],
     targets: tuple[str, ...] = (),
 ) -> Opened:
-    """Read a set of arrays into memory.
+    """Read the arrays of a data set into memory.
 
     Args:
       source: Name of the set in messages.
       pairs: Images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
         training, validation, test. Labels are classes, integers (N,) or (N, 1) or
         one-hot (N, classes); numbers (N, columns); or masks, integers (N, H, W).
-      targets: Names of the columns; () for classes, or columns named by their index.
+      targets: Names of the target columns. With (), labels are classes, or columns
+        named by their index.
 
     Raises:
       UserError: The images differ in shape or exceed the memory, or the labels cannot
@@ -107,8 +108,8 @@ def read_set(
             labels.append(stored if stored.dtype.kind == "f" else stored.astype(int))
             if len(low := stored[stored < NO_LABEL]):
                 raise ValueError(
-                    f"{label.name} holds {low.min()}: expected 0 or more, or -1 where "
-                    "there is no label; to read it as a column of numbers, name it by "
+                    f"{label.name} holds {low.min()}: expected 0 or more, or -1 for a "
+                    "missing label; to use it as a numeric target, name it in "
                     "data.targets"
                 )
         else:
@@ -116,7 +117,7 @@ def read_set(
     if not targets and all(map(_is_one_hot, labels)):
         labels = [label.argmax(axis=1) for label in labels]
     if len({array.shape[1:] for array in labels}) > 1:
-        raise UserError(f"{source}: the labels of its splits differ in their columns")
+        raise UserError(f"{source}: the labels of its splits differ in shape")
     everything, origin = np.concatenate(labels), ()
     if everything.ndim == 2:
         everything, origin = columns.centred(everything)
@@ -147,12 +148,11 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
         start = f"{source}: the images of the {split} split have the shape {shape}"
         if len(shape) not in (3, 4) or 0 in shape:
             raise UserError(
-                f"{start}: expected (N, H, W) or (N, H, W, C), and none of them 0"
+                f"{start}: expected (N, H, W) or (N, H, W, C), all sizes positive"
             )
         if len(shape) == 4 and shape[3] > MAX_CHANNELS:
             raise UserError(
-                f"{start}: expected (N, H, W, C), the channels last and at most "
-                f"{MAX_CHANNELS}"
+                f"{start}: expected (N, H, W, C) with at most {MAX_CHANNELS} channels"
             )
     if len({shape[1:] for shape in shapes.values()}) > 1:
         raise UserError(f"{source}: the images of its splits differ in shape: {shapes}")
@@ -161,7 +161,7 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     if size > MEMORY_PART * memory:
         raise UserError(
             f"{source} holds {size:,} bytes of images, more than {MEMORY_PART:.0%} of "
-            f"the {memory:,} bytes of memory, which must hold them: write image files "
+            f"the {memory:,} bytes of memory, which must hold all: write image files "
             "and read them as folder: or csv:"
         )
 

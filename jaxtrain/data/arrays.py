@@ -18,13 +18,13 @@ from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.target_images import kind_by_dims
 
-# Split -> suffix of `image` and `label`.
+# Split -> suffix of the array names `image` and `label`.
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
     "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,) or (N, 1), "
-    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and the same with "
-    "_test and _validation"
+    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and optionally the "
+    "same with _test and _validation"
 )
 KINDS = ("image", "label")
 READ_HEADER = {
@@ -41,7 +41,9 @@ def open_arrays(name: str, config: DataConfig) -> Opened:
                 return _read_all(config, packed)
         # zipfile raises RuntimeError for an encrypted file.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-            raise ValueError(f"it is not an .npz file, or damaged ({error})") from None
+            raise ValueError(
+                f"it is not an .npz file, or is damaged ({error})"
+            ) from None
 
 
 def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
@@ -72,7 +74,7 @@ def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 
 
 def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    """Read the header of an array, and none of its data."""
+    """Read only the header of an array."""
     name = shown(info.filename)
     if info.compress_type not in PACKED:
         raise ValueError(f"{name} has a compression that NumPy does not use")
@@ -88,8 +90,8 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
         start = stream.tell()
     if dtype.hasobject:
         raise ValueError(
-            f"{name} holds Python objects, a pickle, which could run any code when it "
-            "is read: save numbers, and not a list of arrays that differ in shape"
+            f"{name} holds Python objects (a pickle), which could run any code when "
+            "loaded: save a numeric array, not a list of arrays of different shapes"
         )
     if by_columns and len(shape) > 1:
         raise ValueError(f"{name} is in Fortran order: save np.ascontiguousarray of it")
@@ -112,7 +114,7 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     """
     if image.dtype != np.uint8:
         raise ValueError(
-            f"{image.name} is of {image.dtype}, expected uint8: pixels from 0 to 255"
+            f"{image.name} is {image.dtype}, expected uint8: pixels from 0 to 255"
         )
     may_be_mask = label.dtype.kind in "iu" and label.shape == image.shape[:3]
     if may_be_mask and kind_by_dims(len(label.shape)) is not None and not named:
@@ -121,11 +123,11 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     # Labels are floats if some are NaN.
     if label.dtype.kind not in ("biuf" if columns else "iuf"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
-        raise ValueError(f"{label.name} is of {label.dtype}, expected {expected}")
+        raise ValueError(f"{label.name} is {label.dtype}, expected {expected}")
     is_table = len(label.shape) in (1, 2) and 0 not in label.shape[1:]
     if label.shape[:1] != image.shape[:1] or not is_table:
         raise ValueError(
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
-            "expected one label, one row of numbers, or a mask of its size, for each "
-            "image"
+            "expected one label, one row of numbers, or a mask of the same size, for "
+            "each image"
         )

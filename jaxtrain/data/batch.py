@@ -2,16 +2,18 @@
 
 A batch is a dict of arrays (batch, ...):
 
-- `image`: as stored, uint8 (height, width, channels), or a canvas with a window on it,
-or another input, such as an audio clip, int16 (samples, 1, 1); after preprocessing,
-normalised and in the compute dtype; - `target`: target of each example, any pytree; -
-`box`: left, top, right and bottom of the window on its canvas, float32 (4,); - `index`:
-index of the example in its split, int32; - `repeat`: number of earlier copies of the
-example in the batch, int32; - `epoch`: epoch of the step, int32, if flips alternate; -
-`mask`: in evaluations, 0 for padding, else 1, int32.
+- `image`: stored image, uint8 (height, width, channels); a canvas with a window on it;
+  or another input, such as an audio clip, int16 (samples, 1, 1). After preprocessing:
+  normalised, in the compute dtype.
+- `target`: target of each example, any pytree.
+- `box`: left, top, right and bottom of the window on its canvas, float32 (4,).
+- `index`: index of the example in its split, int32.
+- `repeat`: number of earlier copies of the example in the batch, int32.
+- `epoch`: epoch of the step, int32, only for alternating flips.
+- `mask`: only in evaluation, 0 for padding, else 1, int32.
 
 The size of the preprocessed images is not part of a batch: each program is compiled for
-one (`Phase.image_size`).
+a fixed size (`Phase.image_size`).
 """
 
 from collections.abc import Callable
@@ -19,8 +21,8 @@ from typing import Any
 
 import jax
 
-# Key of the windows on canvases: left, top, right and bottom, float32 (batch, 4). Left
-# and top are less than 1.
+# Key of the windows on canvases: left, top, right and bottom in pixels, float32
+# (batch, 4). Left and top are less than 1.
 BOX = "box"
 
 Batch = dict[str, Any]

@@ -20,15 +20,15 @@ class BatchSpec:
     """Shapes and dtypes of the stored batches of a split.
 
     Attributes:
-      example: First example: an image and its target.
-      numbers: Names of the int32 arrays (batch,) that are not from the store.
+      example: Arrays with the shapes and dtypes of one example.
+      numbers: Names of the additional int32 arrays (batch,), such as `index`.
     """
 
     example: Batch
     numbers: tuple[str, ...]
 
     def stored(self, *leading: int, sharding: Any = None) -> Batch:
-        """Return the shapes of stored examples, with leading dims."""
+        """Return the shapes and dtypes of stored examples, with leading dims."""
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(
                 (*leading, *x.shape), x.dtype, sharding=sharding
@@ -39,14 +39,20 @@ class BatchSpec:
     def batch(
         self, *leading: int, sharding: Any = None, on_device: bool = False
     ) -> Batch:
-        """Return the shapes of a batch; `on_device`: without the cached examples."""
+        """Return the shapes and dtypes of a batch.
+
+        Args:
+          leading: Leading dims, such as the batch size.
+          sharding: Sharding of the arrays.
+          on_device: Whether examples are cached on the device and not in batches.
+        """
         number = jax.ShapeDtypeStruct(leading, np.int32, sharding=sharding)
         stored = {} if on_device else self.stored(*leading, sharding=sharding)
         return {**dict.fromkeys(self.numbers, number), **stored}
 
 
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
-    """Return the shapes of the training batches of a source."""
+    """Return the shapes and dtypes of the training batches of a source."""
     shape = source.canvas_shape
     if shape and (source.is_placed or not source.input.are_pictures):
         cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
@@ -60,12 +66,12 @@ def train_spec(config: DataConfig, source: Source) -> BatchSpec:
 
 
 def eval_spec(source: Source) -> BatchSpec:
-    """Return the shapes of the batches of an evaluation on a source."""
+    """Return the shapes and dtypes of the evaluation batches of a source."""
     return BatchSpec(_example(source), ("index", "mask"))
 
 
 def train_numbers(config: DataConfig) -> tuple[str, ...]:
-    """Return the names of the int32 arrays of a training batch."""
+    """Return the names of the additional int32 arrays of a training batch."""
     required = {
         "index": True,
         # Copies of an example are augmented differently.

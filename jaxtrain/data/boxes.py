@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Keys of the facts of a set: class names, number of boxes per image including padding,
-# and the category ids of the original annotations.
+# Keys in the facts of a set: class names, number of boxes per image including padding,
+# and category ids of the annotation file.
 NAMES, NUM_BOXES, CATEGORY_IDS = "box_names", "num_boxes", "category_ids"
 # Class of padding boxes.
 PADDING = -1
-# Smallest area in square pixels of a cropped box that is kept.
+# Minimum area of a cropped box, in square pixels; smaller boxes are dropped.
 MIN_AREA = 4.0
 
 
@@ -24,8 +24,8 @@ class StoredBoxes(NamedTuple):
     Attributes:
       boxes: Left, top, right and bottom, (n, 4), in pixels or relative to the image.
       classes: Class indices, (n,).
-      crowd: Whether a box covers a crowd of objects, (n,).
-      size: Height and width of the image; None if the annotations lack them.
+      crowd: Whether each box covers a crowd of objects, (n,).
+      size: Height and width of the image, or None if the annotations lack them.
     """
 
     boxes: np.ndarray

@@ -1,7 +1,7 @@
-"""Random windows of images of different sizes: cut on the host, resized on the device.
+"""Random crops of images of different sizes: cut on the host, resized on the device.
 
-A batch must be one array. Each window is placed in the upper left corner of a canvas of
-fixed size, and a box tells its extent; the rest of the canvas is never read.
+A batch must be one array. Each crop window is placed in the upper left corner of a
+canvas of fixed size, and a box gives its extent; the rest of the canvas is never read.
 """
 
 import math
@@ -14,12 +14,12 @@ from jaxtrain.data.files import ImageFile
 from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import Box
 
-# Side of a canvas relative to the resized image. For photographs of 500x375 pixels 98 %
-# of the windows fit at 224, and most of larger ones, which are decoded at 1/2, 1/4 or
-# 1/8 of their size.
+# Side of a canvas relative to the resized image. At 224 pixels, 98 % of the windows of
+# 500x375 photographs fit, and most windows of larger photographs, which are decoded at
+# 1/2, 1/4 or 1/8 of their size.
 SIDES = 2
 
-# Pixels (H, W, C), or a file of them.
+# Pixels (H, W, C), or an encoded image file.
 Image = np.ndarray | ImageFile
 
 
@@ -29,7 +29,7 @@ def canvas_shape(size: int, channels: int) -> tuple[int, int, int]:
 
 
 def draw(image: Image, seed: Sequence[int], fit: Fit, size: int) -> Box:
-    """Draw the random window of an image, which is then resized to `size`."""
+    """Draw the random window of an image; `size` is the side of the resized window."""
     is_file = isinstance(image, ImageFile)
     height, width = (image.height, image.width) if is_file else image.shape[:2]
     return fit.draw(height, width, seed, size)
@@ -42,14 +42,14 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
       image: Pixels of the image, or its file.
       window: Window in pixels of the image.
       size: Height and width to which the step resizes the window.
-      fit: Resizing of windows that exceed the canvas, done here.
+      fit: Interpolation for windows that exceed the canvas, which are resized here.
       canvas: Output array, written in place.
     """
     if isinstance(image, ImageFile):
         image, window = images.decode_box(image, size, canvas.shape[-1], window)
     left, top, right, bottom = window
-    # Pixels that are partly inside are included: in a JPEG that is decoded at reduced
-    # size, a window need not start at a pixel boundary.
+    # Pixels that are partly inside are included: a window of a JPEG decoded at reduced
+    # size may start within a pixel.
     first_column, first_row = math.floor(left), math.floor(top)
     pixels = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
     left, right = left - first_column, right - first_column
@@ -57,7 +57,7 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
     if max(pixels.shape[:2]) > len(canvas):
         box = left, top, right, bottom
         pixels = images.resize(pixels, size, fit.interpolation, box)
-        # With this box the resizing in the step is the identity.
+        # With this box, resizing in the step is the identity.
         left, top, right, bottom = 0, 0, size, size
     height, width, channels = pixels.shape
     if channels != canvas.shape[-1]:
@@ -67,6 +67,6 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
 
 
 def black(size: int, canvas: np.ndarray) -> Box:
-    """Put a black window of the final size on a canvas; return its box."""
+    """Draw a black window of the final size on a canvas; return its box."""
     canvas[:size, :size] = 0
     return 0, 0, size, size

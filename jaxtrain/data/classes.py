@@ -14,7 +14,7 @@ from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.data.unlabelled import NO_LABEL, missing_numbers
 from jaxtrain.errors import UserError
 
-# Split names in use -> canonical names.
+# Accepted split name -> canonical name.
 SPLITS = {
     "train": "train",
     "training": "train",
@@ -24,12 +24,12 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-# Labels with more distinct numbers than this, not all of them integers, are
-# measurements; and so are fewer, if most have a single image.
+# Numeric labels, not all integers, with more distinct values than this look like a
+# regression target. So do fewer, if there are more than half as many as examples.
 MOST_CLASSES = 20
 
 
-# Whether a set may have a single class: for evaluating a trained model.
+# Whether a set may have a single class, as in evaluation of a trained model.
 _MAY_BE_ONE = contextvars.ContextVar("may_be_one", default=False)
 
 
@@ -44,7 +44,7 @@ def may_be_one(allowed: bool) -> Iterator[None]:
 
 
 def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Map labels to class indices from 0, in their order.
+    """Map integer labels to class indices from 0, in ascending order.
 
     Labels 0, 1, 2 and so on without gaps are unchanged.
 
@@ -52,10 +52,10 @@ def number(labels: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
       labels: Integers, or floats that are integral or NaN, (N,).
 
     Returns:
-      Class indices, int32 (N,), -1 for missing labels; and the names of the classes.
+      Class indices, int32 (N,), -1 for missing labels; and the class names.
 
     Raises:
-      ValueError: A number is not integral.
+      ValueError: A label is not an integer.
     """
     known = ~missing_numbers(labels)
     integers = labels[known].astype(np.int64)
@@ -79,7 +79,7 @@ def facts(
     Args:
       source: Name of the set in messages.
       splits: Indices of the examples of each split.
-      labels: Class of each example; below 0 if unknown.
+      labels: Class index of each example, negative if unlabelled.
       class_names: Names of the classes, by index.
       digest: SHA-256 of the contents of the set.
 
@@ -89,7 +89,7 @@ def facts(
     """
     check_train(source, splits)
     if not class_names:
-        raise UserError(f"{source} has no label at all: there is nothing to learn")
+        raise UserError(f"{source} has no labels: there is nothing to learn")
     if len(class_names) < 2 and not _MAY_BE_ONE.get():
         raise UserError(
             f"{source} has one class, {listed(class_names) or 'without a name'}: two "
@@ -107,7 +107,7 @@ def facts(
             problems.add(
                 f"the {split} split has classes that the training split lacks: "
                 f"{missing}",
-                "a model cannot learn them: add training images, or take them out",
+                "a model cannot learn them: add training images, or remove them",
             )
     problems.check()
     names = tuple(class_names)
@@ -118,12 +118,12 @@ def refuse_measurements(source: str, labels: Sequence[str]) -> None:
     """Check that labels do not look like a regression target.
 
     Raises:
-      UserError: There are many distinct numbers, not all of them integers.
+      UserError: The labels are many distinct numbers, not all of them integers.
     """
     distinct = set(labels)
     if len(distinct) <= min(MOST_CLASSES, len(labels) // 2):
         return
-    try:  # Including decimal commas.
+    try:  # Decimal commas are accepted.
         values = sorted(float(label.replace(",", ".")) for label in distinct)
     except ValueError:
         return
@@ -131,8 +131,8 @@ def refuse_measurements(source: str, labels: Sequence[str]) -> None:
         return
     raise UserError(
         f"{source}: the labels look like numbers to predict, not like classes: "
-        f"{len(distinct):,} different ones from {values[0]:g} to {values[-1]:g} in "
+        f"{len(distinct):,} distinct ones from {values[0]:g} to {values[-1]:g} in "
         f"{len(labels):,} rows. To predict the numbers, set task = 'regression' and "
         "data.targets to the column (docs/regression.md); to classify, give a column "
-        "`label` of names, such as low, middle and high by ranges of the number"
+        "`label` of class names, such as low, middle and high for ranges of numbers"
     )

@@ -1,6 +1,6 @@
-"""Numeric target columns with names; missing values are NaN.
+"""Named numeric target columns; missing values are NaN.
 
-The task defines the meaning of the numbers, such as a label's presence or a size.
+The task defines the meaning of the numbers, such as a measurement or a 0/1 label.
 """
 
 import hashlib
@@ -17,10 +17,10 @@ from jaxtrain.errors import UserError
 
 # Key of the column names in the facts of a set.
 NAMES = "target_names"
-# Key of the offsets subtracted from each column (see `centred`), float64, in the facts
-# of a set; absent if there are none.
+# Key of the offsets subtracted from the columns (see `centred`), float64, in the facts
+# of a set; absent if nothing was subtracted.
 ORIGIN = "target_origin"
-# Largest acceptable rounding error to float32, in standard deviations of the column.
+# Maximum rounding error of the cast to float32, in standard deviations of the column.
 ROUNDING = 1e-5
 
 
@@ -46,13 +46,13 @@ def number(text: str, column: str, *, comma: bool = False) -> float:
     if not math.isfinite(value):
         raise UnusableError(
             f"{shown(column)} is {shown(text)!r}",
-            "give a number, or nothing where it is missing",
+            "give a number, or leave the cell empty if it is missing",
         )
     return value
 
 
 def is_rounded(column: np.ndarray) -> bool:
-    """Whether float32 rounds off the differences in a column, (N,)."""
+    """Whether a cast to float32 loses the differences in a column, (N,)."""
     known = np.asarray(column, np.float64)[np.isfinite(column)]
     if not len(known) or known.min() == known.max():
         return False
@@ -68,9 +68,9 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
       values: Numbers of all examples, (N, columns), NaN for missing ones.
 
     Returns:
-      Numbers, float32 (N, columns); and the offset that was subtracted from each column
-      in float64: the middle of its range if float32 would round its differences off,
-      else 0. () if there are no offsets.
+      Numbers, float32 (N, columns); and the offset subtracted from each column in
+      float64, or () if all are 0. It is the middle of the column's range if float32
+      would round its differences off, else 0.
     """
     origin = [_middle(x) if is_rounded(x) else 0.0 for x in values.T]
     if not any(origin):
@@ -79,7 +79,7 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Undo `centred`: original values, (N, columns), float64 if there are offsets."""
+    """Undo `centred`: add the offsets, (N, columns), in float64 if there are any."""
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)
 
@@ -123,7 +123,7 @@ def multi_hot(
     """Encode label lists as multi-hot rows, float32 (N, names).
 
     Args:
-      labels: Labels of each image; None for unknown labels, encoded as NaN.
+      labels: Labels of each image. None for unknown labels gives a row of NaN.
       names: All labels, in the order of the columns.
     """
     places = {name: i for i, name in enumerate(names)}

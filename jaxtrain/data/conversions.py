@@ -1,4 +1,4 @@
-"""Remarks on information that conversion to the run's size and 8 bits discards."""
+"""Remarks on information lost in the conversion to 8 bits and the image size."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from jaxtrain.errors import UserError
 
 # Number of images in the sample.
 NUM_LOOKED = 64
-# Cropped share of the area that is remarkable: more than 1/3, as of 3:2 photographs.
+# Cropped share of the area above which a remark is made. 3:2 photographs lose 1/3.
 MUCH = 0.4
 
 
@@ -24,11 +24,11 @@ class Converted(NamedTuple):
     """Properties of a sample of stored images.
 
     Attributes:
-      sizes: Height and width of each, (n, 2).
-      largest: Largest value of the 16-bit images, or None without any.
+      sizes: Height and width of each image, (n, 2).
+      largest: Largest value of the 16-bit images, or None if there are none.
       num_deep: Number of 16-bit images.
       bands: Number of bands of each image with unused bands.
-      unused: Number of unused bands of each of these images.
+      unused: Number of unused bands of each image in `bands`.
     """
 
     sizes: np.ndarray
@@ -39,7 +39,7 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """Best white level for the values, or None for the full 16-bit range."""
+        """Suggested white level, or None if values need all 16 bits, or at most 8."""
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
@@ -75,10 +75,10 @@ def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Conve
 
 
 def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
-    """Return remarks on information that a config discards, with the remedy.
+    """Return remarks on information that the config discards, with remedies.
 
     Raises:
-      UserError: `data.white_level` has no effect.
+      UserError: `data.white_level` is set, but no image has 16 bits per channel.
     """
     return (
         *_depth_remarks(sample, config),
@@ -88,14 +88,14 @@ def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
 
 
 def conversion_remarks(train: Source, config: DataConfig) -> tuple[Remark, ...]:
-    """Return the remarks on the training split of a run."""
+    """Return the conversion remarks on the training split of a run."""
     return remarks(
         inspect_sample(train.store, train.indices, config.max_pixels), config
     )
 
 
 def cut_away(sizes: np.ndarray) -> float:
-    """Return the mean share of the images' area outside the centred square."""
+    """Return the mean share of the images' area outside the largest centred square."""
     return float(np.mean(1 - sizes.min(axis=1) / sizes.max(axis=1)))
 
 
@@ -114,7 +114,7 @@ def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
     counts += f"{sample.largest:,}"
     fitting = sample.white_level
     if white is not None and sample.largest > white:
-        text = f"{counts}: those above data.white_level = {white:,} become white"
+        text = f"{counts}: values above data.white_level = {white:,} become white"
         yield Remark("grey levels", text, serious=True)
     elif white is None and fitting is not None:
         levels = sample.largest // 256 + 1

@@ -1,4 +1,4 @@
-"""Headers of tables of images: separator and roles of the columns."""
+"""Headers of image tables: separator and roles of the columns."""
 
 import contextlib
 import csv
@@ -15,7 +15,7 @@ from jaxtrain.data.problems import Remark, UnusableError
 from jaxtrain.data.text import nfc
 from jaxtrain.errors import UserError, nearest
 
-# Names of the column of file paths; the first match counts.
+# Names of the column of file paths, in order of precedence.
 PATHS = (
     *("path", "filepath", "file_path", "image_path"),
     *("filename", "file_name", "file", "image"),
@@ -23,11 +23,11 @@ PATHS = (
 LABEL, SPLIT = "label", "split"
 # Column separators; the first one with the required columns is used.
 SEPARATORS = (",", ";", "\t")
-# First line that tells Excel the separator.
+# Optional first line that gives Excel the separator, such as `sep=;`.
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(\r\n|\r|\n)', re.IGNORECASE)
 # Maximum length of a header, in characters.
 MAX_HEADER = 2**16
-# Rows to inspect for numeric columns, and columns to name in a message.
+# Number of rows to inspect for numeric columns, and of columns to name in a message.
 NUM_LOOKED = 1000
 NUM_NAMED = 20
 
@@ -42,9 +42,9 @@ class Header(NamedTuple):
       names: Names of all columns.
       path: Name of the column of file paths.
       targets: Names of the target columns.
-      split: Name of the column of splits. None if absent.
-      target_images: Kind of target images whose paths are in the target column (see
-        `jaxtrain.data.target_images`). None if the column holds the targets.
+      split: Name of the column of splits, or None if absent.
+      target_images: Kind of the target images whose paths the target column holds (see
+        `jaxtrain.data.target_images`), or None for other targets.
     """
 
     table: str
@@ -62,7 +62,7 @@ class Header(NamedTuple):
         return self.separator != ","
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return a remark on the choice of the path column if it is ambiguous."""
+        """Return a remark that names the path column, unless it is just `path`."""
         others = [n for n in self.names if n.lower() in PATHS and n != self.path]
         if self.path.lower() == PATHS[0] and not others:
             return ()
@@ -74,7 +74,7 @@ def read_header(config: DataConfig, text: str) -> Header:
     """Parse the header of a table.
 
     Raises:
-      UserError: A required column is missing, or a column has a duplicate.
+      UserError: A required column is missing or appears twice.
     """
     line, separators = 1, SEPARATORS
     if match := _SEPARATOR_LINE.match(text):
@@ -87,7 +87,7 @@ def read_header(config: DataConfig, text: str) -> Header:
 
 
 def _parsed(config: DataConfig, text: str, line: int, separator: str) -> Header:
-    """Parse the header with a given separator; "" stands for a missing column."""
+    """Parse the header with a given separator; a missing column is ""."""
     rows = _first_rows(text[:MAX_HEADER], separator, 1)
     names = [nfc(name.strip()) for row in rows for name in row]
     # Names are case-insensitive; the first of two equal names is used.
@@ -133,7 +133,7 @@ def _check(config: DataConfig, header: Header) -> None:
         hint = _describe_numbers(header) or hint
     raise UserError(
         f"{config.source}, line {header.line}: expected a header with "
-        f"{', '.join(needed)} and, if wanted, split; it has {wrong}: "
+        f"{', '.join(needed)} and optionally split; it has {wrong}: "
         f"{shown(', '.join(names)[:200])!r}{hint}"
     )
 
@@ -152,6 +152,6 @@ def _describe_numbers(header: Header) -> str:
         return ""
     named = " ".join(shlex.quote(shown(name)) for name in numeric[:NUM_NAMED])
     return (
-        ". For task = 'multilabel' or 'regression' name the columns of the targets; "
+        ". For task = 'multilabel' or 'regression' name the target columns; "
         f"{len(numeric)} are numeric: --data.targets {named} (--targets of new)"
     )

@@ -1,7 +1,7 @@
 """`csv:FILE`: image files listed in a table, with targets and splits.
 
-Targets are classes, lists of labels (`data.label_separator`), numeric columns
-(`data.targets`), or masks: files in a column `mask`, if there is no `label`.
+Targets are classes or lists of labels (`data.label_separator`) in the column `label`,
+numeric columns (`data.targets`), or mask files in a column `mask`.
 """
 
 import os
@@ -38,11 +38,11 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")
 def open_csv(name: str, config: DataConfig) -> Opened:
     """Open images listed in a table with the columns path, label and optionally split.
 
-    With `data.targets` columns of these names replace `label`; a table without either
-    may have a column `mask`.
+    The columns named in `data.targets` replace `label`. Without both, a column `mask`
+    is used.
 
     Raises:
-      UserError: The table is unreadable, or lists unusable files; one message has all
+      UserError: The table is unreadable or lists unusable files. The message lists all
         problems.
     """
     source = config.source
@@ -103,7 +103,7 @@ def _with_images(
     digest_of_set: str,
     remarks: Sequence[Remark],
 ) -> Opened:
-    """Return images with image targets, after checking that all files exist."""
+    """Open images with target images, such as masks; check that all files exist."""
     problems = Problems(config.source)
     for row in rows:
         problems.attempt(folder.size, row.target_file, where=f"line {row.line}")
@@ -121,7 +121,7 @@ def _with_images(
 def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the targets of the rows and the names of classes or labels.
+    """Return the targets of the rows and the names of the classes or labels.
 
     Targets are class indices, int32 (N,), or multi-hot labels, float32 (N, labels).
     """
@@ -148,7 +148,7 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
         first = lines.setdefault(row.path, row.line)
         if first != row.line:
             problems.add(
-                f"{shown(row.path)} is in line {first} already",
+                f"{shown(row.path)} is already in line {first}",
                 "list each image once",
                 f"line {row.line}",
             )
@@ -156,6 +156,6 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 def _in_order(labels: set[str]) -> list[str]:
     if all(map(_NUMBER.fullmatch, labels)):
-        # Compared by length first: Python limits the digits of conversions to int.
+        # Sorted by length first, because Python limits the digits of int().
         return sorted(labels, key=lambda text: (len(text), text))
     return sorted(labels)

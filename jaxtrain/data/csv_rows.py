@@ -1,4 +1,4 @@
-"""Rows of tables of images: paths, targets and splits."""
+"""Rows of image tables: paths, targets and splits."""
 
 import csv
 import io
@@ -17,17 +17,17 @@ from jaxtrain.data.text import UserText, nfc
 
 
 class CsvRow(NamedTuple):
-    """Row of the table.
+    """Row of an image table.
 
     Attributes:
       line: Line number of the row.
       path: Path of the image, relative to the directory of the table.
       texts: Contents of the target columns.
-      values: Numeric targets; () for labels.
+      values: Numeric targets, or () for other targets.
       split: Name of the split.
       target_images: Kind of the target images, or None for other targets.
-      target_file: Path of the target image, relative to the directory of the table;
-        empty for other targets.
+      target_file: Path of the target image, relative to the directory of the table, or
+        b"" for other targets.
     """
 
     line: int
@@ -42,7 +42,7 @@ class CsvRow(NamedTuple):
 def read_rows(
     folder: Folder, text: UserText, config: DataConfig, problems: Problems
 ) -> Iterator[CsvRow]:
-    """Yield the usable rows of a table; other rows are reported to `problems`."""
+    """Yield the valid rows of a table; report the others to `problems`."""
     header = read_header(config, text.content)
     problems.remarks += header.remarks()
     table = io.StringIO(header.table, newline="")
@@ -52,7 +52,7 @@ def read_rows(
         for fields in reader:
             line = header.line - 1 + reader.line_num
             if not any(map(str.strip, fields)):
-                continue  # Spreadsheets append rows of separators only.
+                continue  # Spreadsheets append rows that hold only separators.
             where = f"line {line}"
             if len(fields) != len(header.names):
                 problem = f"{len(fields)} fields, but {len(header.names)} columns"
@@ -101,10 +101,10 @@ def _row(
 def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
-    Of several spellings that the path may have on disk the first existing one is used.
+    A path may be spelled in several ways on disk; the first that exists is used.
 
     Raises:
-      UnusableError: The path leads out of the directory, or is not a file path.
+      UnusableError: The path is outside the directory, or is not a file path.
     """
     paths = [path, path.replace("\\", "/")] if "\\" in path else [path]
     spelled = [name for one in paths for name in text.spellings(one)]

@@ -1,4 +1,4 @@
-"""Splits of a run, cached on the devices or streamed from the host."""
+"""Data sets of a run's splits, cached on the devices or streamed from the host."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Dataset:
 
     Attributes:
       source: Examples of the split.
-      on_device: Concatenated arrays of all splits; {} if streamed.
-      defects: Unreadable images that were met so far.
-      first: Index of the split's first example in these arrays.
+      on_device: Concatenated arrays of all splits, or {} if streamed.
+      defects: Unreadable images so far.
+      first: Index of the split's first example in `on_device`.
       blank: Indices of cached unreadable examples, which evaluations mask.
     """
 
@@ -53,9 +53,9 @@ def should_cache(
     """Whether to cache the images of all splits on the devices.
 
     Args:
-      config: Section of the config.
+      config: Data section of the config.
       splits: Splits of the run.
-      device_bytes: Memory of a device. Defaults to the first local one.
+      device_bytes: Memory of a device. Defaults to the first local device.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
@@ -80,8 +80,8 @@ def make_datasets(
 ) -> tuple[Dataset, Dataset | None, Dataset]:
     """Put all splits on every device, or prepare them for streaming.
 
-    The splits share one array, so that one program evaluates any of them. The training
-    split comes first: its examples keep their indices.
+    The cached splits share one array, so that one compiled program evaluates any split.
+    The training split comes first, so that its examples keep their indices.
 
     Raises:
       UserError: More than `max_bad_fraction` of a split's images are unreadable.
@@ -110,7 +110,7 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
     on_device = jax.device_put(arrays, data_sharding.replicated(mesh))
     datasets, first = {}, 0
     for name, dataset in streamed.items():
-        # Reads from the cache's host copy instead of the disk.
+        # Host reads use the host copy of the cache, not the disk.
         part = dataset.source.in_arrays(arrays, first)
         datasets[name] = Dataset(part, on_device, dataset.defects, first, blank[name])
         first += len(part)
@@ -118,9 +118,9 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
 
 
 def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
-    """Return all examples of a split, and the unreadable ones.
+    """Return all examples of a split, and its unreadable images.
 
-    They are read in blocks by threads, to bound the number of files in memory.
+    Threads read the examples in blocks, which bounds the number of files in memory.
     """
 
     def read(start: int) -> tuple[dict[str, Any], list[Unreadable]]:

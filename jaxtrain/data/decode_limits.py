@@ -1,33 +1,33 @@
-"""Limits on the time and memory of decoding, checked without a decoder."""
+"""Limits on decoding time and memory, checked without decoding."""
 
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal
 
-# JPEG: a decoder visits every block of the image in each scan, however few bytes the
-# scan has: 600 KB can request 2,600 passes over 64 million pixels, which take minutes.
+# JPEG: a decoder visits every block of the image in each scan, even in scans of a few
+# bytes: 600 KB can request 2,600 passes over 64 million pixels, which take minutes.
 # Encoders write 1 to 12 scans. libtiff has the same limit for JPEG inside TIFF.
 MAX_SCANS = 100
-# Maximum number of scans of the largest allowed image; smaller ones may have more, up
+# Maximum number of scans of the largest allowed image. Smaller images may have more, up
 # to MAX_SCANS. 16 scans of 64 million pixels decode in about a second.
 MAX_SCANS_OF_LARGEST = 16
 
-# Segments of EXIF data: Pillow joins them one by one, which takes 106 s for 16 MB in
-# segments of 100 bytes. Cameras write one, and an image with embedded ones has a few.
-# Smaller files are fast in any case.
+# Maximum number of EXIF segments: Pillow joins them one by one, which takes 106 s for
+# 16 MB in segments of 100 bytes. Cameras write one segment, and a file with embedded
+# images has a few. Files below MIN_EXIF_BYTES are fast in any case.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 
-# Maximum bytes per pixel, four channels of 32 bits, and bytes of other contents.
+# Maximum number of bytes per pixel (four channels of 32 bits), and of metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
-# Strips or tiles of a TIFF: the number of 16x16 tiles of 64 million pixels.
+# Maximum number of strips or tiles of a TIFF: 64 million pixels in 16x16 tiles.
 MAX_STRIPS = 2**18
 # Maximum offset in a file.
 MAX_OFFSET = 2**40
-# Tags of TIFF: offsets and byte counts of strips, and of tiles.
+# TIFF tags: offsets and byte counts of strips, and of tiles.
 STRIP_TAGS = (273, 279, 324, 325)
-# Magic bytes of TIFF -> byte order, and whether it is a BigTIFF.
+# Magic bytes of TIFF -> byte order, and whether the file is a BigTIFF.
 TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
     b"II*\0": ("little", False),
     b"MM\0*": ("big", False),
@@ -37,7 +37,7 @@ TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
 
 START_OF_IMAGE = b"\xff\xd8"
 START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
-# Markers without a length: TEM and SOI. Restart markers belong to the pixel data.
+# Markers without a length field: TEM and SOI. MARKER skips restart markers.
 ALONE = (0x01, 0xD8)
 MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 
@@ -56,7 +56,7 @@ def check_pixels(size: Sequence[int], max_pixels: int) -> None:
 
 
 def check_header(data: bytes, max_pixels: int) -> None:
-    """Raise UnreadableError if opening an image takes too much time or memory."""
+    """Raise UnreadableError if opening an image would take too much time or memory."""
     check_pixels(webp_canvas(data) or (0, 0), max_pixels)
     check_strips(io.BytesIO(data))
     if len(data) < MIN_EXIF_BYTES or not data.startswith(START_OF_IMAGE):
@@ -64,16 +64,16 @@ def check_header(data: bytes, max_pixels: int) -> None:
     num_parts = data.count(EXIF)
     if num_parts > MAX_EXIF_PARTS:
         raise UnreadableError(
-            f"it has {num_parts} parts of EXIF data, and may have {MAX_EXIF_PARTS}: "
-            "save it again"
+            f"it has {num_parts} segments of EXIF data, above the limit of "
+            f"{MAX_EXIF_PARTS}: save it again"
         )
 
 
 def check_strips(file: BinaryIO) -> None:
     """Raise UnreadableError if the first image of a TIFF has too many strips.
 
-    Pillow creates an object for each: 70 bytes of memory for 8 bytes of the file. The
-    position in the file is restored.
+    Pillow creates an object for each strip: 70 bytes of memory for 8 bytes of the file.
+    The file position is restored.
     """
     before = file.tell()
     try:
@@ -83,7 +83,8 @@ def check_strips(file: BinaryIO) -> None:
         file.seek(before)
     if most > MAX_STRIPS:
         raise UnreadableError(
-            f"it has {most} strips or tiles, and may have {MAX_STRIPS}: save it again"
+            f"it has {most} strips or tiles, above the limit of {MAX_STRIPS}: save it "
+            "again"
         )
 
 
@@ -93,30 +94,30 @@ def check_size(num_bytes: int, size: Sequence[int]) -> None:
     most = METADATA_BYTES + BYTES_A_PIXEL * width * height
     if num_bytes > most:
         raise UnreadableError(
-            f"its {num_bytes} bytes are more than an image of {width}x{height} pixels "
-            f"may have, {most}: save only the first image"
+            f"it has {num_bytes} bytes, above the limit of {most} for "
+            f"{width}x{height} pixels: save only the first image"
         )
 
 
 def check_scans(data: bytes, width: int, height: int, max_pixels: int) -> None:
-    """Raise UnreadableError if the scans of a JPEG take too long to decode."""
+    """Raise UnreadableError if a JPEG has too many scans for its size."""
     limit = min(MAX_SCANS, MAX_SCANS_OF_LARGEST * max_pixels // max(1, width * height))
-    # An upper bound, but fast (0.3 ms for 150 KB).
+    # This count is an upper bound, and fast (0.3 ms for 150 KB).
     if data.count(bytes([0xFF, START_OF_SCAN])) <= limit:
         return
     num_scans = _count_scans(data)
     if num_scans > limit:
         raise UnreadableError(
-            f"it has {num_scans} scans, which take long to decode: a JPEG of "
-            f"{width}x{height} pixels may have {limit}; save it again"
+            f"it has {num_scans} scans, above the limit of {limit} for a JPEG of "
+            f"{width}x{height} pixels: save it again"
         )
 
 
 def webp_canvas(data: bytes) -> tuple[int, int] | None:
-    """Return the (width, height) of a WebP's canvas (RFC 9649); None for other files.
+    """Return (width, height) of a WebP's canvas (RFC 9649), or None for other files.
 
-    The decoder allocates two canvases of this size at once: 2 GB for the largest, which
-    a file of 30 bytes may declare.
+    The decoder immediately allocates two canvases of this size: 2 GB for the largest,
+    which a file of 30 bytes may declare.
     """
     if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
         return None
@@ -152,7 +153,7 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
     if place > MAX_OFFSET:
         return
     file.seek(place)
-    # Tags have 16 bits: with more entries some would be duplicates.
+    # Tags have 16 bits, so more than 2**16 entries would include duplicates.
     for _ in range(min(number(file.read(counted)), 2**16)):
         data = file.read(entry)
         if number(data[:2]) in STRIP_TAGS:
@@ -160,7 +161,7 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
 
 
 def _count_scans(data: bytes) -> int:
-    """Count the scans of a JPEG up to its end, without an embedded thumbnail's."""
+    """Count the scans of a JPEG, excluding embedded thumbnails."""
     position = num_scans = 0
     while (match := MARKER.search(data, position)) is not None:
         marker, position = match[1][0], match.end()

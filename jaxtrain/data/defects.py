@@ -12,13 +12,13 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster
 
-# Images to name if there are too many.
+# Number of unreadable images to name in an error message.
 NUM_NAMED = 5
 
 
 @dataclass(frozen=True)
 class Unreadable:
-    """An unreadable image: its index in the split, its name, and the reason."""
+    """Index in the split and name of an unreadable image, and the reason."""
 
     index: int
     name: str
@@ -29,15 +29,15 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create it for a stored file; stored pixels are always readable."""
+        """Create the record of a `StoredFile`; stored arrays are always readable."""
         return cls(index, stored.name, str(error))
 
 
 def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
     """Whether a split has more unreadable images than allowed.
 
-    The limit is rounded up, so that one file of a small split may be damaged; but at
-    least one image has to be readable.
+    The limit is rounded up, so that one file of a small split may be damaged. At least
+    one image must be readable.
     """
     return num_bad > math.ceil(max_fraction * num_examples) or num_bad == num_examples
 
@@ -45,8 +45,8 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
     """Return the groups whose training examples are all unreadable, ascending.
 
-    They have no replacement (`replacements.fill_in`), so the run fails. Multi-label
-    examples are replaced by any other, so no group is lost.
+    Their images have no replacement (`replacements.fill_in`), so the run fails. Any
+    example can replace a multi-label example, so no group is lost.
 
     Args:
       groups: Group of each training example, (N,), or its labels, (N, labels).
@@ -76,15 +76,15 @@ class Defects:
     def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
         """Add the unreadable images that are new.
 
-        With several processes the limit is not checked here but by `check`, at a point
-        where all processes fail together.
+        With several processes the limit is checked by `check`, at a point where all
+        processes fail together.
 
         Args:
-          unreadable: Unreadable images, some of which may be known.
-          shared: Whether the other processes know them.
+          unreadable: Unreadable images, including known images.
+          shared: Whether the other processes know the images.
 
         Raises:
-          UserError: There are too many.
+          UserError: There are too many unreadable images.
         """
         for bad in unreadable:
             if bad.index not in self._found:
@@ -112,6 +112,6 @@ class Defects:
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return new unreadable images that the other processes do not know."""
+        """Return the new unreadable images that other processes do not know."""
         unshared, self._unshared = self._unshared, []
         return unshared

@@ -1,7 +1,7 @@
 """16-bit images, and TIFFs with more bands than colours.
 
-A run uses 8 bits. Pillow keeps the upper 8 of 16 bits, which leaves 16 grey levels of
-12-bit data, as cameras and microscopes write it.
+Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, which leaves 16 grey levels
+of the 12-bit data of cameras and microscopes.
 """
 
 import io
@@ -12,22 +12,23 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image, TiffImagePlugin
 
-# Largest bit depth of 16-bit images for which a white level is suggested.
+# Maximum significant bits of 16-bit images for which a white level is suggested.
 MOST_BITS = 14
-# Raw modes of 16-bit colours, of which Pillow takes one byte per value.
+# Raw modes of 16-bit colour images, of which Pillow reads one byte per value.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
-# Raw mode of the other byte of each value; N is little-endian here.
+# Raw mode -> raw mode of the other byte of each value. N is native, little-endian.
 OTHER = {"B": "L", "L": "B", "N": "B"}
-# Tags of TIFF.
+# TIFF tags.
 SAMPLES_PER_PIXEL, PHOTOMETRIC = 277, 262
-# Photometric interpretations of grey images; the meaning of further bands is unknown.
+# Photometric interpretations of grey images, whose further bands have no known meaning.
 GREY = (0, 1)
 
 
 def values(data: bytes, formats: tuple[str, ...]) -> np.ndarray | None:
     """Return the stored values of an image file, uint16 (H, W) or (H, W, C).
 
-    None for 8 bits per channel, or a 16-bit format that Pillow does not support.
+    The result is None for images with 8 bits per channel, and for 16-bit formats that
+    Pillow does not support.
     """
     with Image.open(io.BytesIO(data), formats=formats) as image:
         if image.mode.startswith("I;16"):
@@ -47,13 +48,13 @@ def to_8_bits(stored: np.ndarray, white_level: int) -> Image.Image:
 
 
 def fitting_level(largest: int) -> int | None:
-    """Return the white level for values up to `largest`, or None for 16 bits."""
+    """Return the white level for values up to `largest`, or None above 14 bits."""
     bits = max(8, math.ceil(math.log2(largest + 1)))
     return 2**bits - 1 if bits <= MOST_BITS else None
 
 
 def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
-    """Return the number of bands of an image file, and the number of unused bands."""
+    """Return the number of bands of an image file, and how many Pillow drops."""
     with Image.open(io.BytesIO(data), formats=formats) as image:
         used = len(image.getbands())
         if image.format != "TIFF":
@@ -67,7 +68,7 @@ def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
 
 
 def unknown_bands(file: BinaryIO) -> str | None:
-    """Return why a TIFF with bands of unknown meaning is unsupported, else None."""
+    """Return the error message for a TIFF with bands of unknown meaning, or None."""
     try:
         file.seek(0)
         tags = TiffImagePlugin.ImageFileDirectory_v2(file.read(8))
@@ -75,13 +76,13 @@ def unknown_bands(file: BinaryIO) -> str | None:
         tags.load(file)
         num = int(tags.get(SAMPLES_PER_PIXEL, 1))
         is_grey = tags.get(PHOTOMETRIC) in GREY
-    except Exception:  # Not a TIFF, or a damaged one.
+    except Exception:  # Not a TIFF, or a damaged TIFF.
         return None
     if num < 2 or not is_grey:
         return None
     return (
-        f"it has {num} bands, and does not say which of them are red, green and blue: "
-        "save these as RGB, or give arrays"
+        f"it has {num} bands, and does not say which are red, green and blue: save "
+        "them as RGB, or give arrays"
     )
 
 

@@ -8,14 +8,14 @@ from PIL import Image
 
 # EXIF tag of the orientation.
 ORIENTATION = 0x0112
-# PNG signature; bytes of a chunk besides its data, and of the first chunk; prefixes of
-# text chunks with metadata.
+# PNG: signature; bytes of a chunk in addition to its data; bytes of the first chunk;
+# prefixes of text chunks with metadata.
 PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
 PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 
 
 def orientation(image: Image.Image) -> int:
-    """Return the EXIF orientation of an open image, 1 if it has none.
+    """Return the EXIF orientation of an open image, by default 1 (upright).
 
     Damaged EXIF data is ignored: the pixels may be good.
     """
@@ -26,9 +26,9 @@ def orientation(image: Image.Image) -> int:
 
 
 def metadata_first(data: bytes) -> BinaryIO:
-    """Return an image as a file object; in a PNG, orientation metadata is moved first.
+    """Return a file object in which orientation metadata precedes the pixels of a PNG.
 
-    It may follow the pixels, where reading the header would not reach it.
+    Reading the header would not reach metadata that follows the pixels.
     """
     if not data.startswith(PNG_START):
         return io.BytesIO(data)

@@ -1,4 +1,4 @@
-"""Kinds of data files, recognised by their names."""
+"""Kinds of data files, recognised by file extension."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ class FileKind:
     """A kind of data files.
 
     Attributes:
-      noun: Noun for a file in messages.
-      is_read: Whether a file name has a supported extension.
+      noun: Noun for a file in messages, such as "image".
+      is_read: Function of a file name: whether its extension is supported.
       endings: Function that returns the supported extensions.
       example: Example of a file name.
-      is_unread: Whether a file name has the extension of an unsupported format.
+      is_unread: Function of a file name: whether its format is known, but unsupported.
     """
 
     noun: str
@@ -30,7 +30,7 @@ class FileKind:
         if not unread:
             return ()
         counts = formats.describe_counts(formats.count_endings(unread))
-        text = f"{counts}, of formats that are not read here"
+        text = f"{counts}, in unsupported formats"
         return (Remark("passed over", text, serious=True),)
 
     @property

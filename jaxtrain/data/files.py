@@ -33,26 +33,26 @@ UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-# Orientations from this one on swap rows and columns.
+# Orientations from 5 to 8 swap rows and columns.
 FIRST_TURNED = 5
-# Formats whose pixels Pillow turns upright itself.
+# Formats that Pillow turns upright when it decodes the pixels.
 TURNED_WHEN_DECODED = ("TIFF",)
 # Reduction factors of JPEG decoding; 3/4 takes longer than full size.
 JPEG_FACTORS = (8, 4, 2)
-# simplejpeg's message for superfluous bytes, which lose nothing.
+# Part of simplejpeg's error message for superfluous bytes, which are harmless.
 HARMLESS = "extraneous bytes"
-# Bytes that suffice to recognise the format, and the size of a WebP.
+# Number of bytes that suffice to detect the format, and the size of a WebP.
 START_BYTES = 32
 # Grey level behind transparent pixels.
 BACKGROUND = 255
 
 
 class StoredFile(NamedTuple):
-    """An image file as a store reads it.
+    """An encoded image file, as read by a store.
 
     Attributes:
       name: Name of the file in messages.
-      data: Contents, the error of reading it, or the path of a large file.
+      data: Contents, the error of reading the file, or the path of a large file.
     """
 
     name: str
@@ -70,7 +70,7 @@ class ImageFile:
       width: Width of the upright image, in pixels.
       mode: Pillow's mode of the pixels.
       orientation: EXIF orientation of the stored pixels; 1 is upright.
-      white_level: 16-bit value that is mapped to 255. None means the largest.
+      white_level: 16-bit value that is mapped to 255. None means 65535.
     """
 
     data: bytes = field(repr=False)
@@ -83,7 +83,7 @@ class ImageFile:
 
     @property
     def transpose(self) -> Image.Transpose | None:
-        """Transpose that turns the decoded pixels upright, or None if they are."""
+        """Transpose that turns the decoded pixels upright, or None if not needed."""
         if self.format in TURNED_WHEN_DECODED:
             return None
         return UPRIGHT.get(self.orientation)
@@ -98,9 +98,9 @@ class ImageFile:
 
         Args:
           channels: 1 for grey, 3 for colour, 4 for colour with alpha.
-          least: Minimum height and width; a JPEG is then decoded at 1/2, 1/4 or 1/8 of
-            its size, if that is not smaller. None for full size.
-          scratch: Buffer for the pixels, uint8, at least as large as they are.
+          least: Minimum height and width. A JPEG is decoded at 1/2, 1/4 or 1/8 of its
+            size if the result is at least this large. None means full size.
+          scratch: Buffer for the pixels, uint8, at least as large as the image.
 
         Raises:
           UnreadableError: The file is damaged.
@@ -118,27 +118,28 @@ class ImageFile:
         return upright.reshape(*upright.shape[:2], channels)
 
     def picture(self, channels: int) -> Image.Image:
-        """Return the same pixels as a Pillow image.
+        """Decode to a Pillow image, with the same pixels as `decode`.
 
-        Pixels that Pillow decodes are not copied to an array and back.
+        This avoids a copy to an array and back if Pillow decodes the file.
         """
         if self._is_plain_jpeg(channels):
             return to_picture(self.decode(channels))
         try:
             picture = self._decode_any(channels)
-        # Damaged files make Pillow raise all kinds of errors.
+        # Pillow raises many types of exceptions for damaged files.
         except Exception as error:
             raise UnreadableError(reason_of(error)) from error
-        # The pixels of a HEIF may differ in size from its header.
+        # A HEIF may have another size than its header says.
         height, width = self._as_stored((picture.height, picture.width))
         if self.format != "JPEG" and (height, width) != (self.height, self.width):
             raise UnreadableError(
-                f"it has {width}x{height} pixels, and says {self.width}x{self.height}"
+                f"it has {width}x{height} pixels, but its header says "
+                f"{self.width}x{self.height}"
             )
         return self._upright(picture)
 
     def _is_plain_jpeg(self, channels: int) -> bool:
-        """Whether simplejpeg, which is faster than Pillow, can decode the file."""
+        """Whether simplejpeg can decode the file, which is faster than Pillow."""
         return self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4
 
     def _upright(self, picture: Image.Image) -> Image.Image:
@@ -162,7 +163,7 @@ class ImageFile:
             min_height, min_width = self._as_stored(least)
             for factor in JPEG_FACTORS:
                 if height >= factor * min_height and width >= factor * min_width:
-                    # The factor alone has no effect.
+                    # `min_factor` has no effect without a minimum size.
                     options = {
                         "min_height": -(-height // factor),
                         "min_width": -(-width // factor),
@@ -173,7 +174,7 @@ class ImageFile:
         try:
             return simplejpeg.decode_jpeg(self.data, space, buffer=scratch, **options)
         except ValueError as error:
-            # Pillow skips superfluous bytes, as browsers do; some cameras write them.
+            # Some cameras write superfluous bytes. Pillow skips them, as browsers do.
             if HARMLESS not in str(error):
                 raise
             pixels = np.asarray(self._decode_any(channels))
@@ -197,13 +198,13 @@ def open_file(
     """Read the header of an image file; no pixel is decoded.
 
     Args:
-      data: Contents, the error of reading it, or the path of a large file, which is
-        read once its header shows that an image of this size is allowed.
+      data: Contents, the error of reading the file, or the path of a large file, which
+        is read after a check of the image size in its header.
       max_pixels: Maximum number of pixels.
-      white_level: 16-bit value that is mapped to 255. None means the largest.
+      white_level: 16-bit value that is mapped to 255. None means 65535.
 
     Raises:
-      UnreadableError: Not an image, too large, or too slow to decode.
+      UnreadableError: The file is not an image, is too large, or decodes too slowly.
     """
     if isinstance(data, LargeFile):
         data = _read_large(data, max_pixels)
@@ -214,7 +215,7 @@ def open_file(
     decode_limits.check_header(data, max_pixels)
     header = read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
-    # Only progressive scans take longer than the file size suggests.
+    # Only progressive JPEGs can take longer than their file size suggests.
     if header.progressive:
         decode_limits.check_scans(data, width, height, max_pixels)
     orientation = header.orientation if header.orientation in UPRIGHT else 1
@@ -233,7 +234,7 @@ def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
-    """Read a large file if its size is plausible for its header."""
+    """Read a large file if its size is plausible for the image size in its header."""
     try:
         with open_regular(large.path, MAX_FILE_BYTES) as file:
             num_bytes = os.fstat(file.fileno()).st_size
@@ -256,15 +257,15 @@ def to_picture(pixels: np.ndarray) -> Image.Image:
 
 
 def convert(image: Image.Image, channels: int) -> Image.Image:
-    """Convert to an 8-bit grey or colour image, transparent parts on white."""
+    """Convert to an 8-bit grey or colour image; composite transparency over white."""
     transparent = channels != 4 and image.has_transparency_data
     if image.mode == MODES[channels] and not transparent:
         return image
     if image.mode.startswith("I;16"):
-        # Pillow's own conversion would clip values above 255.
+        # `Image.convert` would clip values above 255.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        raise ValueError("its pixels have 32 bits: save it with 8 or 16")
+        raise ValueError("its pixels have 32 bits: save it with 8 or 16 bits")
     if transparent:
         image = image.convert("RGBA")
         background = Image.new("RGBA", image.size, (BACKGROUND,) * 4)

@@ -1,4 +1,4 @@
-"""Boxes of images to resize: the centred square, or a random window."""
+"""Crop boxes of images to resize: the centre crop, or a random window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +18,18 @@ CROP_MODES = ("center", "squash", "border")
 
 @dataclass(frozen=True)
 class Fit:
-    """Resizing of images of any size to a fixed one.
+    """Conversion of images of any size to a fixed size.
 
     Attributes:
-      centre_part: Share of the shorter side that the centre crop of a larger image has.
+      centre_part: Side of the centre crop relative to the shorter side of the image,
+        if that is longer than the fixed size; timm's `crop_pct`.
       interpolation: Interpolation, bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
       window: Distribution of random training windows. None disables them. Windows of a
-        `Jitter` are cut on the host alone.
-      window_size: Height and width to which the step resizes the windows, or the
-        largest of several. None means the size of other images.
-      white_level: 16-bit value that is mapped to 255. None means the largest.
+        `Jitter` are cut only on the host.
+      window_size: Height and width to which the step resizes the windows; the largest
+        of progressive sizes. None means the size of evaluation images.
+      white_level: 16-bit value that is mapped to 255. None means 65535.
     """
 
     centre_part: float = 224 / 256
@@ -41,11 +42,11 @@ class Fit:
     def centre_box(self, height: int, width: int, size: int) -> Box:
         """Return the box that is resized to `size` x `size`.
 
-        With `center` it is a centred square with the shorter side of the image, or with
-        a share of it if that side is longer than `size`, as usual in evaluation:
-        shorter side to 256, centre crop of 224. With `squash` it is the full image.
-        With `border` it has the longer side; what lies outside the image, whole pixels
-        of the result, becomes border.
+        With `center` it is the largest centred square, scaled by `centre_part` if its
+        side exceeds `size`. The default is the usual evaluation transform: resize the
+        shorter side to 256, then centre-crop 224. With `squash` it is the full image.
+        With `border` it is a square with the longer side of the image; the area outside
+        the image, an integral number of output pixels, becomes border.
         """
         if self.crop_mode == "squash":
             return 0.0, 0.0, float(width), float(height)
@@ -60,12 +61,12 @@ class Fit:
         return left, top, left + side, top + side
 
     def draw(self, height: int, width: int, seed: Sequence[int], size: int) -> Box:
-        """Draw a random window of an image, a function of the seed and the sizes.
+        """Draw a random window of an image, deterministic given the seed and the sizes.
 
         Args:
           height: Height of the image.
           width: Width of the image.
-          seed: Non-negative integers of any number.
+          seed: Any number of non-negative integers.
           size: Height and width to which the window is resized.
         """
         if isinstance(self.window, Jitter):
@@ -78,7 +79,8 @@ class Fit:
     ) -> Box:
         """Draw a scale factor and the position of the window, both uniformly.
 
-        The scaled image has integral sides, so that its border is at a pixel boundary.
+        The sides of the scaled image are integers, so that its edge is at a pixel
+        boundary.
         """
         left, top, right, bottom = self.centre_box(height, width, jitter.size)
         draws = uniform(seed, 3)

@@ -10,15 +10,16 @@ from jaxtrain.data.batch import BOX
 
 
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
-    """Pack the windows of a batch one after the other, uint8 (bytes,).
+    """Concatenate the windows of a batch into one array, uint8 (bytes,).
 
-    Shared memory is cleared and mapped page by page, and most of a canvas is empty.
+    This saves shared memory, which is cleared and mapped page by page: most of a canvas
+    is empty.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]
     num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
-    # Allocated like the canvases, so that their memory is reused; pages beyond the
-    # windows stay untouched.
+    # Allocated in the size of the canvases, so that buffers are reused. Pages beyond
+    # the windows stay untouched.
     flat = memory.empty((canvases.size,))[: num_pixels * channels]
     for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
         height, width, _ = part.shape
@@ -27,7 +28,7 @@ def flatten(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Unpack the windows of `flatten` onto canvases of a shape."""
+    """Undo `flatten`: unpack the windows onto canvases of a shape (H, W, C)."""
     flat, boxes = batch["image"], batch[BOX]
     canvases = memory.empty((len(boxes), *shape))
     for part, image in zip(_parts(flat, boxes, shape[-1]), canvases, strict=True):
@@ -37,7 +38,7 @@ def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, A
 
 
 def _parts(flat: np.ndarray, boxes: np.ndarray, channels: int) -> Iterator[np.ndarray]:
-    """Yield the view of each window in a flat array, (h, w, channels) each."""
+    """Yield a view of each window in a flat array, (h, w, channels)."""
     start = 0
     for width, height in np.ceil(boxes[:, 2:]).astype(int).tolist():
         stop = start + height * width * channels

@@ -30,7 +30,7 @@ def open_folder(name: str, config: DataConfig) -> Opened:
     """Open images in one directory per class, optionally below train/, val/ and test/.
 
     Raises:
-      UserError: It is not a directory, or holds unusable files; one message has all
+      UserError: It is not a directory, or holds unusable files. The message lists all
         problems.
     """
     return open_files(name, config, IMAGES)
@@ -44,8 +44,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     scan = FolderScan(folder, include, problems, kind)
     places = _split_folders(scan, problems)
     by_split = {split: scan.classes(place) for split, place in places.items()}
-    # Images of a split without class directories are unlabelled, as in Kaggle's test
-    # sets.
+    # A split without class directories is dropped: its images are unlabelled, as in
+    # Kaggle's test sets.
     by_split = {
         split: group for split, group in by_split.items() if group or split == "train"
     }
@@ -57,14 +57,14 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     used = sorted(
         {c for group in by_split.values() for c, files in group.items() if files}
     )
-    # macOS may write a name in other Unicode bytes than other systems.
+    # macOS may store names in another Unicode normal form (NFD).
     folders = sorted({*map(nfc_bytes, used)})
     first = os.path.join(places["train"], *used[:1])
     if len(folders) == 1 and scan.nested_in(first):
         # The nested directories are more likely the classes.
         raise UserError(
             f"{source} has one class, {shown(folders[0])}: two or more are needed; "
-            f"its {kind.noun}s lie in folders: if these are the classes, "
+            f"its {kind.noun}s lie in subfolders: if these are the classes, "
             f"give {source.partition(':')[0]}:{os.path.join(name, shown(first))}"
         )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
@@ -77,8 +77,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
             files += files_of_class
             number = numbers.get(nfc_bytes(class_folder), -1)
             labels.append(np.full(len(files_of_class), number, np.int32))
-        # Examples are shuffled by name, so that a slice such as train[:90%] has all
-        # classes, as in TFDS, which shuffles at preparation.
+        # Examples are ordered by a hash of their name, so that a slice such as
+        # train[:90%] has all classes. TFDS also shuffles, at preparation.
         draws = draws_of_names(name for name, _ in files[start:])
         splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
@@ -91,8 +91,9 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
     """Return the directory of the classes of each split.
 
-    A directory `train` with subdirectories makes its siblings splits, too. One that
-    also holds images is a class, unless a sibling has the name of a split.
+    If there is a directory `train` with subdirectories, its siblings are splits, too. A
+    `train` that also holds images is a class, unless a sibling has the name of another
+    split.
     """
     names, _ = scan.listing(b"")
     named = {name: SPLITS.get(shown(name).lower()) for name in names}
@@ -126,7 +127,7 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
-    """Raise UserError if all class directories have names of splits or set parts."""
+    """Raise UserError if all class directories are named like splits or set parts."""
     names = sorted({name for one in found for name, files in one.items() if files})
     if names and all(map(layouts.is_no_class, names)):
         raise UserError(layouts.not_classes(source, root, names))
@@ -151,7 +152,7 @@ def _check_train(
         counts = formats.count_endings(n for n in ignored if n.startswith(starts))
         instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
         problems.add(
-            f"{len(empty)} folders of classes hold no {scan.kind.noun}{hint}: "
+            f"{len(empty)} class folders hold no {scan.kind.noun}{hint}: "
             f"{listed(empty)}{instead}",
             f"add {scan.kind.noun}s, or remove the folders",
         )

@@ -1,4 +1,4 @@
-"""Scan of a directory for images of classes, with counts of ignored files."""
+"""Scan of a directory for class directories and images; ignored files are counted."""
 
 import os
 from collections import Counter
@@ -10,24 +10,24 @@ from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.stores import Remark
 
-# Directories with image-like files that programs leave behind.
+# Directories that programs create, with files that look like images.
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-# Class directory -> files: path relative to the set, and size in bytes.
+# Class directory -> files: (path relative to the set, size in bytes).
 Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
-    """Whether a directory has subdirectories of all these names, in any case."""
+    """Whether a directory has subdirectories of these names, case-insensitively."""
     with os.scandir(os.fsencode(place)) as entries:
         present = {entry.name.lower() for entry in entries if entry.is_dir()}
     return present >= {*names}
 
 
 class FolderScan:
-    """Lists directories and images; reports unusable ones to `problems`."""
+    """Lists directories and images; reports unusable entries to `problems`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class FolderScan:
         self.ignored: list[bytes] = []
         self._left_behind: list[bytes] = []
         self._num_hidden = 0
-        # Links to one of their parent directories.
+        # Symbolic links to one of their parent directories.
         self._loops: list[bytes] = []
         # Directories nested in class directories -> number of images.
         self._nested: Counter[bytes] = Counter()
@@ -75,7 +75,7 @@ class FolderScan:
         return any(name.startswith(start) for name in self._nested)
 
     def unread(self) -> list[bytes]:
-        """Return the files of unsupported formats of the kind."""
+        """Return the files of known, but unsupported formats of the kind."""
         return [name for name in self.ignored if self.kind.is_unread(name)]
 
     def remarks(self) -> tuple[Remark, ...]:
@@ -89,12 +89,12 @@ class FolderScan:
         parts = [formats.describe_counts(counts)] if counts else []
         if strays:
             parts.append(
-                f"{len(strays):,} {noun}s in no folder of a class: {listed(strays)}"
+                f"{len(strays):,} {noun}s outside the class folders: {listed(strays)}"
             )
         if self._left_behind:
             parts.append(f"the folders {listed(self._left_behind)}")
         if self._loops:
-            links = f"{len(self._loops):,} links to a folder that they lie in"
+            links = f"{len(self._loops):,} links to a parent folder"
             parts.append(f"{links}: {listed(self._loops)}")
         if self._num_hidden:
             parts.append(f"{self._num_hidden:,} hidden")
@@ -104,11 +104,11 @@ class FolderScan:
         if self._nested:
             number = sum(self._nested.values())
             text = (
-                f"{number:,} {noun}s lie in folders inside those of classes "
-                f"({listed(self._nested)}) and are of the class outside"
+                f"{number:,} {noun}s lie in subfolders of class folders "
+                f"({listed(self._nested)}) and get the class of the outer folder"
             )
-            # Equal names in several classes suggest that the nested ones are the
-            # classes.
+            # Equal names in several classes suggest that the nested directories are
+            # the classes.
             names = Counter(os.path.basename(place) for place in self._nested)
             remarks.append(Remark("nested", text, max(names.values()) > 1))
         return tuple(remarks)
@@ -146,7 +146,7 @@ class FolderScan:
         if len(alike) > 1:
             self._problems.add(
                 f"the folders {listed(os.path.join(place, one) for one in alike)} "
-                "differ in capital letters alone",
+                "differ only in capital letters",
                 "join them, or move one away",
             )
         return os.path.join(place, alike[0]) if alike else None
@@ -154,7 +154,7 @@ class FolderScan:
     def listing(
         self, place: bytes, *, keep: bool = True
     ) -> tuple[list[bytes], Entries]:
-        """Return the subdirectory names and other entries of a directory, cached."""
+        """Return the names of the subdirectories, and the other entries, cached."""
         if place in self._listings:
             return self._listings[place]
         folders: list[bytes] = []

@@ -13,10 +13,10 @@ from PIL import Image, features
 
 from jaxtrain import extras
 
-# In this order: with PNG first small images are read a fifth faster.
+# Formats in the order to try: with PNG first, small images are read 20 % faster.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 # Formats in ISO/IEC 14496-12 containers, which start with a `ftyp` box. They need
-# optional libraries, imported only for such a file.
+# optional libraries, which are imported on first use.
 CONTAINED, CONTAINER = ("AVIF", "HEIF"), b"ftyp"
 # Pillow's name of a format -> file extensions, in lower case.
 ENDINGS_OF = {
@@ -36,13 +36,13 @@ UNKNOWN_IMAGES = (
     *(".dcm", ".exr", ".hdr", ".ico", ".j2k", ".jp2", ".jxl", ".pbm", ".pgm", ".pnm"),
     *(".ppm", ".psd", ".svg", ".tga"),
 )
-# Lists the shared libraries of this process, on Linux.
+# File that lists the shared libraries of this process, on Linux.
 MAPS = Path("/proc/self/maps")
 
 
 @functools.cache
 def is_read(name: str) -> bool:
-    """Whether Pillow can read a format; loads its plug-in."""
+    """Whether Pillow can read a format, after loading its plug-in."""
     if name == "AVIF":
         return bool(features.check("avif"))
     if name == "HEIF":
@@ -55,14 +55,14 @@ def is_read(name: str) -> bool:
 
 
 def _reader_of(name: str) -> str:
-    """Return how to install the reader of a format, for messages."""
+    """Return the install command of a format's library, for messages."""
     if name == "AVIF":
-        return "AVIF needs a Pillow built with it, as its wheels from 11.3 on are"
+        return "AVIF needs a Pillow built with it, such as its wheels since 11.3"
     return f"HEIC needs the extra heic: {extras.install('heic')}"
 
 
 def ending(name: bytes) -> str:
-    """Return the extension of a file name in lower case, or an empty text."""
+    """Return the extension of a file name in lower case, or ""."""
     return os.path.splitext(os.fsdecode(name))[1].lower()
 
 
@@ -83,7 +83,7 @@ def is_unread(name: bytes) -> bool:
 
 
 def lacks_plugin(name: bytes) -> bool:
-    """Whether a file could be read if an optional library were installed."""
+    """Whether a file cannot be read because an optional library is missing."""
     name_of_format = ENDINGS.get(ending(name))
     return name_of_format is not None and not is_read(name_of_format)
 
@@ -99,14 +99,14 @@ def readable_formats() -> tuple[str, ...]:
 
 
 def candidates(data: bytes) -> tuple[str, ...]:
-    """Return the formats to try for a file, by its first bytes."""
+    """Return the formats to try for a file, given its first bytes."""
     if not data.startswith(CONTAINER, 4):
         return FORMATS
     return tuple(name for name in CONTAINED if is_read(name))
 
 
 def remedy(data: bytes) -> str | None:
-    """Return the remedy for a file of an unsupported format, or None."""
+    """Return the remedy for a file that needs an optional library, or None."""
     if not data.startswith(CONTAINER, 4):
         return None
     needed = "AVIF" if data[8:12] in (b"avif", b"avis") else "HEIF"
@@ -115,12 +115,12 @@ def remedy(data: bytes) -> str | None:
 
 def count_endings(names: Iterable[bytes]) -> dict[str, int]:
     """Count file names by extension, most frequent first."""
-    counts = Counter(ending(name) or "without an ending" for name in names)
+    counts = Counter(ending(name) or "without an extension" for name in names)
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return counts by extension as text, `80 .heic, 2 .txt`, and missing libraries."""
+    """Format counts by extension, as in `80 .heic, 2 .txt`; add missing libraries."""
     text = ", ".join(f"{number:,} {what}" for what, number in counts.items())
     missing = {ENDINGS[what] for what in counts if what in ENDINGS}
     readers = [_reader_of(name) for name in sorted(missing) if not is_read(name)]
@@ -128,19 +128,19 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def are_images(counts: Mapping[str, int]) -> int:
-    """Count the images among files counted by extension, supported or not."""
+    """Return the number of images, supported or not, in counts by extension."""
     known = (*ENDINGS, *UNKNOWN_IMAGES)
     return sum(number for what, number in counts.items() if what in known)
 
 
 @functools.cache
 def keep_quiet() -> None:
-    """Silence Pillow and its libtiff: damage is reported by exceptions alone.
+    """Silence Pillow and its libtiff: only exceptions report damaged files.
 
-    The limit on pixels is `max_pixels` instead of Pillow's.
+    Pillow's limit on pixels is disabled in favour of `max_pixels`.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
-    # Without a handler Python would print the records.
+    # Without a handler, Python would print warnings to stderr.
     logging.getLogger("PIL").addHandler(logging.NullHandler())
     Image.MAX_IMAGE_PIXELS = None
     maps = os.fsdecode(MAPS.read_bytes()) if MAPS.exists() else ""

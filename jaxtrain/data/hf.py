@@ -1,6 +1,6 @@
 """`hf:NAME_OR_DIR`: local data sets of the library `datasets`.
 
-Nothing is downloaded, no code of a data set is run, and the library decodes no image.
+Nothing is downloaded, data set scripts are not run, and images stay encoded.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
-# Variable that keeps Hugging Face's libraries offline, and its name in their configs.
+# Environment variable, and config attribute, that keeps Hugging Face libraries offline.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
@@ -33,7 +33,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     """Open a set that was saved to disk, or is in the library's cache.
 
     Raises:
-      UserError: It is missing, or holds no encoded images with labels.
+      UserError: The set is missing, or lacks encoded images or labels.
     """
     source = config.source
     message = f"{source} needs the library datasets"
@@ -83,14 +83,14 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of each non-empty split by its canonical name."""
+    """Return the rows of the non-empty splits by canonical name."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
         if len(rows) and names.setdefault(split, name) != name:
             raise UserError(
                 f"{source}: {names[split]} and {name} are both the {split} split: join "
-                "them, or save the set without one"
+                "them, or save the set with only one of them"
             )
     return {split: found[name] for split, name in names.items()}
 
@@ -106,7 +106,7 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
 def _offline() -> Iterator[None]:
     """Keep the library offline and silent in this context.
 
-    The library reads the variable at import, and its own processes read it again.
+    The library reads the variable at import; so do processes that it starts.
     """
     import datasets
     from datasets import config
@@ -133,11 +133,11 @@ def _load(library: Any, source: str, name: str) -> Any:
         if any(os.path.isfile(os.path.join(folder, file)) for file in SAVED):
             return library.load_from_disk(folder)
         if os.path.isdir(folder):
-            # Without a format the library would also read pickles.
+            # Without an explicit format the library would also read pickles.
             return library.load_dataset("parquet", data_dir=folder)
         repository, _, part = name.partition(":")
         return library.load_dataset(repository, part or None)
-    # The library raises all kinds of errors.
+    # The library raises many types of exceptions.
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
@@ -152,7 +152,7 @@ def _load(library: Any, source: str, name: str) -> Any:
 def _target_images(
     library: Any, features: Any
 ) -> tuple[TargetImages, str] | tuple[None, None]:
-    """Return the kind of target images of a set and their column, or two Nones."""
+    """Return (kind, column) of a set's target images, or (None, None)."""
     for row in TARGET_IMAGES.values():
         kind = row()
         if (column := kind.find_column(library, features)) is not None:
@@ -178,15 +178,15 @@ def _label_column(library: Any, source: str, features: Any) -> str:
 
 
 def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str:
-    """Return the only column of a kind, or the one with the default name."""
+    """Return the candidate column named `what`, or else the only candidate."""
     if what in names:
         return what
     if len(names) != 1:
         raise UserError(
             f"{source} has the columns {listed(features)}: expected one of the type "
-            "Image and one ClassLabel, or list of them, or integers called label; of "
-            "several, call one image and one label (rename_column), or name columns of "
-            "numbers, data.targets"
+            "Image, and one of ClassLabel, lists of ClassLabel, or integers named "
+            "label; of several, rename one to image and one to label "
+            "(rename_column), or name numeric columns in data.targets"
         )
     return names[0]
 
@@ -194,9 +194,10 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
 def _labels(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    """Return the class index of each example, the names of the classes, ().
+    """Return targets, names and offsets, with class labels or lists of labels.
 
-    For lists of classes: multi-hot rows, the names of the labels, ().
+    Targets are class indices, int32 (N,), or multi-hot rows, float32 (N, labels). Names
+    are of the classes or labels. Offsets are always ().
     """
     (label,) = wanted
     inner = getattr(whole.features[label], "feature", None)
@@ -247,7 +248,7 @@ def _columns(
         if values.ndim != 1:
             raise UserError(
                 f"data.targets: the column {shown(name)} of {source} does not hold one "
-                "number per row, or nothing where it is missing"
+                "number per row, or null if it is missing"
             )
         arrays.append(values)
     target, origin = columns.centred(np.stack(arrays, axis=1))

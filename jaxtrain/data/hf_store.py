@@ -1,4 +1,4 @@
-"""Store of the rows of a `datasets` data set, with encoded images."""
+"""Store of a `datasets` data set with encoded images."""
 
 import hashlib
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.data.stores import Remark, WithTargets
 
-# Rows to read at a time when the image sizes are hashed.
+# Number of rows to read at a time to hash the image sizes.
 ROWS = 1000
 
 
@@ -20,10 +20,10 @@ class HfStore(WithTargets):
     """Concatenated rows of all splits, and their targets.
 
     Attributes:
-      places: Ranges of the splits.
-      images: A `datasets.Dataset` with one column, of encoded images. Picklable: its
-        files are memory-mapped again.
-      target: Class indices of the rows, (N,), or columns, (N, columns).
+      places: Index ranges of the splits.
+      images: A `datasets.Dataset` with a single column, of encoded images. It is
+        picklable: a copy memory-maps the files.
+      target: Class index of each row, (N,), or numeric targets, (N, columns).
       facts: Facts of the set (`Store.facts`).
       remarks: Remarks on the set, for users.
     """
@@ -61,6 +61,6 @@ def encoded(row: Mapping[str, Any] | None) -> bytes | OSError:
     data = None if row is None else row["bytes"]
     if data is None:
         return OSError(
-            None, "the set holds its path, not the image: write it with save_to_disk"
+            None, "the set holds its path, not the image: save it with save_to_disk"
         )
     return data

@@ -11,21 +11,22 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.slices import SPLIT_STREAM, class_split, stratified_split
 from jaxtrain.errors import UserError, counted, first_of
 
-# Absent classes to name in a message.
+# Number of absent classes to name in a message.
 NUM_NAMED = 5
 
 
 class HoldOut:
-    """A training split that parts are held out of, one after the other.
+    """A training split from which test and validation splits are held out in turn.
 
-    The last example of a class or label returns to training. No other example of a part
-    depends on this rule: runs of versions without it, whose parts had such examples,
-    notice the changed number.
+    The last example of a class or label returns to training. The choice of the other
+    examples does not depend on this rule, so that a run of an older version without it
+    only has more held-out examples, which `data.json` records.
     """
 
     def __init__(self, config: DataConfig, whole: Source):
         self._config, self._whole = config, whole
-        # Indices into the whole split: not held out, and returned.
+        # Indices of the examples that were not held out, and of those returned to
+        # training.
         self._left = np.arange(len(whole))
         self._back = np.arange(0)
 
@@ -39,29 +40,29 @@ class HoldOut:
         return self._whole.strata()
 
     def take(self, field: str, fraction: float, seed: int) -> Source:
-        """Hold out a part.
+        """Hold out a fraction of the remaining examples.
 
         Args:
           field: Name of the config field of the fraction, for messages.
-          fraction: Fraction of the remaining examples.
+          fraction: Fraction of the remaining examples to hold out.
           seed: Seed of the random choice.
 
         Raises:
-          UserError: The part is empty.
+          UserError: No example would be held out.
         """
         num, strata = len(self._left), self._strata[self._left]
         if self._config.hold_out == "classes":
             if strata.ndim > 1 or "num_classes" not in self._whole.facts:
                 raise UserError(
-                    f"data.hold_out = 'classes': an image of {self._config.source} is "
-                    "not of one class; hold out examples"
+                    f"data.hold_out = 'classes' needs one class per image, which "
+                    f"{self._config.source} does not have; hold out examples"
                 )
             kept, held_out = class_split(strata, fraction, seed)
             held = self._left[held_out]
         else:
-            # With files ordered by a hash of the name the first are taken: adding or
-            # removing a file moves no other to another split, and a packed set has the
-            # same parts.
+            # The first files of a set ordered by a hash of the name are held out:
+            # adding or removing a file does not move others between splits, and a
+            # packed copy of the set has the same splits.
             draws = np.arange(num) if self._whole.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._left[kept], self._left[held_out])
@@ -70,18 +71,18 @@ class HoldOut:
         if not len(held):
             last = ", as the last of a class stays in training" if len(held_out) else ""
             raise UserError(
-                f"{field} = {fraction} of {num} examples is none{last}: give a larger "
-                "fraction, or more images"
+                f"{field} = {fraction} holds out none of {num} examples{last}: give a "
+                "larger fraction, or more images"
             )
         self._back = np.setdiff1d(self._back, held)
         self._left = np.setdiff1d(self._left, np.r_[held, self._back])
         return self._whole.subset(held)
 
     def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return a held-out part without the last examples of classes, which return.
+        """Return the held-out examples, but return the last of a class to training.
 
-        Groups that are not classes, such as counts to predict, may be held out
-        entirely.
+        Groups that are not classes, such as values of an integer regression target, may
+        be held out entirely.
         """
         known = np.r_[kept, self._back]
         if self._strata.ndim > 1:
@@ -95,7 +96,7 @@ class HoldOut:
         return np.delete(held, back)
 
     def _others(self, num: int, seed: int) -> np.ndarray:
-        """Return other examples if each drawn one is the last of some label."""
+        """Return replacements if each drawn example is the last of a label."""
         if self._strata.ndim == 1:
             return np.arange(0)
         places = np.union1d(self._left, self._back)
@@ -112,7 +113,7 @@ class HoldOut:
 
 
 def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Return indices of held-out examples that cover the labels missing in training."""
+    """Return indices of held-out examples with the labels that training lacks."""
     lacking = held.any(axis=0) & ~known.any(axis=0)
     back: list[int] = []
     while lacking.any():
@@ -124,15 +125,15 @@ def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
 
 
 def describe_absent(names: list[str]) -> str:
-    """Return the first of some absent classes, and their number."""
+    """Describe absent classes for messages: their number, and the first names."""
     first = first_of(names, NUM_NAMED)
     return f"of {counted(len(names), 'class', 'classes')}: {first}"
 
 
 def absent_classes(source: Source) -> list[str]:
-    """Return the names of the classes or labels without an image in a split.
+    """Return the names of the classes or labels that no image of a split has.
 
-    Empty for TFDS sets, whose labels are slow to read.
+    The list is empty for TFDS sets, whose labels are slow to read.
     """
     facts = source.facts
     columns = facts.get(TARGET_NAMES, facts.get(BOX_NAMES))

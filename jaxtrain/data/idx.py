@@ -18,9 +18,9 @@ from jaxtrain.data.image_files import in_any_case
 from jaxtrain.data.stores import Opened
 from jaxtrain.errors import UserError
 
-# Prefixes of the file names of each split; MNIST's test files start with "t10k".
+# Split -> prefix of its file names; MNIST's test files start with "t10k".
 PREFIXES = {"train": "train", "test": "t10k"}
-# Magic bytes of files of uint8; the number of dimensions follows.
+# First three bytes of uint8 files; the fourth is the number of dimensions.
 MAGIC = b"\0\0\x08"
 NUM_DIMS = {"images": 3, "labels": 1}
 
@@ -40,7 +40,7 @@ def open_idx(name: str, config: DataConfig) -> Opened:
         for kind, path in paths.items():
             if path is None:
                 raise UserError(
-                    f"{source}: there is no {_name(prefix, kind)}, nor the same with "
+                    f"{source}: there is no {_name(prefix, kind)}, with or without "
                     f".gz, relative to {os.getcwd()}"
                 )
             arrays[kind] = _describe(source, path, kind)
@@ -58,7 +58,7 @@ def _name(prefix: str, kind: str) -> str:
 
 
 def _find(folder: str, prefix: str, kind: str) -> str | None:
-    """Find a file by its usual names: gzipped, or with a dot before idx."""
+    """Find a file by its name, case-insensitively: also with .gz, or .idx for -idx."""
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     paths = (in_any_case(folder, name) for name in names)
@@ -85,8 +85,8 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
         header = stream.read(num_bytes)
         if header[:4] != expected:
             raise ValueError(
-                f"it begins with {header[:4].hex() or 'nothing'}, expected "
-                f"{expected.hex()}, {kind} of 8 bits"
+                f"it starts with {header[:4].hex() or 'nothing'}, expected "
+                f"{expected.hex()}, {kind} in uint8"
             )
         if len(header) < num_bytes:
             raise ValueError("its header is truncated")
@@ -94,6 +94,6 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
         total = math.prod(shape)
         inflation = MAX_INFLATION if path.lower().endswith(".gz") else 1
         if total > inflation * os.fstat(stream.fileno()).st_size:
-            raise ValueError(f"it declares {total:,} bytes, which it cannot hold")
+            raise ValueError(f"it declares {total:,} bytes, more than it can hold")
     read = partial(_content, source, path)
     return StoredArray(path, shape, np.dtype(np.uint8), num_bytes, read)

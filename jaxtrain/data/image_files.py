@@ -1,6 +1,6 @@
 """Image files below a directory: compact lists of names, and safe reading.
 
-Anybody may have written the files: only regular files inside the directory are opened.
+Files are untrusted: only regular files inside the directory are opened.
 """
 
 import functools
@@ -23,12 +23,11 @@ from jaxtrain.errors import UserError
 
 # Remedy for files outside the directory of a set.
 OUTSIDE = (
-    "only files in the folder are read: copy it, name a folder that holds all, or, if "
-    "you trust what put it there, set data.allow_outside to True (--allow-outside of "
-    "new)"
+    "only files in the folder are read: copy it there, give a folder that holds all, "
+    "or, if you trust the set, set data.allow_outside to True (--allow-outside of new)"
 )
 
-# Cause under which such files are counted.
+# Cause under which files outside the directory are counted.
 LEADS_OUT = "that lead out of the folder"
 
 
@@ -39,13 +38,13 @@ def encoded_name(name: bytes | str) -> bytes:
 
 
 def shown(name: bytes | str) -> str:
-    """Return a file name for messages: on one line, without control characters."""
+    """Format a file name for messages: on one line, without control characters."""
     text = encoded_name(name).decode("utf-8", "backslashreplace")
     return printable(text).replace("\n", "\\n")
 
 
 def in_any_case(folder: str, name: str) -> str | None:
-    """Return the path of a file in a directory, in any case, or None if absent.
+    """Return the path of a file, matched case-insensitively, or None if absent.
 
     An exact match is preferred.
     """
@@ -58,7 +57,7 @@ def in_any_case(folder: str, name: str) -> str | None:
 
 
 def listed(names: Iterable[bytes | str]) -> str:
-    """Return the first names of a sequence, and the number of the others."""
+    """Format the first names of a sequence, and the number of further names."""
     names = list(names)
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     return ", ".join(map(shown, names[:NUM_NAMED])) + more
@@ -66,7 +65,7 @@ def listed(names: Iterable[bytes | str]) -> str:
 
 @dataclass(frozen=True)
 class FileNames:
-    """A compact sequence of names in one buffer, fast to pickle."""
+    """A compact sequence of file names in one buffer, fast to pickle."""
 
     text: bytes
     ends: np.ndarray
@@ -95,7 +94,7 @@ class ImageFileStore(WithTargets):
     Attributes:
       root: Directory of the files.
       names: Paths relative to `root`.
-      target: Class index of each file, (N,), or columns, (N, columns).
+      target: Class index of each file, (N,), or numeric targets, (N, columns).
       facts: Facts of the set (`Store.facts`).
       remarks: Remarks on the scan, for users.
     """
@@ -158,7 +157,7 @@ class Folder:
             ) from None
 
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
-        """Return the size in bytes of a regular file; `entry`: its directory entry."""
+        """Return the size of a regular file in bytes; `entry` saves a system call."""
         if entry is None or entry.is_symlink():
             self.check_inside(name)
         path = os.path.join(self._real, name)
@@ -169,7 +168,7 @@ class Folder:
         if not stat.S_ISREG(status.st_mode):
             raise UnusableError(
                 f"{shown(name)} is not a regular file",
-                "take it out of the set",
+                "remove it from the set",
                 "that are not regular files",
             )
         return status.st_size
@@ -185,14 +184,14 @@ class Folder:
         """Whether a directory entry is a directory."""
         try:
             is_folder = entry.is_dir()
-        except OSError as error:  # A link to itself.
+        except OSError as error:  # A symbolic link to itself.
             raise _missing(name, error) from None
         if is_folder and entry.is_symlink():
             self.check_inside(name)
         return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return the device and inode of a directory, whatever its path."""
+        """Return the device and inode of a directory, which identify it by any path."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:
@@ -200,7 +199,7 @@ class Folder:
         return status.st_dev, status.st_ino
 
     def identities(self, name: bytes) -> set[tuple[int, int]]:
-        """Return the identities of a directory and of its parents in the set."""
+        """Return the identities of a directory and its parents within the set."""
         identities = {self.identity(b"")}
         while name:
             identities.add(self.identity(name))
@@ -208,7 +207,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make an absolute path relative to the directory if it is inside."""
+        """Make an absolute path inside the directory relative to it."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:
@@ -220,7 +219,7 @@ class Folder:
         if self.allow_outside:
             return
         try:
-            # Parent directories are resolved once each.
+            # The resolved parent directories are cached.
             folder, base = os.path.split(os.path.join(self._real, name))
             real = os.path.join(self._real_folder(folder), base)
             # A trailing `..` is not a file name.

@@ -8,7 +8,7 @@ from jaxtrain.data import decode_limits, depth, exif, formats
 from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.exif import ORIENTATION
 
-# Tags of TIFF: the width and the height of a tile.
+# TIFF tags: width and height of a tile.
 TILE_SIDES = (322, 323)
 
 
@@ -36,10 +36,10 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     try:
         with Image.open(file, formats=formats.candidates(start)) as image:
             size, mode = image.size, image.mode
-            # Multi-picture files, as phones write them, are JPEGs, too.
+            # Multi-picture files, which phones write, are also JPEGs.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
-            # A tile is decoded entirely, however small the image is.
+            # Tiles are decoded completely, even if they are larger than the image.
             tags = getattr(image, "tag_v2", {})
             orientation = tags.get(ORIENTATION) or exif.orientation(image)
             # Pillow reports a TIFF's upright size only if its orientation tag is set.

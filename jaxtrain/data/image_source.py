@@ -1,4 +1,4 @@
-"""Source: examples of a store in the size and channels of the config."""
+"""Source: selected examples of a store, in the size and channels of the config."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +23,19 @@ from jaxtrain.errors import UserError
 
 @dataclass(frozen=True)
 class Source:
-    """Examples of a store, converted to one shape; picklable, for data workers.
+    """Examples of a split, converted to one shape. Picklable, for data workers.
 
     Attributes:
       store: Store with the examples.
-      indices: Indices of the split's examples in the store, (N,), in order.
+      indices: Indices of the split's examples in the store, (N,).
       image_shape: Shape (H, W, C) of the images that `read` returns.
       max_pixels: Maximum number of pixels; larger image files are unreadable.
-      fit: Conversion of images to this shape; without a window `read` takes no
-        crop_seeds.
+      fit: Conversion of images to this shape. `read` takes crop seeds only if it has a
+        window.
       change: Function (batch, example indices) -> batch that is applied to the result
         of `read`.
-      stored_size: Measured height and width of the stored images. None means as the
-        store says.
+      stored_size: Measured height and width of the stored images. Defaults to
+        `store.image_shape`.
     """
 
     store: Store
@@ -48,9 +48,9 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """Shape (H, W, C) of randomly cropped images; None without random crops.
+        """Shape (H, W, C) of randomly cropped images, or None without random crops.
 
-        If targets follow the image, windows are resized at once and have no `box`.
+        If targets follow the image, windows are resized on the host and have no `box`.
         """
         if not self.input.are_pictures:
             return self.image_shape if self.input.crops_at_random else None
@@ -63,7 +63,7 @@ class Source:
 
     @property
     def input(self) -> InputKind:
-        """Kind of the examples, which defines their conversion to images."""
+        """Kind of inputs, which defines their conversion to images."""
         return input_of(self.facts)
 
     @property
@@ -73,7 +73,7 @@ class Source:
 
     @property
     def model_input_shape(self) -> tuple[int, int, int]:
-        """Shape (H, W, C) of the images that the results of `read` become."""
+        """Shape (H, W, C) of the images after conversion of the inputs."""
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
@@ -94,23 +94,23 @@ class Source:
 
     @property
     def _same_size(self) -> bool:
-        """Whether all images already have the target size."""
+        """Whether all stored images already have the target size."""
         stored = self.stored_size or self.store.image_shape[:2]
         return stored == self.image_shape[:2]
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Facts of the full data set."""
+        """Facts of the data set (`Store.facts`)."""
         return self.store.facts
 
     @property
     def has_files(self) -> bool:
-        """Whether images are encoded files, decoded when they are read."""
+        """Whether the store holds encoded files, which `read` decodes."""
         return isinstance(self.store.read(self.indices[:1])[0][0], StoredFile)
 
     @property
     def in_memory(self) -> bool:
-        """Whether images are in memory in their final form, so reading only copies."""
+        """Whether images are in memory in their final form: `read` only copies them."""
         same = self.store.image_shape == self.image_shape
         unchanged = same and self.change is None
         return unchanged and getattr(self.store, "in_memory", False)
@@ -119,11 +119,11 @@ class Source:
         return len(self.indices)
 
     def strata(self) -> np.ndarray:
-        """Return the group of each example, (N,), or its groups (`Store.strata`)."""
+        """Return the group of each example, (N,), or its labels (`Store.strata`)."""
         return self.store.strata(self.indices)
 
     def targets(self, indices: np.ndarray) -> Any:
-        """Return the targets of some examples, any pytree of arrays (n, ...)."""
+        """Return the targets of the given examples, a pytree of arrays (n, ...)."""
         if self.is_placed:
             return self.read(indices, unreadable=[])["target"]
         targets = targets_of(self.store, self.indices[indices])
@@ -134,7 +134,7 @@ class Source:
         return None if self.is_placed else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
-        """Return all targets, or only two if that would require reading images."""
+        """Return all targets, or only the first and last if images would be read."""
         every = self.all_targets()
         return self.targets(np.array([0, len(self) - 1])) if every is None else every
 
@@ -144,16 +144,17 @@ class Source:
         crop_seeds: np.ndarray | None = None,
         unreadable: list[Unreadable] | None = None,
     ) -> dict[str, Any]:
-        """Return `image`, uint8 (n, H, W, C), and `target`, any arrays (n, ...).
+        """Return `image`, uint8 (n, H, W, C), and `target`, a pytree (n, ...).
 
-        Inputs other than pictures have their own dtype and stored shape.
+        Inputs other than images have another dtype and stored shape.
 
         Args:
           indices: Indices of the examples in the split, (n,).
-          crop_seeds: Non-negative integers, (n, k). If given, each image is a random
-            window, a function of its row, in the corner of a canvas (see `canvas.py`)
-            with its `box`; or the resized window, if targets follow the image.
-          unreadable: List to extend by the unreadable images, which are black.
+          crop_seeds: Seeds of random crops, non-negative integers (n, k), a row per
+            image. Each crop is returned on a canvas with its `box` (see `canvas.py`),
+            or resized if targets follow the image. None disables random crops.
+          unreadable: List that is extended by the unreadable images, which become
+            black.
 
         Raises:
           UserError: An image is unreadable, and `unreadable` is None.
@@ -183,17 +184,17 @@ class Source:
         return dataclasses.replace(self, indices=self.indices[indices])
 
     def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
-        """Return the split as rows of cached `image` and `target`, from `first` on."""
+        """Return the split as rows of cached arrays, starting at row `first`."""
         store = ArrayStore(arrays["image"], arrays["target"], self.facts)
         indices = first + np.arange(len(self))
         return Source(store, indices, self.image_shape, max_pixels=0)
 
     def open(self, stored: StoredFile) -> files.ImageFile:
-        """Read the header of an image file of the store; no pixel is decoded.
+        """Read the header of a stored image file; no pixel is decoded.
 
         Raises:
-          UnreadableError: See `files.open_file`; or the image differs in size from the
-            others of a store with a single size.
+          UnreadableError: See `files.open_file`; or the image size differs from the
+            single size of the store.
         """
         file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape
@@ -215,8 +216,8 @@ class Source:
         assert shape is not None, "crop_seeds are for sources that cut windows"
         pixels = memory.empty((num, *shape))
         boxes = np.empty((num, 4), np.float32)
-        # Python's work comes first, for all: after a decoding, which fills the CPU
-        # cache, it takes three times as long.
+        # All headers are read first: this Python code takes three times as long after
+        # decoding an image, which fills the CPU cache.
         opened = list(map(self._open, stored, seeds.tolist()))
         for i, (image, one) in enumerate(zip(stored, opened, strict=True)):
             try:
@@ -245,9 +246,9 @@ class Source:
         unreadable: list[Unreadable],
         seeds: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return stored images in the target size, black for unreadable ones.
+        """Return stored images in the target size; unreadable images are black.
 
-        Other inputs are cropped, at random with `seeds`.
+        Inputs other than images are cropped, at random if `seeds` are given.
         """
         if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Size up to which all images of a set are read for statistics, and size of a chunk.
+# Maximum bytes of a set whose images are all read for statistics; bytes of a chunk.
 STATISTICS_BYTES = 2**30
 CHUNK_BYTES = 2**24
 
@@ -21,10 +21,10 @@ CHUNK_BYTES = 2**24
 def mean_and_std(
     config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of the config, or else of the source.
+    """Return the mean and standard deviation in the config, or measure the source.
 
     Args:
-      config: Section of the config.
+      config: Data section of the config.
       splits: Splits of the run.
       source: Training split, or its copy in memory.
     """
@@ -45,8 +45,8 @@ def statistics(
     """Return the mean and standard deviation of each channel, in 0..1.
 
     Args:
-      source: Source of images; all are used if they take up to 1 GiB.
-      max_examples: Number of evenly spaced images to use otherwise.
+      source: Source of images. All are used if they take at most 1 GiB.
+      max_examples: Maximum number of evenly spaced images to use otherwise.
     """
     num, image_bytes = len(source), int(np.prod(source.image_shape))
     if num * image_bytes > STATISTICS_BYTES:
@@ -61,6 +61,6 @@ def statistics(
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(axis=1)
-    # A constant channel must not cause a division by 0.
+    # The minimum avoids division by 0 for a constant channel.
     std = np.maximum(np.sqrt(variance), 1 / 255)
     return tuple(mean.tolist()), tuple(std.tolist())

@@ -1,4 +1,4 @@
-"""Conversion of stored images to the requested size and channels."""
+"""Conversion of stored images to the configured size and channels."""
 
 import threading
 
@@ -16,20 +16,20 @@ BORDER = 128
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
-# Maximum size of decoded images in the reused buffer of a thread.
+# Maximum bytes of a decoded image in the reused buffer of a thread.
 MAX_SCRATCH_BYTES = 2**24
 _thread_local = threading.local()
 
 
 def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> bool:
-    """Whether the size of batch images is undefined."""
+    """Whether images differ in size and no size is configured."""
     return size is None and None in stored[:2]
 
 
 def converted_shape(
     stored: tuple[int | None, int | None, int], size: int | None, channels: int | None
 ) -> tuple[int, int, int]:
-    """Return the (H, W, C) of images after conversion; None stands for as stored.
+    """Return the (H, W, C) of converted images; None keeps the stored size or channels.
 
     Raises:
       UserError: The conversion is unsupported.
@@ -41,7 +41,7 @@ def converted_shape(
     assert height is not None and width is not None
     if shape != stored and stored[-1] not in (1, 3):
         raise UserError(
-            f"images of {stored[-1]} channels can only be used as they are stored, "
+            f"images with {stored[-1]} channels can only be used as they are stored, "
             f"{'x'.join(map(str, stored))}: leave data.image_size and data.channels out"
         )
     return height, width, shape[-1]
@@ -63,18 +63,18 @@ def to_channels(images: np.ndarray, channels: int) -> np.ndarray:
 def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
     """Resize the centre crop of an image (H, W, C) to (size, size, C).
 
-    Images of that size are returned unchanged.
+    Images that already have this size are returned unchanged.
     """
     height, width, _ = image.shape
     if height == width == size:
         return image
-    # As in resize-then-crop, pixels outside the crop contribute to its border.
+    # As in resize-then-crop, pixels outside the crop contribute at its edge.
     box = fit.centre_box(height, width, size)
     return resize(image, size, fit.interpolation, box)
 
 
 def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.ndarray:
-    """Decode a file and resize its centre crop, as `centre_fit` does."""
+    """Decode a file and resize its centre crop, like `centre_fit`."""
     if file.height == file.width == size:
         return file.decode(channels)
     box = fit.centre_box(file.height, file.width, size)
@@ -85,12 +85,12 @@ def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.nd
 def decode_box(
     file: ImageFile, size: int, channels: int, box: Box
 ) -> tuple[np.ndarray, Box]:
-    """Decode a file, of which a box will be resized to `size`.
+    """Decode an image file, before a box of the image is resized to `size`.
 
     A large JPEG is decoded at reduced size if the box then has enough pixels.
 
     Returns:
-      The full image, in a buffer that the thread reuses, and the box in it.
+      The full image, in a buffer that the thread reuses, and the box in its pixels.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box
@@ -101,9 +101,9 @@ def decode_box(
 
 
 def _scratch(size: int) -> np.ndarray | None:
-    """Return this thread's decoding buffer, or None if the size exceeds its limit.
+    """Return this thread's decoding buffer, or None if the size exceeds the limit.
 
-    Newly allocated memory is slower: the kernel clears it page by page.
+    Newly allocated memory is slower, because the kernel clears it page by page.
     """
     if size > MAX_SCRATCH_BYTES:
         return None
@@ -125,14 +125,14 @@ def resize(
       image: Image, uint8 (H, W, C).
       size: Height and width of the result, or one number for both.
       interpolation: Interpolation, a key of FILTERS.
-      box: Box to resize; parts outside the image, whole pixels of the result, become
-        `BORDER`. Defaults to the full image.
+      box: Box to resize. Parts outside the image, an integral number of output pixels,
+        become `BORDER`. Defaults to the full image.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if box is not None:
         left, top, right, bottom = box
         beyond = min(left, top, image.shape[1] - right, image.shape[0] - bottom)
-        if beyond < -1e-6:  # More than a rounding error.
+        if beyond < -1e-6:  # Not just a rounding error.
             return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(

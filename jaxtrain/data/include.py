@@ -1,4 +1,4 @@
-"""`data.include`: a list of the files of a set to use."""
+"""`data.include`: file that lists the files of a set to use."""
 
 import os
 
@@ -10,9 +10,9 @@ from jaxtrain.errors import UserError
 
 
 class Include:
-    """File names to use, with a record of the ones met; all files without a list.
+    """Filter of file names by the list `data.include`; without a list it keeps all.
 
-    Names are separated by newlines, or by NUL bytes, which names with newlines need.
+    Names are separated by newlines, or by NUL bytes for names that hold newlines.
 
     Raises:
       UserError: The list is unreadable or empty.
@@ -21,7 +21,7 @@ class Include:
     def __init__(self, config: DataConfig):
         self._source, path = config.source, config.include
         self._path, self._used = path, set[str]()
-        # Possible bytes of a file name on disk -> line of the list.
+        # Possible spelling of a file name on disk, in bytes -> line of the list.
         self._lines: dict[bytes, str] = {}
         if path is None:
             return
@@ -46,18 +46,18 @@ class Include:
         return line is not None
 
     def check_all_met(self) -> None:
-        """Raise UserError if the list names files that the set lacks."""
+        """Raise UserError if the list names files that the set does not have."""
         unknown = sorted({*self._lines.values()} - self._used)
         if unknown:
             raise UserError(
                 f"data.include = {self._path!r} names {len(unknown)} files that "
-                f"{self._source} does not have: {listed(unknown)}; expected their "
-                "places below its folder, one a line"
+                f"{self._source} does not have: {listed(unknown)}; expected paths "
+                "relative to its folder, one per line"
             )
 
     @property
     def hint(self) -> str:
-        """Part of messages about files that may be missing because of the list."""
+        """Suffix of messages that names `data.include`; empty if unset."""
         return (
             "" if self._path is None else f" that data.include = {self._path!r} keeps"
         )

@@ -1,6 +1,6 @@
 """Kinds of inputs: their storage, and their conversion to images.
 
-The core supports pictures; plug-ins add others, such as audio clips.
+The core supports images; plug-ins add others, such as audio clips.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,19 +16,19 @@ from jaxtrain.data.read_files import FileData
 if TYPE_CHECKING:
     import jax
 
-# Key of the kind of inputs in the facts of a set (`Store.facts`), unless pictures.
+# Key of the kind of inputs in the facts of a set (`Store.facts`); absent for images.
 INPUT = "input"
 
 
 class FileLook(NamedTuple):
-    """Properties of a fully read file.
+    """Properties of a file that was read completely.
 
     Attributes:
-      mode: Encoding of the values, in words.
+      mode: Description of the encoding of the values.
       format: Name of the format in its library.
       remarks: Kinds of remarks of `data --check`, such as `clipped`.
-      height: Height; 1 for files with one axis.
-      width: Width; for files with one axis the length in milliseconds.
+      height: Height in pixels, or 1 for files with one axis.
+      width: Width in pixels, or length in milliseconds for files with one axis.
     """
 
     mode: str
@@ -40,24 +40,22 @@ class FileLook(NamedTuple):
 
 @dataclass(frozen=True)
 class InputKind:
-    """Pictures, and the base class of other kinds of inputs.
+    """Images, and the base class of other kinds of inputs.
 
-    A subclass is a frozen dataclass with one field, the section of `data` with the key
-    of its row in `jaxtrain.data.INPUTS`. Its module is imported before JAX, and by
-    decoding processes. It implements the methods that pictures do not need; unreadable
-    files and arrays raise `UnreadableError`.
+    A subclass is a frozen dataclass with one field: the config section of `data` with
+    the key of its row in `jaxtrain.data.INPUTS`. Its module is imported before JAX, and
+    by decoding processes. It implements the methods that images do not need. They raise
+    `UnreadableError` for unreadable files and arrays.
 
     Attributes:
       noun: Noun for an example in messages.
-      taken: Predicate of a model of such inputs in messages, in the plural.
       source: Kind of the source that reads directories of such files.
       files: Kind of files of the examples.
-      are_pictures: Whether examples are pictures, which the host resizes and crops.
+      are_pictures: Whether examples are images, which the host resizes and crops.
       dtype: Dtype of stored examples.
     """
 
     noun: ClassVar[str] = "image"
-    taken: ClassVar[str] = "sees images"
     source: ClassVar[str] = "folder"
     files: ClassVar[FileKind] = IMAGES
     are_pictures: ClassVar[bool] = True
@@ -65,11 +63,11 @@ class InputKind:
 
     @classmethod
     def marks(cls, name: bytes) -> bool:
-        """Whether the name of a file identifies its directory as of this kind."""
+        """Whether a file name identifies its directory as one of this kind."""
         return formats.may_be_image(name)
 
     def check_installed(self) -> None:
-        """Check that files can be decoded.
+        """Check that the libraries to decode files are installed.
 
         Raises:
           UserError: A library is missing.
@@ -82,11 +80,11 @@ class InputKind:
 
     @property
     def crops_at_random(self) -> bool:
-        """Whether each epoch stores another random part of an example's file."""
+        """Whether each epoch uses another random part of an example's file."""
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return why examples may differ between epochs: reason -> whether it holds."""
+        """Return reason -> whether it makes examples differ between epochs."""
         return {}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -98,16 +96,16 @@ class InputKind:
         return stored_shape
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
-        """Convert stored examples to images (B, H, W, C) in 0..255. Traced."""
+        """Convert stored examples to images (B, H, W, C) in 0..255, under jit."""
         return stored
 
     def decode(self, data: FileData, seed: Sequence[int] | None = None) -> np.ndarray:
-        """Decode a file to a stored example; for pictures see `files.open_file`.
+        """Decode a file to a stored example; for images see `files.open_file`.
 
         Args:
           data: Contents of the file, or the error of reading it.
-          seed: Non-negative integers that determine a random part; None for the part
-            that evaluations use.
+          seed: Non-negative integers that determine a random crop. None means the crop
+            of evaluations.
         """
         raise NotImplementedError
 
@@ -116,11 +114,11 @@ class InputKind:
         raise NotImplementedError
 
     def size_of(self, data: FileData) -> tuple[int, int]:
-        """Return the resolution and the length of a file, from its header."""
+        """Return the height and width of a file, as in `FileLook`, from its header."""
         raise NotImplementedError
 
     def look_at(self, data: FileData) -> FileLook:
-        """Read a file completely, and describe it."""
+        """Read a file completely, and return its properties."""
         raise NotImplementedError
 
 

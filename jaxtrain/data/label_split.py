@@ -6,7 +6,7 @@ Stratification of Multi-Label Data, ECML PKDD).
 
 import numpy as np
 
-# Rounding error of differences of sums of fractions.
+# Tolerance for rounding errors in differences of sums of fractions.
 SLACK = 1e-9
 
 
@@ -15,19 +15,19 @@ def split_by_labels(
 ) -> np.ndarray:
     """Choose the examples to hold out, bool (N,).
 
-    The rarest label among the remaining examples is distributed first: one example is
-    kept, then the integral part of the label's share is held out, and the fractional
-    part is rounded so that the share of all examples is kept. Examples without labels
-    come last.
+    The rarest label among the remaining examples is distributed first: one example
+    stays in training, then the integral part of the label's share is held out, and the
+    fractional part is rounded so as to preserve the share of all examples. Examples
+    without labels come last.
 
     Args:
       present: Whether each example has each label, bool (N, labels).
       fraction: Share of the examples, and of each label, to hold out.
-      draws: Random numbers to choose by, (N,).
+      draws: Random number of each example, (N,); the smallest are chosen first.
     """
     num, num_labels = present.shape
     parts = np.array([1 - fraction, fraction])
-    # Missing examples of each part, per label and, in the last column, in total.
+    # Number of examples that each part still lacks, per label and, last, in total.
     totals = np.append(present.sum(axis=0), num)
     lacking = parts[:, None] * totals
     first = lacking[0].copy()
@@ -41,11 +41,11 @@ def split_by_labels(
             due = lacking[1, label]
             behind = lacking[1, -1] * parts[0] > lacking[0, -1] * parts[1]
             if label < num_labels and lacking[0, label] == first[label]:
-                part = 0  # Keep one example of each label.
+                part = 0  # One example of each label stays in training.
             elif due >= 1 - SLACK:
                 part = 1
             else:
-                # Examples beyond the label's share go where examples are missing.
+                # Examples beyond the label's share go to the part that lacks more.
                 part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]

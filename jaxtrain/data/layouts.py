@@ -1,7 +1,7 @@
-"""Detection of the source for a directory, by its files.
+"""Detection of the `data.source` for a directory, from its files.
 
-Directories named like splits or parts of a set, such as `images`, are not classes:
-their annotations determine the source.
+Directories named like splits or parts of a set, such as `images`, are not classes.
+Their annotations determine the source.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from jaxtrain.data.text import read_user_text
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
 
-# File extension -> kind of source, in addition to those of layouts.
+# File extension -> kind of source, in addition to the extensions of `LAYOUTS`.
 KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
 # Index file of a set's directory -> kind of source.
 INDEX_FILES: Table[str] = Table("index_files", {})
-# Directories of a set's parts, as annotation tools name them.
+# Names that annotation tools give to the parts of a set.
 PARTS = ("images", "labels", "masks", "annotations")
 SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
@@ -30,7 +30,7 @@ SPLIT = re.compile(
 )
 # Unsupported annotations: suffix of the file name -> name of the format.
 UNREAD = {
-    "_mask.png": "masks beside the images",
+    "_mask.png": "masks next to the images",
     "_classes.csv": "a table of classes in each split",
     ".csv": "a table",
     ".xml": "Pascal VOC",
@@ -50,7 +50,7 @@ class Annotations(NamedTuple):
 
     Attributes:
       file: File or directory with the annotations, relative to the set.
-      source: Source that reads them; None if unsupported.
+      source: Source that reads the annotations, or None if unsupported.
       format: Name of the format.
     """
 
@@ -60,9 +60,9 @@ class Annotations(NamedTuple):
 
 
 class FolderLayout:
-    """Layout of a set's directory that a source can read.
+    """Directory layout that a source can read.
 
-    A subclass overrides the methods that recognise its directories.
+    A subclass overrides the methods that recognise its layout.
 
     Attributes:
       format: Name of the format.
@@ -84,29 +84,29 @@ class FolderLayout:
 
         Args:
           place: Directory of the set.
-          part: Directory of the split in the set; "" for the set itself.
-          names: Names in that directory, in lower case.
+          part: Directory of the split, relative to the set; "" for the set itself.
+          names: File names in the directory of the split, in lower case.
 
         Returns:
-          File or directory of the annotations, relative to the set, and the name of
-          their format if the source does not support them there.
+          File or directory of the annotations, relative to the set; and the name of
+          their format if they are unsupported there, else None.
         """
         del place, part, names
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return annotations recognised by a directory's structure alone, or None."""
+        """Return annotations recognised only by the directory structure, or None."""
         del place
         return None
 
     def is_list(self, file: str) -> bool:
-        """Whether a file next to images holds their annotations."""
+        """Whether a file in a directory of images holds their annotations."""
         del file
         return False
 
 
 class IdxLayout(FolderLayout):
-    """Images and labels in files in MNIST's format."""
+    """Images and labels in MNIST's file format."""
 
     format = "MNIST's format"
 
@@ -115,7 +115,7 @@ class IdxLayout(FolderLayout):
         return next((name for name in names if "-idx3-ubyte" in name.lower()), None)
 
 
-# Kind of source -> layout of its directories.
+# Kind of source -> directory layout that it reads.
 LAYOUTS: Table[type[FolderLayout]] = Table(
     "layouts", {"idx": "jaxtrain.data.layouts:IdxLayout"}
 )
@@ -136,7 +136,7 @@ def is_no_class(name: bytes | str) -> bool:
 
 
 def guess(path: str) -> str | None:
-    """Return the source for a path, or None if it is missing or unknown."""
+    """Return the source for a path, or None if the path is missing or unsupported."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
         annotations = find_annotations(path)
@@ -168,14 +168,14 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
     """
     kind, _, given = source.partition(":")
     start = f"{source}: {listed(names)}"
-    start += " is no class" if len(names) == 1 else " are no classes"
+    start += " is not a class" if len(names) == 1 else " are not classes"
     annotations = find_annotations(given)
     if annotations is not None and annotations.source is not None:
         file, source = shown(annotations.file), annotations.source
         return f"{start}, and {file} has annotations: give {source}"
     if annotations is not None:
         return (
-            f"{start}, and the annotations are of a format that is not read "
+            f"{start}, and the annotations have an unsupported format "
             f"({annotations.format}: {shown(annotations.file)}): {INSTEAD}"
         )
     nested = [name for name in names if _folders(root, os.fsdecode(name))]
@@ -183,13 +183,13 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
         inner = f"{kind}:{os.path.join(given, shown(nested[0]))}"
         if SPLIT.fullmatch(shown(nested[0]).lower()):
             return (
-                f"{start}, but splits, of which none is for training: name one train, "
-                f"or give {inner}, of which parts are held out"
+                f"{start}, but splits without a training split: rename one to train, "
+                f"or give {inner}, from which splits are held out"
             )
-        return f"{start}: if the folders in it are, give {inner}"
+        return f"{start}: if its subfolders are the classes, give {inner}"
     return (
-        f"{start}, and nothing tells what they show: put the files of each class into "
-        f"a folder of its own, {listed(names[:1])}/CLASS, or list them in a table, "
+        f"{start}, and no annotations were found: put the files of each class into "
+        f"a separate folder, {listed(names[:1])}/CLASS, or list them in a table, "
         f"{_kind_of_table(kind)}:FILE.csv"
     )
 
@@ -220,7 +220,7 @@ def _find_by_layout(place: str, path: str) -> Annotations | None:
 
 
 def _find_list(place: str, path: str) -> Annotations | None:
-    """Return a table or another list next to the images, or None."""
+    """Return a table or another annotation file next to the images, or None."""
     for name in _names(place):
         file, file_path = os.path.join(place, name), os.path.join(path, name)
         ending = os.path.splitext(name)[1].lower()
@@ -247,13 +247,13 @@ def _find_unsupported(place: str) -> Annotations | None:
 
 
 def _lists_images(file: str) -> bool:
-    """Whether a table has the columns of a list of images."""
+    """Whether a table has columns for image paths and targets."""
     try:
         lines = read_user_text(file, file).lines()
     except UserError:  # Unreadable, or not text.
         return False
     targets = {LABEL, *target_images.columns()}
-    # A line that names the separator may precede the header.
+    # A line `sep=;` may precede the header.
     for header, separator in itertools.product(lines[:2], SEPARATORS):
         columns = {name.strip().strip('"') for name in header.lower().split(separator)}
         if columns & {*PATHS} and columns & targets:
@@ -262,7 +262,7 @@ def _lists_images(file: str) -> bool:
 
 
 def kind_of_files(place: str) -> str | None:
-    """Return the kind of source for the first known file, or None."""
+    """Return the kind of source for the first file of a known kind, or None."""
     kinds = (*INPUTS.values(), InputKind)
     for _, folders, files in os.walk(place):
         folders.sort()

@@ -1,4 +1,4 @@
-"""Batches on the devices from a source: order, process share, cache or stream."""
+"""Batches of a split: order, rows of this process, streaming and prefetching."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 HostBatch = dict[str, Any]
 
-# Key of the unreadable images of a host batch.
+# Key of the list of unreadable images in a host batch.
 UNREADABLE = "unreadable"
 PUT_AHEAD = 2
 
@@ -37,7 +37,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
     """Return the order of the examples of a training split.
 
     Raises:
-      UserError: Balanced sampling without classes to balance.
+      UserError: Balanced sampling is on, but there are no classes to balance.
     """
     groups = check_sampling(config, source)
     size, repeats = config.batch_size, config.repeats
@@ -45,14 +45,14 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the groups of balanced sampling, (N,), or None without it."""
+    """Return the group of each example for balanced sampling, (N,), or None if off."""
     if config.sampling != "balanced":
         return None
     groups = source.strata()
     if groups.ndim > 1:
         raise UserError(
-            "data.sampling = 'balanced' takes as many images of each class, and these "
-            "have several labels each: leave it out"
+            "data.sampling = 'balanced' needs one class per image, but these have "
+            "several labels each: leave it out"
         )
     if len(np.unique(groups[groups >= 0])) < 2:
         raise UserError(
@@ -70,10 +70,10 @@ def train_batches(
     stop: int,
     rows: slice | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches of the steps from `start` to `stop`.
+    """Yield the batches of the steps from `start` to `stop`, exclusive.
 
     Args:
-      config: Section of the config.
+      config: Data section of the config.
       dataset: Training split to read.
       mesh: Mesh of the devices.
       order: Order of the examples.
@@ -95,7 +95,7 @@ def train_batches(
 def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of an epoch of a split, the last batch padded."""
+    """Yield this process's rows of each batch of a split; the last batch is padded."""
     rows, num = data_sharding.local_rows(mesh, batch_size), len(dataset.source)
     numbers = functools.partial(
         _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
@@ -106,9 +106,9 @@ def eval_batches(
 def all_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of an epoch of training examples, in order.
+    """Yield this process's rows of all training examples once, in index order.
 
-    The last batch is filled with the first examples.
+    The last batch is filled up with the first examples.
     """
     num = len(dataset.source)
     order = np.arange(-(-num // batch_size) * batch_size).reshape(-1, batch_size) % num
@@ -118,10 +118,10 @@ def all_batches(
 def chosen_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, chosen: np.ndarray
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of given batches of the training split.
+    """Yield this process's rows of batches of chosen training examples.
 
     Args:
-      config: Section of the config.
+      config: Data section of the config.
       dataset: Training split to read.
       mesh: Mesh of the devices.
       chosen: Indices of the examples, (batches, batch size).
@@ -134,7 +134,7 @@ def chosen_batches(
 def feed(
     batches: Iterator[HostBatch], call_sizes: Iterator[int], mesh: Mesh, batch_size: int
 ) -> Generator[tuple[int, Batch], None, None]:
-    """Stack the batches of each call, and prefetch the next calls' to the devices.
+    """Stack the batches of each call of the compiled steps; prefetch to the devices.
 
     Args:
       batches: Host batches, one per step.
@@ -183,7 +183,10 @@ def _stream(
     positions: range,
     crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches with the int32 arrays, `index` among them, of a function."""
+    """Yield batches: arrays from `numbers`, such as `index`, and the examples read.
+
+    For a split that is cached on the devices, only the arrays from `numbers`.
+    """
     if dataset.on_device:
         yield from map(numbers, positions)
         return
@@ -211,11 +214,14 @@ def _read(
     crop_seed: int | None,
     position: int,
 ) -> HostBatch:
-    """Read the batch at a position; in evaluations unreadable images are masked."""
+    """Read the batch at a position.
+
+    Unreadable images are masked in evaluation, and replaced in training.
+    """
     batch = numbers(position)
     index, unreadable, seeds = batch["index"], [], None
     if crop_seed is not None:
-        # The random window of an image is a function of these numbers.
+        # Seeds of the random windows: (seed, step, index, repeat) of each image.
         first = (np.full(len(index), x) for x in (crop_seed, position))
         others = [batch[name] for name in ("index", "repeat") if name in batch]
         seeds = np.column_stack([*first, *others])

@@ -1,6 +1,6 @@
 """Reuse of the memory of large arrays.
 
-Newly allocated memory is slower: the kernel clears it page by page.
+Newly allocated memory is slower, because the kernel clears it page by page.
 """
 
 import weakref
@@ -9,21 +9,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Maximum number of free buffers; in a stream each new batch reuses the memory of one
-# that a step has consumed.
+# Maximum number of free buffers. In a stream each new batch reuses the memory of a
+# consumed batch.
 MAX_READY = 2
 _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 
 
 def empty(shape: Sequence[int]) -> np.ndarray:
-    """Return an uninitialised uint8 array of a shape.
+    """Return an uninitialised uint8 array of a shape, possibly in reused memory.
 
-    Its memory is reused only after the array, all its views and all zero-copy aliases,
-    such as of `jax.device_put` on CPU, are gone.
+    Memory is reused only after an array, its views and its zero-copy aliases, such as
+    from `jax.device_put` on CPU, are deleted.
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # This array is the base of all views, because its base is not an array.
+    # `base` is the base of all views, because it is not itself a view of an array.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)

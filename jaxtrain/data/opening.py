@@ -19,7 +19,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
     Args:
       config: Data section of the config.
-      to_train: Whether a model will be trained, which takes at least two classes.
+      to_train: Whether a model will be trained, which needs at least two classes.
 
     Raises:
       UserError: The source is unknown, or cannot be opened.
@@ -35,7 +35,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             )
         raise _unknown(config.source, kind)
     form = known[kind]
-    # These two sources check the name themselves.
+    # The sources synthetic and tfds check the name themselves.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
@@ -48,7 +48,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
         raise UserError(
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
-            "masks, whose classes it would name; leave it out"
+            "masks; leave it out"
         )
     if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
         raise UserError(
@@ -59,7 +59,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
 
 def complete(text: str) -> str:
-    """Return a source with its kind, which is guessed for a bare path."""
+    """Prepend the kind of source to a bare path, if it can be guessed."""
     known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 

@@ -1,11 +1,11 @@
-"""Data order: the examples of a step as a function of the seed and the step."""
+"""Data order: the examples of each step, deterministic given the seed."""
 
 import functools
 from dataclasses import dataclass
 
 import numpy as np
 
-# Second half of the Philox key of a balanced order, plus the group.
+# Second half of the Philox key of balanced orders is this plus the group.
 BALANCE_STREAM = 2**34
 
 
@@ -13,8 +13,8 @@ BALANCE_STREAM = 2**34
 def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Return the permutation of an epoch, int64 (num_examples,).
 
-    It sorts raw draws of a counter-based generator, which NumPy guarantees to be stable
-    between versions (NEP 19), unlike `permutation`.
+    It sorts raw draws of a counter-based generator: NumPy guarantees that these do not
+    change between versions (NEP 19), unlike `permutation`.
     """
     draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
     return np.argsort(draws, kind="stable")
@@ -28,10 +28,10 @@ class DataOrder:
       seed: Seed of the order.
       num_examples: Number of examples in the split.
       batch_size: Size of the global batch.
-      groups: Group of each example, (num_examples,), for balanced sampling; examples
-        with a group below 0 are left out. None means every example once per epoch.
+      groups: Group of each example, (num_examples,), for balanced sampling. Examples
+        with a negative group are left out. None means every example once per epoch.
       repeats: Number of differently augmented copies of an example in its batch (Hoffer
-        et al. 2020, arXiv:1901.09335); an epoch then has fewer examples.
+        et al. 2020, arXiv:1901.09335). An epoch then has fewer distinct examples.
     """
 
     seed: int
@@ -41,9 +41,9 @@ class DataOrder:
     repeats: int = 1
 
     def indices(self, step: int) -> np.ndarray:
-        """Return the examples of the global batch of a step, int64 (batch_size,).
+        """Return the indices of the global batch of a step, int64 (batch_size,).
 
-        The last `num_examples % batch_size` of each epoch are dropped.
+        The last `num_examples % batch_size` examples of each epoch are dropped.
         """
         epoch, place = divmod(step, self._steps)
         size = self.batch_size // self.repeats
@@ -51,7 +51,7 @@ class DataOrder:
         return np.repeat(examples, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Count the earlier copies of each example in a batch."""
+        """Return the number of earlier copies of each example in the batch, (n,)."""
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True
@@ -61,7 +61,7 @@ class DataOrder:
         return before
 
     def epoch(self, step: int) -> int:
-        """Return the epoch of a step, from 0."""
+        """Return the epoch of a step, counted from 0."""
         return step // self._steps
 
     @property
@@ -69,7 +69,7 @@ class DataOrder:
         return self.num_examples // self.batch_size
 
     def make_epoch(self, epoch: int) -> np.ndarray:
-        """Return the examples of an epoch, int64, before they are repeated."""
+        """Return the order of the examples in an epoch, int64, before repetition."""
         if self.groups is None:
             return epoch_order(self.seed, epoch, self.num_examples)
         if self.repeats == 1:
@@ -87,12 +87,12 @@ class DataOrder:
         return np.split(ordered, np.cumsum(counts)[:-1])
 
     def make_balanced(self, epoch: int) -> np.ndarray:
-        """Return the examples of an epoch, equally many of each group (within one).
+        """Return an epoch with equally many examples of each group (within one).
 
-        The examples of a group come in cycles: all of them before any is repeated.
+        The examples of a group cycle: all are used before one is repeated.
         """
         places, num_groups = np.arange(self.num_examples), len(self._group_members)
-        # The positions of a group are random in the epoch.
+        # The positions of each group in the epoch are random.
         shuffled = epoch_order(self.seed, epoch, self.num_examples)
         order = np.empty_like(shuffled)
         for group, members in enumerate(self._group_members):
@@ -105,12 +105,12 @@ class DataOrder:
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
-        """Return the balanced examples of an epoch, before they are repeated.
+        """Return the balanced order of the distinct examples of an epoch.
 
-        Only these are drawn: truncating a longer order would drop groups and examples
-        at random. The draws of all epochs are numbered; groups alternate, and so do the
-        examples of a group, in a fixed order. Any number of consecutive draws thus has
-        every group, and every example of a group, equally often (within one).
+        Exactly as many as needed are drawn: truncating a longer order would drop groups
+        and examples at random. Draws are numbered across epochs. Groups alternate, and
+        each group cycles through its examples in a fixed order. Any consecutive draws
+        thus have every group, and every example of a group, equally often (within one).
         """
         num = self._steps * (self.batch_size // self.repeats)
         turn, group = np.divmod(epoch * num + np.arange(num), len(self._group_members))

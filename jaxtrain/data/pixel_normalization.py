@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class Normalization(NamedTuple):
-    """Channel mean and standard deviation for normalisation, in 0..1."""
+    """Channel mean and standard deviation for normalisation, of pixels in 0..1."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -23,5 +23,5 @@ class Normalization(NamedTuple):
         return (pixels - mean) / std
 
 
-# Identity, for images that are not normalised.
+# Identity normalisation.
 UNCHANGED = Normalization((0.0,), (1.0,))

@@ -27,7 +27,7 @@ def read_placed(
     seeds: np.ndarray | None,
     unreadable: list[Unreadable],
 ) -> dict[str, Any]:
-    """Return resized images and their transformed targets."""
+    """Return a batch of resized images and their transformed targets."""
     shape = source.image_shape if seeds is None else source.canvas_shape
     place = place_of(source.store)
     assert shape is not None and place is not None
@@ -54,7 +54,7 @@ def _read_one(
     seed: Sequence[int] | None,
     shape: tuple[int, int, int],
 ) -> tuple[np.ndarray, Any]:
-    """Return an image in a shape, of a random window if seeded, and its target."""
+    """Crop and resize an image and its target, at random if there is a seed."""
     place = place_of(source.store)
     assert place is not None
     opened = source.open(image) if isinstance(image, StoredFile) else image

@@ -31,18 +31,18 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Make the preprocessing of a batch: gather, resize, augment, mix, normalise.
+    """Create the preprocessing of a batch: gather, resize, augment, mix, normalise.
 
     Args:
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the preprocessed images.
       config: Augmentations. None disables them.
-      follow: Transform of the targets of moved, mixed or joined images.
+      follow: Transform of the targets that matches a transform of their images.
       repeats: Number of consecutive copies of an example in a batch.
-      size: Height and width of the preprocessed images. None means as stored.
-      fit: Resizing to this size.
-      input: Conversion of stored examples to images.
+      size: Height and width of the preprocessed images. None keeps the stored size.
+      fit: Conversion of images to this size.
+      input: Kind of inputs, with the conversion of stored examples to images.
     """
 
     @scopes.part(scopes.PREPROCESS)
@@ -81,7 +81,7 @@ def make_preprocess(
 def restored(
     images: Any, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> np.ndarray:
-    """Denormalise images, (..., C), to uint8, on the host."""
+    """Denormalise images (..., C) to uint8, on the host."""
     pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
     return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
 
@@ -89,7 +89,7 @@ def restored(
 def normalize(
     images: jax.Array, mean: tuple[float, ...], std: tuple[float, ...], dtype: Any
 ) -> jax.Array:
-    """Return (images / 255 - mean) / std, as one multiply-add in at least float32.
+    """Return (images / 255 - mean) / std, as one multiply-add in float32 or wider.
 
     Args:
       images: Images in 0..255, (..., C), of any dtype.

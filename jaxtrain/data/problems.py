@@ -1,4 +1,4 @@
-"""Problems of data sets, collected to be reported in one message."""
+"""Problems of data sets, collected and reported in one message."""
 
 import collections
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from jaxtrain.errors import UserError
 
 T = TypeVar("T")
 
-# Number of problems of one kind to report.
+# Maximum number of problems with the same remedy to report.
 NUM_NAMED = 5
 
 
@@ -16,7 +16,7 @@ class Remark(NamedTuple):
     """Remark for users on how a set was read, such as on ignored files.
 
     Attributes:
-      title: Title of a few words, such as `passed over`.
+      title: Short title, such as `passed over`.
       text: Text of the remark.
       serious: Whether images are ignored, or may be mislabelled.
     """
@@ -31,9 +31,9 @@ class UnusableError(Exception):
 
     Args:
       text: Problem, including the name of the file.
-      fix: Remedy; problems with one remedy are reported together.
-      cause: Short cause without a name, under which skipped files are counted; empty
-        for the text.
+      fix: Remedy. Problems with the same remedy are reported together.
+      cause: Short cause without a file name, under which skipped files are counted.
+        Defaults to the text.
     """
 
     def __init__(self, text: str, fix: str, cause: str = ""):
@@ -42,7 +42,7 @@ class UnusableError(Exception):
 
 
 class Problems:
-    """Collector of problems, so that users see all of them at once.
+    """Collector of problems, so that users see all problems at once.
 
     Attributes:
       remarks: Remarks on the usable part of the set, for the store.
@@ -51,8 +51,8 @@ class Problems:
     def __init__(self, source: str):
         self._source = source
         self.remarks: list[Remark] = []
-        # The first problems of each remedy, and the number of all: a table may have a
-        # million wrong rows.
+        # Remedy -> first problems, and remedy -> number of problems: a table may have a
+        # million invalid rows.
         self._by_fix: dict[str, list[str]] = {}
         self._numbers = collections.Counter[str]()
 

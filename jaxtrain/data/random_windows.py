@@ -1,4 +1,4 @@
-"""Random windows of images as functions of a seed."""
+"""Random crop windows of images, deterministic given a seed."""
 
 import math
 from collections.abc import Sequence
@@ -8,15 +8,15 @@ import numpy as np
 
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
-# Number of tries for a window inside the image, as in torchvision's RandomResizedCrop.
+# Number of tries to draw a window that fits, as in torchvision's RandomResizedCrop.
 CROP_TRIES = 10
 
 
 class Window(NamedTuple):
-    """Distribution of random windows of the Inception crop (Szegedy et al. 2015).
+    """Distribution of windows of the random resized crop (Szegedy et al. 2015).
 
     Attributes:
-      scale: Range of the share of the area.
+      scale: Range of the window's share of the image area.
       ratio: Range of the aspect ratio, width / height.
     """
 
@@ -30,12 +30,12 @@ WINDOW = Window()
 class Jitter(NamedTuple):
     """Distribution of random windows of large-scale jitter.
 
-    The image is resized by a random factor, and the window has the size of the result;
-    parts outside the image are border (Ghiasi et al. 2021, arXiv:2012.07177).
+    The image is resized by a random factor, then cropped or padded to the output size
+    (Ghiasi et al. 2021, arXiv:2012.07177).
 
     Attributes:
-      scale: Range of the scale factor of the full image.
-      size: Height and width that `Fit.centre_box` gets at the factor 1.
+      scale: Range of the scale factor of the image.
+      size: Height and width to which `Fit.centre_box` is resized at the factor 1.
     """
 
     scale: tuple[float, ...]
@@ -49,9 +49,9 @@ def place_along(
 
     Args:
       draw: Random number in 0..1 that determines the position.
-      stored: Stored pixels of the image along the axis.
-      resized: Pixels of the resized image.
-      size: Pixels of the window; a larger window encloses the image.
+      stored: Size of the stored image along the axis, in pixels.
+      resized: Size of the resized image along the axis, in pixels.
+      size: Size of the window in pixels. A window larger than the image encloses it.
     """
     room, scale = resized - size, stored / resized
     start = math.copysign(int(draw * (abs(room) + 1)), room)
@@ -59,7 +59,7 @@ def place_along(
 
 
 def uniform(seed: Sequence[int], num: int) -> np.ndarray:
-    """Return uniform numbers in 0..1, float64 (num,), a function of the seed."""
+    """Return uniform random numbers in 0..1, float64 (num,), for a seed."""
     # Raw draws are stable between versions of NumPy (NEP 19).
     generator = np.random.Philox(np.random.SeedSequence(seed))
     return (generator.random_raw(num) >> 11) * 2.0**-53
@@ -70,13 +70,13 @@ def random_window(
 ) -> tuple[int, int, int, int]:
     """Draw a window within ranges of its area and aspect ratio.
 
-    The first of ten draws that fits is used; if none fits, the largest centred window
-    within the aspect ratios.
+    The first of ten draws that fits is used, or else the largest centred window within
+    the range of aspect ratios.
 
     Args:
       height: Height of the image.
       width: Width of the image.
-      seed: Non-negative integers; the window is a function of them and of the shape.
+      seed: Non-negative integers that, with the image size, determine the window.
       window: Ranges of the area and the aspect ratio.
 
     Returns:
@@ -100,7 +100,7 @@ def random_window(
 
 
 def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
-    """Return the width and height of the largest window within the aspect ratios."""
+    """Return width and height of the largest window in the range of aspect ratios."""
     tallest, widest = window.ratio
     w, h = round(height * widest), round(width / tallest)
     return max(1, min(width, w)), max(1, min(height, h))

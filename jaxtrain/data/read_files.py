@@ -1,13 +1,13 @@
-"""Reading of data files, large ones only after a check of the header."""
+"""Reading of data files; large files are read only after a check of the header."""
 
 import errno
 from typing import BinaryIO, NamedTuple
 
 from jaxtrain.regular_file import read_bytes
 
-# Larger than any file of an image within `data.max_pixels`.
+# Maximum file size, larger than any image file within `data.max_pixels`.
 MAX_FILE_BYTES = 2**30
-# Files up to this size are read at once: larger than any header.
+# Maximum size of files that are read before a check of the header.
 LARGE_BYTES = 2**26
 
 
@@ -17,7 +17,7 @@ class LargeFile(NamedTuple):
     path: bytes
 
     def read(self) -> bytes | OSError:
-        """Return the contents, or the error of reading them."""
+        """Return the contents of the file, or the error of reading it."""
         return read_file(self.path)
 
 
@@ -42,14 +42,14 @@ def read_unless_large(path: bytes) -> FileData:
 
 
 def _plain(error: OSError) -> OSError:
-    # Pickled with the batch; only the reason is needed.
+    # The error is pickled with the batch, so only the reason is retained.
     return OSError(error.errno, error.strerror)
 
 
 class BoundedReader:
-    """A file that raises ValueError after a number of bytes.
+    """A file that raises ValueError when more than `most` bytes are read.
 
-    Readers of headers trust the declared sizes of texts and tables.
+    Header parsers trust the declared sizes of texts and tables.
 
     Args:
       file: File to read from.

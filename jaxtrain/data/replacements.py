@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 # Second half of the Philox key that chooses a replacement.
 REPLACE_STREAM = 2**33
-# Number of draws in search of an example of the same class, and draws per chunk.
+# Maximum number of draws of an example of the same class, and draws per chunk.
 MAX_DRAWS = 2**14
 DRAWS = 256
 
 
 def read_filled(source: Source, indices: np.ndarray) -> dict[str, Any]:
-    """Read examples; unreadable ones are replaced by others."""
+    """Read examples, and replace unreadable images."""
     unreadable: list[Unreadable] = []
     batch = source.read(indices, unreadable=unreadable)
     return fill_in(source, batch, indices, unreadable) if unreadable else batch
@@ -35,18 +35,18 @@ def fill_in(
     unreadable: list[Unreadable],
     crop_seeds: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Replace unreadable examples by others of the same classes.
+    """Replace unreadable examples by random examples of the same class.
 
-    The choice is a function of the indices of the unreadable examples.
+    The choice depends only on the indices of the unreadable examples.
 
     Args:
       source: Source of the batch.
       batch: Result of `source.read`; its images are replaced in place.
-      indices: Indices of its examples, (n,).
+      indices: Indices of the examples of the batch, (n,).
       unreadable: Unreadable examples of the batch.
-      crop_seeds: Seeds of random windows, as `read` takes them.
+      crop_seeds: Seeds of random windows, the argument of `Source.read`.
     """
-    # Images are fresh arrays of decoded files, but targets may be views.
+    # Images are new arrays, decoded from files, but targets may be views of the store.
     filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}
     reasons = {bad.index: bad for bad in unreadable}
     for i in np.flatnonzero(np.isin(indices, list(reasons))):
@@ -60,7 +60,7 @@ def fill_in(
 def _draw_replacement(
     source: Source, bad: Unreadable, crop_seeds: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return a batch of one readable example, of the same group if possible."""
+    """Return a batch of one readable example, if possible of the same group."""
     generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
     draws = (generator.random_raw(MAX_DRAWS) % len(source)).astype(np.int64)
     group = source.subset(np.array([bad.index])).strata()
@@ -70,16 +70,16 @@ def _draw_replacement(
         if not unreadable:
             return other
     raise UserError(
-        f"{bad}; and no other image of its class can be read in its place: repair "
+        f"{bad}; no other image of its class can be read as a replacement: repair "
         "the files, or remove the class from the set"
     )
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield examples of a group: first among the draws, then among all.
+    """Yield examples of a group: from the random draws, then from all examples.
 
-    Reading the groups of all examples can be slow, if they are in the files. For
-    multi-label data any example follows the examples with equal labels.
+    Reading the groups of all examples is slow for stores that read labels from files.
+    For multi-label and unlabelled examples, the draws of other groups come last.
     """
 
     def alike(strata: np.ndarray) -> np.ndarray:
@@ -90,6 +90,6 @@ def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterato
         yield from chunk[alike(source.subset(chunk).strata())].tolist()
     strata = source.strata()
     yield from np.flatnonzero(alike(strata)).tolist()
-    # An example without a label (-1) may be replaced by any.
+    # Any example may replace an unlabelled (-1) or a multi-label example.
     if strata.ndim > 1 or (group < 0).any():
         yield from draws.tolist()

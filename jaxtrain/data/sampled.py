@@ -8,7 +8,7 @@ from jaxtrain.data import files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.stores import Store
 
-# Number of image headers to read, and images to read at a time.
+# Number of image headers to sample, and number of images to read at a time.
 NUM_HEADERS = 1000
 READ = 64
 
@@ -22,7 +22,7 @@ def evenly(examples: np.ndarray, most: int) -> np.ndarray:
 def stored_images(
     store: Store, examples: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray | StoredFile]]:
-    """Yield the indices and images of some examples of a store."""
+    """Yield the index and the stored image of each of the examples."""
     for start in range(0, len(examples), READ):
         part = examples[start : start + READ]
         yield from zip(part.tolist(), store.read(part)[0], strict=True)
@@ -31,9 +31,9 @@ def stored_images(
 def common_size(
     store: Store, examples: np.ndarray, max_pixels: int
 ) -> tuple[int, int] | None:
-    """Return the common height and width of a sample of image files.
+    """Return the common height and width of a sample of image files, or None.
 
-    None if sizes differ, no file is readable, or images are not files.
+    The result is None if sizes differ, no file is readable, or images are not files.
     """
     common: tuple[int, int] | None = None
     for _, image in stored_images(store, evenly(examples, NUM_HEADERS)):

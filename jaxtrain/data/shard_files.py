@@ -1,4 +1,4 @@
-"""Random access to the examples of a sharded set."""
+"""Random access to the examples of a data set in shards."""
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -9,9 +9,9 @@ import numpy as np
 from jaxtrain.errors import UserError
 from jaxtrain.system_errors import raise_file_limit
 
-# File descriptors for the rest of the process.
+# Number of file descriptors to reserve for the rest of the process.
 SPARE = 256
-# Without read-ahead and threads: access is random.
+# No read-ahead and no threads, because access is random.
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 # Buffer size of a reader, in bytes.
 READER_BUFFER = 2**15
@@ -35,7 +35,7 @@ class ShardFiles:
     def by_shard(
         self, indices: np.ndarray
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-        """Yield (reader, positions in `indices`, positions in the shard) per shard."""
+        """Yield (reader, positions in `indices`, positions in the shard) by shard."""
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - np.concatenate([[0], self._ends])[shards]
         for shard in np.unique(shards).tolist():
@@ -59,15 +59,16 @@ class ShardFiles:
 class RecordFiles(ShardFiles):
     """Variable-length records in array_record files.
 
-    array_record's data source starts a thread per shard of a batch: with 64 shards, a
-    record of 30 KB takes three times the CPU time (benchmarks/packed.py).
+    Readers are opened directly, because array_record's data source starts a thread per
+    shard of a batch: with 64 shards, reading a record of 30 KB takes three times the
+    CPU time (benchmarks/packed.py).
     """
 
     def __getitem__(self, indices: np.ndarray) -> list[bytes]:
         """Return records by index, in any order.
 
         Raises:
-          RuntimeError: A file is incomplete, or fails its checksums.
+          RuntimeError: A file is incomplete, or a checksum is wrong.
         """
         records = [b""] * len(indices)
         for reader, positions, places in self.by_shard(indices):
@@ -88,7 +89,7 @@ class RecordFiles(ShardFiles):
 
 
 def allow_open_files(name: str, num_files: int) -> None:
-    """Raise the limit of open files of this process and its data workers if needed.
+    """Raise the limit of open files for this process and its data workers.
 
     Raises:
       UserError: The system does not allow enough open files.
@@ -96,6 +97,6 @@ def allow_open_files(name: str, num_files: int) -> None:
     limit = raise_file_limit()
     if limit < num_files + SPARE:
         raise UserError(
-            f"{name} has {num_files} files, and a process may open {limit} here "
-            "(`ulimit -Hn`): raise that limit"
+            f"{name} has {num_files} files, and a process may open {limit} "
+            "(`ulimit -Hn`): raise this limit"
         )

@@ -1,4 +1,4 @@
-"""Examples of splits: slices in TFDS syntax, and stratified hold-outs."""
+"""Selection of examples: slices in TFDS syntax, and stratified hold-outs."""
 
 import hashlib
 import itertools
@@ -14,10 +14,10 @@ from jaxtrain.data import UNLABELLED
 from jaxtrain.data.label_split import split_by_labels
 from jaxtrain.errors import UserError
 
-# Split -> example indices of each shard, in order.
+# Split -> example indices of each shard.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
-# Second half of the Philox key of hold-outs; the data order has the epoch there.
+# Second half of the Philox key of hold-outs; data orders use the epoch instead.
 SPLIT_STREAM = 2**32
 
 _BOUND = r"(?:(-?[\d_.]+)(%|shard)?)?"
@@ -26,7 +26,7 @@ _PART = re.compile(rf"([^\[\]\s]+)(\[{_BOUND}(:?){_BOUND}\])?")
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """Consecutive ranges of splits, to name examples in messages.
+    """Consecutive index ranges of splits, to name examples in messages.
 
     Attributes:
       source: Name of the set in messages.
@@ -37,24 +37,24 @@ class SplitRanges:
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return the split of an example, as in messages, and its index there."""
+        """Return an example's split, as named in messages, and its index there."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)
 
     def split_of(self, index: int) -> str:
-        """Return the split of an example by its index."""
+        """Return the split of an example, given its index."""
         return next(s for s, examples in self.ranges.items() if index in examples)
 
     def name(self, index: int) -> str:
-        """Return the name of an example in messages."""
+        """Return the name of an example for messages."""
         return "{}: image {}".format(*self.locate(index))
 
 
 def number_examples(
     source: str, lengths: Mapping[str, Sequence[int]]
 ) -> tuple[SplitRanges, NamedSplits]:
-    """Number the examples of splits consecutively, by the lengths of their shards."""
+    """Number the examples of splits consecutively, given the lengths of the shards."""
     ranges, splits, start = {}, {}, 0
     for split, shards in lengths.items():
         ends = [start, *(start + np.cumsum(shards, dtype=int)).tolist()]
@@ -65,9 +65,9 @@ def number_examples(
 
 
 def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
-    """Return the example indices of a split expression, in order.
+    """Return the example indices that a split expression selects, in order.
 
-    Syntax and rounding follow TensorFlow Datasets
+    Syntax and rounding are as in TensorFlow Datasets
     (https://www.tensorflow.org/datasets/splits): train, train[:90%], train[-100:],
     train[1000:2000]+test, train[:3shard], all.
 
@@ -94,7 +94,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
 
 
 def count_shared(one: np.ndarray, other: np.ndarray) -> int:
-    """Count the examples of one selection that are also in the other."""
+    """Return the number of distinct examples in both selections."""
     return len(np.unique(other[np.isin(other, one)]))
 
 
@@ -111,14 +111,14 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     shards = splits[name]
     if not sliced:
         return join(shards)
-    # As in TFDS, a unit applies to both bounds, and only a shard may be a single index.
+    # As in TFDS, a unit applies to both bounds, and a single index must be of a shard.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
         raise ValueError(f"{part!r} is not a slice")
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
-        # A stop of 0 means the end, as the range of the last shard is -1 to 0.
+        # A stop of 0 means the end: the last shard is the range from -1 to 0.
         return join(shards[start : stop or None])
     examples = join(shards)
     if unit == "%":
@@ -148,13 +148,13 @@ def check_train(source: str, splits: Collection[str]) -> None:
     if "train" not in splits:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
-            f"{source} has {there}, and no train: name one of them train, of which "
-            "parts are held out where there are no others"
+            f"{source} has {there}, and no train: rename one to train; "
+            "missing validation and test splits are held out from it"
         )
 
 
 def join(shards: Iterable[np.ndarray]) -> np.ndarray:
-    """Concatenate the examples of any number of shards."""
+    """Concatenate the example indices of any number of shards."""
     return np.concatenate([np.arange(0), *shards])
 
 
@@ -163,11 +163,11 @@ def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
 
     Args:
       target: Targets of all examples, (N, ...), or a pytree of them.
-      facts: Facts of the set: only named columns are labels.
+      facts: Facts of the set. Columns are labels only if they have names.
 
     Returns:
-      Integral targets (N,) themselves. For named columns (N, C) with values 0, 1, and
-      -1 or NaN for missing ones: label presence, bool (N, C). Otherwise zeros (N,), a
+      Integer targets (N,) unchanged. For named columns (N, C) of values 0, 1, and -1
+      or NaN for missing values: label presence, bool (N, C). Otherwise zeros (N,), a
       single group.
     """
     if isinstance(target, np.ndarray) and target.dtype.kind in "biuf":
@@ -185,7 +185,7 @@ def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
 def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
     """Return a pseudo-random number for each name, uint64 (N,).
 
-    A hash of the name, so it does not change when other names are added or removed.
+    It is a hash of the name, so it does not change if other names are added or removed.
     """
     hashes = (hashlib.blake2b(name, digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(hashes), np.uint64)
@@ -197,23 +197,24 @@ def class_split(
     """Hold out all examples of `round(fraction * classes)` classes, at least two.
 
     Args:
-      label: Class of each example, (N,); unlabelled ones, -1, are kept.
+      label: Class of each example, (N,), or -1 for unlabelled examples, which stay in
+        training.
       fraction: Fraction of the classes to hold out.
       seed: Seed of the random choice.
 
     Returns:
-      Ascending indices of the kept and the held-out examples.
+      Ascending indices of the training and the held-out examples.
 
     Raises:
-      UserError: Fewer than two classes would be kept.
+    UserError: Fewer than two classes would remain for training.
     """
     classes = np.unique(label[label != -1])
     num = max(2, round(fraction * len(classes)))
     if len(classes) - num < 2:
         raise UserError(
             f"data.hold_out = 'classes': of {len(classes)} classes {num} would be held "
-            "out, and fewer than two kept: set data.validation_fraction or "
-            "data.test_fraction to less, or hold out examples"
+            "out, and fewer than two remain: decrease data.validation_fraction or "
+            "data.test_fraction, or hold out examples"
         )
     draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(classes))
     held_out = np.isin(label, classes[np.argsort(draws, kind="stable")[:num]])
@@ -225,17 +226,18 @@ def stratified_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hold out `round(fraction * N)` examples, within 1 of the fraction of each group.
 
-    For multi-label examples the shares are kept as closely as their overlaps allow
+    For multi-label examples the fractions are as close as overlaps of the labels allow
     (`split_by_labels`).
 
     Args:
-      strata: Group of each example, (N,) integers; or membership, bool (N, groups).
+      strata: Group of each example, integers (N,), or labels, bool (N, labels).
       fraction: Fraction to hold out; the largest remainders are rounded up.
-      seed: Seed of the random choice, without `draws`.
-      draws: Random numbers to choose by, (N,). Defaults to draws by index.
+      seed: Seed of the default `draws`.
+      draws: Random number of each example, (N,); the smallest are held out. Defaults to
+        draws by index.
 
     Returns:
-      Ascending indices of the kept and the held-out examples.
+      Ascending indices of the training and the held-out examples.
     """
     if draws is None:
         # Raw draws are stable between versions of NumPy (NEP 19).

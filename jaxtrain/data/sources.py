@@ -1,7 +1,7 @@
-"""Splits of a run: sources with a length and random access, read in batches.
+"""Splits of a run, as sources with random access.
 
-A `Store` is a set on disk or in memory; a `Source` is a selection of its examples in
-the size and channels of the config. To add a kind of data: write a store and a function
+A `Store` is a set on disk or in memory. A `Source` is a selection of its examples, in
+the size and channels of the config. To add a kind of data, write a store and a function
 that opens it (see `stores.py`), and add a row to `SOURCES`.
 """
 
@@ -24,9 +24,9 @@ from jaxtrain.data.stores import Store
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError
 
-# (H, W, C) of stored images; None for differing sizes.
+# (H, W, C) of stored images; H and W are None if sizes differ.
 StoredShape = tuple[int | None, int | None, int]
-# Split that is held out if a set lacks it, and its default share.
+# Split that is held out if a set lacks it, and its default fraction.
 TEST = "test"
 TEST_FRACTION = 0.1
 
@@ -35,9 +35,9 @@ TEST_FRACTION = 0.1
 class Splits:
     """Training, validation and test splits of a run.
 
-    Read without seeds, a split has the images of evaluations, up to the final resizing
-    in the step (`seen_size`, `fit`); with seeds the training split has random windows.
-    Only training steps read with seeds.
+    Without crop seeds, `read` returns evaluation images, before the final resizing in
+    the step (`seen_size`, `fit`). With seeds, it returns random windows. Only training
+    steps pass seeds.
 
     Attributes:
       train: Training split.
@@ -45,7 +45,7 @@ class Splits:
       test: Split evaluated at the end.
       size: Height and width to which the step resizes training images. None means no
         resizing.
-      fit: Resizing in the step.
+      fit: Conversion of images to `size` and `seen_size` in the step.
       seen_size: Height and width to which the step resizes evaluation images. None
         means no resizing.
     """
@@ -58,12 +58,12 @@ class Splits:
     seen_size: int | None = None
 
     def named(self) -> dict[str, Source]:
-        """Return the existing splits by name, the training split first."""
+        """Return the existing splits by name, with the training split first."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
         return {name: part for name, part in parts.items() if part is not None}
 
     def seen(self, source: Source) -> Source:
-        """Return a split, or its copy in memory, in the image size of evaluations."""
+        """Return a split, or its copy in memory, in the image size of evaluation."""
         size, channels = self.seen_size, source.image_shape[-1]
         if size is None or source.image_shape[:2] == (size, size):
             return source
@@ -97,14 +97,14 @@ def load_splits(
     splits: NamedSplits,
     shape: StoredShape | None = None,
 ) -> Splits:
-    """Return the splits of an open store; see `load`.
+    """Select the splits of a run from an open store; see `load`.
 
     Args:
       config: Data section of the config.
       seed: Seed of the held-out validation split.
       store: Store with all examples.
       splits: Indices of the examples of each split.
-      shape: Result of `stored_shape`, which is called by default.
+      shape: Result of `stored_shape`. None calls it.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
     on_device = _fits_on_device(config, shape)
@@ -112,7 +112,8 @@ def load_splits(
         open_split, config, store, splits, on_device, shape=shape
     )
     hold_out = HoldOut(config, open_named(config.train_split))
-    # If classes are held out, the set's other splits would have the training classes.
+    # If classes are held out, the test and validation splits of the set are not used,
+    # because they have the training classes.
     by_classes = config.hold_out == "classes"
     given_validation = (
         config.validation_split is not None or config.validation_fraction == 0
@@ -122,8 +123,8 @@ def load_splits(
         test = hold_out.take("data.test_fraction", fraction, seed=0)
     elif config.test_fraction is not None:
         raise UserError(
-            f"data.test_fraction = {config.test_fraction} has no effect: there is the "
-            f"split data.test_split = {config.test_split!r}"
+            f"data.test_fraction = {config.test_fraction} has no effect: the test "
+            f"split is data.test_split = {config.test_split!r}"
         )
     else:
         test = open_named(config.test_split)
@@ -143,19 +144,20 @@ def load_splits(
         name, fraction = "data.validation_fraction", config.validation_fraction
         validation = hold_out.take(name, fraction, seed)
         train = hold_out.train
-        # A split that names an example twice may have it in both parts.
+        # If a split expression selects an example twice, both parts may have it.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
     if by_classes and config.test_split != TEST and given_validation:
         raise UserError(
             "data.hold_out = 'classes' has no effect: data.test_split = "
-            f"{config.test_split!r} is a split of the set, and so is the validation "
-            "split, or there is none: leave one of these to be held out"
+            f"{config.test_split!r} is not held out, and data.validation_split or "
+            "data.validation_fraction = 0 prevents holding out the validation split: "
+            "leave out one of these"
         )
     if shared and not config.allow_overlap:
         raise UserError(
-            f"{'; '.join(shared)}: give splits that share none, such as train[:90%] "
+            f"{'; '.join(shared)}: give disjoint splits, such as train[:90%] "
             "and train[90%:], or set data.allow_overlap to True"
         )
     if config.allow_overlap and not shared:
@@ -168,20 +170,20 @@ def load_splits(
         return Splits(train, validation, test, None, fit)
     if config.augment.scale_jitter and not train.is_placed:
         raise UserError(
-            f"data.augment.scale_jitter = {config.augment.scale_jitter}: it is for "
-            f"masks and boxes, which {config.source} has not: give "
+            f"data.augment.scale_jitter = {config.augment.scale_jitter} is for masks "
+            f"and boxes, but {config.source} has neither: use "
             "data.augment.random_resized_crop"
         )
     if train.canvas_shape and train.is_placed:
-        fit = dataclasses.replace(fit, window=None)  # The host has cut them.
+        fit = dataclasses.replace(fit, window=None)  # The host cuts the windows.
     return Splits(train, validation, test, config.image_size, fit, seen_size)
 
 
 def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> StoredShape:
     """Return the (H, W, C) of a store's images, measured if necessary.
 
-    A store of files does not know their sizes: a run needs them if nothing is resized,
-    or if images of one size are cached on the device for random windows.
+    A store of files does not know the image size. It is needed if images are not
+    resized, or if they are cached on the device for random windows.
     """
     shape, augment = store.image_shape, config.augment
     on_device = augment.random_resized_crop and config.cache == "device"
@@ -193,7 +195,7 @@ def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> Store
 
 
 def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
-    """Whether the step crops, which takes images of one size; else the host does."""
+    """Whether the step cuts random windows, which needs images of one size."""
     if not config.augment.random_resized_crop:
         return False  # Windows of `scale_jitter` may extend beyond the image.
     height, width, _ = shape
@@ -201,14 +203,14 @@ def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
     if differ and config.cache == "device":
         raise UserError(
             f"augment.random_resized_crop: the images of {config.source} differ in "
-            "size, so that the host cuts them: set data.cache to stream"
+            "size, so that the host crops them: set data.cache to stream"
         )
     if config.crop_mode == "border" and height != width and not differ:
         raise UserError(
             f"augment.random_resized_crop with data.crop_mode = 'border': the images "
-            f"of {config.source} have one size, {width}x{height}, and the device, "
-            "which then resizes them, makes no borders: set data.crop_mode to squash "
-            "or center"
+            f"of {config.source} have one size, {width}x{height}, so the device "
+            "resizes them, which does not support borders: set data.crop_mode to "
+            "squash or center"
         )
     return not differ
 
@@ -233,12 +235,12 @@ def open_split(
     text: str,
     shape: StoredShape | None = None,
 ) -> Source:
-    """Return the examples of a split expression such as train[:90%].
+    """Create the source of a split expression such as train[:90%].
 
     Args:
       on_device: Whether the step resizes the images.
       text: Split expression in TFDS syntax.
-      shape: Result of `stored_shape`, which is called by default.
+      shape: Result of `stored_shape`. None calls it.
     """
     indices = select(text, splits, config.source)
     stored = shape or stored_shape(config, store, splits)
@@ -249,7 +251,7 @@ def open_split(
         assert height is not None and width is not None
         converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
-    # Fails early if files are missing.
+    # Reads the first and last example, to fail early if files are missing.
     store.read(indices[[0, -1]])
     measured = None if stored == store.image_shape else stored[:2]
     return Source(
@@ -268,10 +270,10 @@ def _describe_shared(named: dict[str, Source]) -> list[str]:
 def _check_classes(
     config: DataConfig, train: Source, others: dict[str, Source | None]
 ) -> None:
-    """Refuse slices of a set that is ordered by class: each would have few classes.
+    """Raise UserError for slices of a set that is ordered by class.
 
-    Not checked for TFDS sets, which are shuffled and slow to read labels from, and for
-    held-out classes, which differ on purpose.
+    The check is skipped for TFDS sets, which are shuffled and whose labels are slow to
+    read, and for held-out classes, which differ intentionally.
     """
     mixed = config.source.startswith("tfds:") or config.hold_out == "classes"
     if mixed or not sliced_splits(config) or "num_classes" not in train.facts:
@@ -286,8 +288,8 @@ def _check_classes(
             raise UserError(
                 f"data.train_split = {config.train_split!r} has no image of "
                 f"{len(lacking)} classes that the {name} split has, such as {first!r}: "
-                "the set is in the order of its classes; give data.test_fraction and "
-                "data.validation_fraction in place of slices"
+                "the set is ordered by class; give data.test_fraction and "
+                "data.validation_fraction instead of slices"
             )
 
 

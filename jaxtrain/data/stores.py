@@ -21,16 +21,20 @@ Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
 
 
 class Store(Protocol):
-    """A stored set; height and width are None if images differ in size.
+    """A stored data set. Height and width are None if images differ in size.
 
-    Optional attributes: `in_memory`, if images are in memory or memory-mapped, so that
-    one thread copies them faster than several; `remarks`, as of `remarks_of`;
-    `targets`, as called by `targets_of`, if targets can be read without images, so that
-    tasks can check all; `place` (see `target_transform.py`), if targets have
-    coordinates in the image: `read` then returns a list of its arguments.
+    Optional attributes:
 
-    The meaning of targets, and facts such as `num_classes` and `class_names`, are a
-    contract between the store and the task.
+    - `in_memory`: whether images are in memory or memory-mapped, so that one thread
+      copies them faster than several.
+    - `remarks`: remarks for users (see `remarks_of`).
+    - `targets`: method that reads targets without images (see `targets_of`), so that
+      tasks can check all targets.
+    - `place`: transform of targets with coordinates in the image (see
+      `target_transform.py`). `read` then returns a list of its inputs as targets.
+
+    The store and the task agree on the meaning of targets and of facts such as
+    `num_classes` and `class_names`.
     """
 
     @property
@@ -38,28 +42,28 @@ class Store(Protocol):
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]: ...
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return the groups for stratified hold-outs, (n,) integers.
+        """Return the groups for stratified hold-outs, integers (n,).
 
-        For multi-label examples: membership, bool (n, groups).
+        For multi-label examples, return the label presence, bool (n, labels).
         """
         ...
 
     def read(self, indices: np.ndarray) -> tuple[Images, Any]:
         """Return images, as one array if they have one size, and targets.
 
-        Image files are decoded by the caller, which knows the required size. Targets
-        are an array (n, ...), or a pytree of them.
+        Image files stay encoded: the caller decodes them at the required size. Targets
+        are an array (n, ...), or a pytree of such arrays.
         """
         ...
 
 
 def remarks_of(store: Store) -> tuple[Remark, ...]:
-    """Return the remarks of a store, () for most."""
+    """Return the remarks of a store, by default ()."""
     return getattr(store, "remarks", ())
 
 
 def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
-    """Return the texts of remarks by title, joined for equal titles."""
+    """Return title -> text of the remarks; texts with equal titles are joined."""
     rows: dict[str, str] = {}
     for title, text, _ in remarks:
         rows[title] = f"{rows[title]}; {text}" if title in rows else text
@@ -67,7 +71,7 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, (n, ...), if the store has them without images, else None."""
+    """Return targets, (n, ...), or None if reading them requires images."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
@@ -79,7 +83,7 @@ OpenStore = Callable[[str, DataConfig], Opened]
 
 
 class WithTargets:
-    """Targets that are available without images, and their groups."""
+    """Mixin of stores with in-memory targets, and their groups."""
 
     target: Any
     facts: Mapping[str, Any]
@@ -98,7 +102,7 @@ class WithTargets:
 
 @dataclass(frozen=True)
 class ArrayStore(WithTargets):
-    """A set in memory: images (N, H, W, C) and targets, (N, ...) each."""
+    """A data set in memory: images (N, H, W, C), and a pytree of targets (N, ...)."""
 
     images: np.ndarray
     target: Any
@@ -118,8 +122,8 @@ class ArrayStore(WithTargets):
 class SyntheticStore:
     """Noisy images with a class-specific 4x4 grid.
 
-    An example is a function of its index: a counter-based generator (Philox, Salmon et
-    al. 2011) draws it when it is read.
+    `read` generates an example from its index with a counter-based generator (Philox,
+    Salmon et al. 2011).
     """
 
     image_shape: tuple[int, int, int]
@@ -146,8 +150,8 @@ class SyntheticStore:
 
 def open_digits(name: str, config: DataConfig) -> Opened:
     """Open scikit-learn's 1,797 grey 8x8 digits: 1,437 to train, 360 to test."""
-    # Reads the file as `load_digits` does: importing scikit-learn takes a second of CPU
-    # time, as long as all other imports of a run.
+    # The file is read as `load_digits` does, but without importing scikit-learn, which
+    # takes a second of CPU time, as much as all other imports of a run.
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -161,7 +165,7 @@ def open_digits(name: str, config: DataConfig) -> Opened:
 
 
 def open_synthetic(name: str, config: DataConfig) -> Opened:
-    """Open generated HxWxC/CLASSES[/EXAMPLES], with a quarter as many test examples."""
+    """Open synthetic images, HxWxC/CLASSES[/EXAMPLES], and EXAMPLES / 4 test images."""
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)(?:/(\d+))?", name)
     numbers = [int(n) for n in match.groups("2048")] if match else [0]
     if 0 in numbers:

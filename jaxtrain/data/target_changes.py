@@ -1,6 +1,6 @@
-"""Changes that combine several images, for the transformation of targets.
+"""Descriptions of how images are combined, to combine their targets accordingly.
 
-Changes of a single image are a `Geometry` (`jaxtrain.data.augment.geometry`).
+Transforms of a single image are a `Geometry` (`jaxtrain.data.augment.geometry`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def keep_target(target: Any, change: Any) -> Any:
 class Mixing:
     """Mixup or cutmix of pairs.
 
-    Targets are (targets of the batch, targets of the partners).
+    The targets to combine are (targets of the batch, targets of the partners).
 
     Attributes:
-      weight: Share of the first image, float32 (B,).
+      weight: Weight of the batch's image, float32 (B,); the partner has 1 - weight.
     """
 
     weight: jax.Array
@@ -41,10 +41,10 @@ class Mixing:
 
 @dataclass(frozen=True)
 class Pasting(Mixing):
-    """Cutmix only: rectangles are pasted from the partners.
+    """Cutmix without mixup: rectangles are pasted from the partners.
 
     Attributes:
-      own: Mask of the image's own pixels, 1 or 0, float32 (H, W).
+      own: Mask, 1 outside the pasted rectangle and 0 inside, float32 (H, W).
     """
 
     own: jax.Array
@@ -54,7 +54,7 @@ class Pasting(Mixing):
 
         Args:
           targets: Arrays of the batch, and of the partners.
-          border: Unused, as no pixel is outside.
+          border: Unused, as no pixel is outside the images.
         """
         del border
         one, other = targets
@@ -63,7 +63,7 @@ class Pasting(Mixing):
 
 @dataclass(frozen=True)
 class Mosaic:
-    """Mosaic of four images; targets are a sequence of four.
+    """Mosaic of four images; the targets to combine are a sequence of four.
 
     Attributes:
       tiles: Geometry of each image in the mosaic.
@@ -72,7 +72,7 @@ class Mosaic:
     tiles: Sequence[Tile]
 
     def pixels(self, targets: Sequence[jax.Array], border: int = 0) -> jax.Array:
-        """Mosaic of arrays (H, W).
+        """Combine arrays (H, W) into a mosaic.
 
         Args:
           targets: Array of each image.

@@ -1,4 +1,4 @@
-"""Image-like targets, such as masks, in sources with other targets."""
+"""Target images, such as masks, in sources that also support other targets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,11 +14,11 @@ from jaxtrain.plugin import Table
 
 
 class TargetImages:
-    """A kind of image-like targets.
+    """A kind of target images.
 
     Attributes:
-      column: Column of a table with their file paths, in place of `label`.
-      num_dims: Number of dimensions of their arrays: examples, height, width.
+      column: Table column with the file paths of the targets, instead of `label`.
+      num_dims: Number of dimensions of target arrays, such as 3 for (N, H, W).
     """
 
     column: ClassVar[str]
@@ -34,7 +34,7 @@ class TargetImages:
         digest: str,
         remarks: tuple[Remark, ...],
     ) -> Opened:
-        """Return the images of a table with their targets.
+        """Open the images of a table with their target images.
 
         Args:
           config: Data section of the config.
@@ -48,21 +48,21 @@ class TargetImages:
         raise NotImplementedError
 
     def checked(self, name: str, targets: np.ndarray) -> np.ndarray:
-        """Validate targets and convert them to the dtype that `from_arrays` takes.
+        """Validate targets, and convert them to the dtype for `from_arrays`.
 
         Args:
           name: Name of the array, for messages.
           targets: Integers, (N, H, W).
 
         Raises:
-          ValueError: Invalid targets of this kind.
+          ValueError: The targets are invalid.
         """
         raise NotImplementedError
 
     def from_arrays(
         self, images: ArrayStore, targets: np.ndarray, digest: str
     ) -> Store:
-        """Return images in memory with their targets, (N, H, W).
+        """Return a store of images in memory with their targets, (N, H, W).
 
         Raises:
           ValueError: There is nothing to learn.
@@ -70,7 +70,7 @@ class TargetImages:
         raise NotImplementedError
 
     def find_column(self, library: Any, features: Any) -> str | None:
-        """Return the target column of a `datasets` data set, or None."""
+        """Return the target column of this kind in a `datasets` data set, or None."""
         raise NotImplementedError
 
     def from_rows(
@@ -82,7 +82,7 @@ class TargetImages:
         column: str,
         lengths: Mapping[str, Sequence[int]],
     ) -> Opened:
-        """Return the rows of a `datasets` data set with their targets.
+        """Open the rows of a `datasets` data set with their target images.
 
         Args:
           library: The module `datasets`.
@@ -99,11 +99,11 @@ TARGET_IMAGES: Table[type[TargetImages]] = Table("target_images", {})
 
 
 def kind_by_dims(num_dims: int) -> TargetImages | None:
-    """Return the kind of targets with this number of dimensions, or None."""
+    """Return the kind of target images with a number of dimensions, or None."""
     rows = TARGET_IMAGES.values()
     return next((row() for row in rows if row.num_dims == num_dims), None)
 
 
 def columns() -> dict[str, str]:
-    """Return the kinds of targets by the table column of their files."""
+    """Return table column -> kind of the target images whose files it lists."""
     return {row.column: kind for kind, row in TARGET_IMAGES.items()}

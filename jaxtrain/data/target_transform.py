@@ -14,18 +14,18 @@ import numpy as np
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
-# (target of an example, or None, box of the image) -> target. None stands for an
-# unreadable example, whose image is black.
+# (target, `Placed`) -> target. The input target is None for unreadable images, which
+# are black.
 Place = Callable[[Any, "Placed"], Any]
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A resized box of an image.
+    """A crop box of an image, and the size to which it is resized.
 
     Attributes:
       image_size: Height and width of the upright image, in pixels.
-      box: Left, top, right and bottom in the image; parts outside are border.
+      box: Left, top, right and bottom in pixels; parts outside the image are border.
       size: Height and width of the result.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """
@@ -36,12 +36,12 @@ class Placed:
     orientation: int = 1
 
     def pixels(self, array: np.ndarray, border: int) -> np.ndarray:
-        """Transform an array (H, W, ...) like the image, with nearest neighbours.
+        """Crop and resize an array (H, W, ...) like the image, with nearest neighbours.
 
         Class indices must not be interpolated.
 
         Args:
-          array: Array of the height and width of the image.
+          array: Array with the height and width of the image.
           border: Value of pixels outside the image.
         """
         assert array.shape[:2] == self.image_size
@@ -55,14 +55,14 @@ class Placed:
         return moved
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Transform points like the image.
+        """Map points of the image to the resized box.
 
         Args:
           points: (x, y) in pixels, (..., 2); the corner of the first pixel is (0, 0).
 
         Returns:
-          (x, y) in pixels of the result, float32; outside of it for points outside the
-          box.
+          (x, y) in pixels of the result, float32. Points outside the box are outside
+          the result.
         """
         left, top, right, bottom = self.box
         rows, columns = self.size
@@ -72,14 +72,14 @@ class Placed:
 
 
 def place_of(store: Store) -> Place | None:
-    """Return the transform of a store's targets, or None without coordinates."""
+    """Return the transform of a store's targets, or None if images have no geometry."""
     return getattr(store, "place", None)
 
 
 def _below(
     start: float, stop: float, stored: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest stored row of each row, and whether it is inside."""
+    """Return the nearest stored row of each output row, and whether it is inside."""
     middles = start + (np.arange(size) + 0.5) * (stop - start) / size
     below = np.floor(middles).astype(np.int64)
     return below.clip(0, stored - 1), (below >= 0) & (below < stored)

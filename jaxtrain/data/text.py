@@ -1,7 +1,8 @@
 """Text files of users, such as tables and lists, in any common encoding.
 
-A byte-order mark determines the encoding; without one it is UTF-8 or UTF-16, or else
-cp1252, as of older Windows programs, which is a guess and reported.
+A byte-order mark (BOM) determines the encoding. A file without a BOM is decoded as
+UTF-8 or UTF-16 if valid, or else as cp1252, the encoding of older Windows programs.
+This guess is reported.
 """
 
 import codecs
@@ -17,7 +18,7 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order mark -> encoding of the rest; UTF-16's are prefixes of UTF-32's.
+# Byte-order mark -> encoding. UTF-32 comes first: its marks start with those of UTF-16.
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -25,9 +26,9 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Encodings to try if text is not Unicode; the last one accepts any bytes.
+# Encodings to try if text is not Unicode; latin-1 accepts any bytes.
 GUESSES = ("cp1252", "latin-1")
-# Bytes at the start of a file in which to detect UTF-16 without a mark.
+# Number of bytes at the start of a file from which UTF-16 without a BOM is detected.
 NUM_LOOKED = 64
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _ZIP = b"PK\x03\x04"
@@ -48,16 +49,16 @@ class UserText:
 
     @property
     def is_guess(self) -> bool:
-        """Whether the encoding is a guess."""
+        """Whether the encoding was guessed."""
         return self.encoding in GUESSES
 
     def lines(self) -> list[str]:
-        """Return the lines, which may end in CR LF, LF or CR, without line breaks."""
+        """Split the text into lines at CR LF, LF or CR."""
         lines = _LINE_BREAK.split(self.content)
         return lines if lines[-1] else lines[:-1]
 
     def remarks(self, path: AnyPath) -> tuple[Remark, ...]:
-        """Return a remark on the encoding if it is a guess."""
+        """Return a remark on the encoding if it is guessed, else ()."""
         if not self.is_guess:
             return ()
         name = shown(os.path.basename(os.fsencode(path)))
@@ -67,10 +68,11 @@ class UserText:
     def spellings(self, name: str) -> list[bytes]:
         """Return the possible bytes of a file name on disk, most likely first.
 
-        The file's encoding comes first, then UTF-8; macOS decomposes accents (NFD).
+        A guessed encoding comes first, then UTF-8: unchanged, composed (NFC), and
+        decomposed (NFD), as on macOS.
 
         Raises:
-          UnicodeEncodeError: It cannot be a file name.
+          UnicodeEncodeError: The name cannot be a file name.
         """
         spellings = [name.encode(self.encoding)] if self.is_guess else []
         if name.isascii():
@@ -89,7 +91,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
       max_bytes: Maximum size of the file.
 
     Raises:
-      UserError: The file is unreadable, or not text.
+      UserError: The file is unreadable, or is not text.
     """
     try:
         return decode_user_text(read_bytes(path, max_bytes))
@@ -100,7 +102,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
 
 
 def decode_user_text(data: bytes) -> UserText:
-    """Decode the contents of a text file, or raise ValueError."""
+    """Decode the contents of a text file; raise ValueError if it is not text."""
     if data.startswith(_ZIP):
         raise ValueError("it is a ZIP file, such as a workbook: save it as text (CSV)")
     for mark, encoding in MARKS.items():
@@ -132,11 +134,11 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     Args:
       text: YAML document to parse.
       where: Prefix of error messages.
-      names: Top-level fields whose values, a list or a mapping, must be texts.
+      names: Top-level fields that hold a list or a mapping of strings.
 
     Raises:
-      UserError: Invalid YAML, an alias of a list or a mapping, or a text that YAML
-        parses as another type, such as `no`.
+      UserError: The YAML is invalid, has an alias of a list or a mapping, or has an
+        unquoted string in `names` that YAML parses as another type, such as `no`.
     """
     import yaml
 
@@ -159,12 +161,12 @@ def _decoded(data: bytes, encoding: str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        reason = f"byte {error.start} is no {encoding} ({error.reason})"
+        reason = f"byte {error.start} is not valid {encoding} ({error.reason})"
         raise ValueError(reason) from None
 
 
 def _unmarked(data: bytes) -> str:
-    """Return the encoding of text without a mark; UTF-16 has every other byte 0."""
+    """Return the encoding of text without a BOM; in UTF-16 every other byte is 0."""
     start = data[:NUM_LOOKED]
     first, second = set(start[::2]), set(start[1::2])
     if second == {0} and 0 not in first:
@@ -173,9 +175,9 @@ def _unmarked(data: bytes) -> str:
 
 
 def _make_loader() -> Any:
-    """Return PyYAML's safe loader without aliases of lists and mappings.
+    """Return PyYAML's safe loader, which here rejects aliases of lists and mappings.
 
-    Ten aliases in each of ten nested lines expand to ten billion fields.
+    Ten aliases on each of ten nested levels would expand to ten billion values.
     """
     import yaml
 
@@ -200,7 +202,7 @@ def _values(root: Any, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _check_text(loader: Any, node: Any, where: str) -> None:
-    """Raise UserError for an unquoted text that YAML parses as another value."""
+    """Raise UserError for an unquoted string that YAML parses as another type."""
     if node.id != "scalar" or node.tag == _YAML_TEXT:
         return
     value = loader.construct_object(node)
@@ -208,6 +210,6 @@ def _check_text(loader: Any, node: Any, where: str) -> None:
         return
     line, written = node.start_mark.line + 1, shown(node.value)
     raise UserError(
-        f"{where}, line {line}: {written or 'nothing'} is {value!r} in YAML and no "
+        f"{where}, line {line}: {written or 'nothing'} is {value!r} in YAML, not "
         f'text: put it in quotes: "{written}"'
     )

@@ -1,7 +1,7 @@
 """`tfds:NAME`: prepared TFDS data sets.
 
-Only the files and their metadata are read, never a data set's code: neither TensorFlow
-nor downloads are needed.
+Only the files and their metadata are read; the code of a data set is not run. Neither
+TensorFlow nor downloads are needed.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from jaxtrain.json_files.parse import parse
 from jaxtrain.plugin import hints_on
 from jaxtrain.regular_file import read_text
 
-# Random access, as the global shuffle needs, unlike TFDS's default, tfrecord.
+# The global shuffle needs random access, which TFDS's default, tfrecord, lacks.
 FILE_FORMAT = "array_record"
-# Metadata files of a set, and their keys that name classes.
+# Metadata files of a set, and the keys whose values are names of Python classes.
 DESCRIPTIONS = ("features.json", "dataset_info.json")
 CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
 CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
@@ -45,12 +45,12 @@ class TfdsStore:
     """All splits of a prepared set. Picklable: files are opened on first use.
 
     Attributes:
-      places: Ranges of the splits.
+      places: Index ranges of the splits.
       records: Serialised examples of all splits.
-      image_shape: Shape (H, W, C); None for differing sizes.
+      image_shape: Shape (H, W, C); H and W are None if sizes differ.
       facts: Facts of the set (`Store.facts`).
-      unlabelled: Splits without any labels, judged by their first and last example. In
-        other splits an example without a label is unreadable.
+      unlabelled: Splits whose first and last examples have no label. In other splits,
+        unlabelled examples are treated as unreadable.
     """
 
     places: SplitRanges
@@ -58,7 +58,7 @@ class TfdsStore:
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     unlabelled: tuple[str, ...] = ()
-    # Reading all labels is as slow as reading the set.
+    # Labels are stored with the images, so reading them is as slow as reading the set.
     labels_in_records: ClassVar[bool] = True
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ class TfdsStore:
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
 
-        # TFDS's own parsing takes 15 us per record without the image, this takes 2.
+        # TFDS's parser takes 15 us per record without the image decoding; this takes 2.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
         try:
             records = self.records[indices]
@@ -101,8 +101,8 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
       config: Data section, with the directory of prepared data sets.
 
     Raises:
-      UserError: The name is unknown, the set is not prepared as array_record, or it has
-        no labelled uint8 images.
+      UserError: The name is unknown, or the set is not prepared as array_record, or
+        lacks uint8 images with class labels.
     """
     import tensorflow_datasets as tfds
 
@@ -118,7 +118,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
     if not (is_image and isinstance(label, tfds.features.ClassLabel)):
         raise UserError(
             f"tfds:{name} has the features {', '.join(sorted(features))}: expected "
-            "`image`, of 8 bits, and `label`, a class"
+            "`image`, an Image of uint8, and `label`, a ClassLabel"
         )
     infos, source = builder.info.splits, f"tfds:{name}"
     # TFDS would print a warning for a split without examples.
@@ -149,14 +149,14 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
         ~/tensorflow_datasets.
 
     Raises:
-      UserError: The name is unknown, the metadata name code, or the set is prepared in
-        another format than array_record.
+      UserError: The name is unknown, the metadata refer to code outside TFDS, or the
+        set is prepared in another format than array_record.
     """
     from tensorflow_datasets.core import read_only_builder
     from tensorflow_datasets.core.utils import error_utils
 
     folder, path = data_folder(data_dir), None
-    # ValueError if the name is malformed. TFDS collects hints only in this context.
+    # TFDS raises ValueError for a malformed name, and requires `reraise_with_context`.
     with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
         path = read_only_builder._find_builder_dir(name, data_dir=folder)
     if path is None:
@@ -169,18 +169,18 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     if FILE_FORMAT not in formats:
         raise UserError(
             f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
-            f"but is read as {FILE_FORMAT}: prepare it in another folder too, and set "
-            f"data.data_dir to that{_how_to_prepare(name, 'DIR')}"
+            f"but must be {FILE_FORMAT}: prepare it again in another folder, and set "
+            f"data.data_dir to that folder{_how_to_prepare(name, 'DIR')}"
         )
     return builder
 
 
 def _check_features(source: str, path: str) -> None:
-    """Check that the metadata name classes of TFDS only: others would be imported."""
+    """Check that metadata name only classes of TFDS: TFDS would import any others."""
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:
-        return  # Reported by the code that needs the file.
+        return  # The code that needs the file reports this.
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{source}: {path} cannot be read ({error}): prepare the set again"
@@ -189,12 +189,12 @@ def _check_features(source: str, path: str) -> None:
         if "." in name and not name.startswith("tensorflow_datasets."):
             raise UserError(
                 f"{source}: {path} names the class {shown(name)}, which is code of "
-                "the data set: only features of TFDS itself are read"
+                "the data set: only feature classes of TFDS are supported"
             )
 
 
 def _classes(described: Any) -> Iterator[str]:
-    """Yield the class names in metadata, recursively, also in nested JSON texts."""
+    """Yield the names of Python classes in metadata, including nested JSON strings."""
     if isinstance(described, str) and described.lstrip()[:1] in ("{", "[", '"'):
         with contextlib.suppress(ValueError):
             yield from _classes(json.loads(described))
@@ -209,7 +209,7 @@ def _classes(described: Any) -> Iterator[str]:
 
 
 def data_folder(data_dir: PathLike | None) -> str:
-    """Return the directory of data sets: `data_dir`, or else TFDS's default."""
+    """Return the directory of TFDS data sets; `data_dir` overrides TFDS's default."""
     folder = data_dir or os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
     return os.path.expanduser(folder)
 
@@ -218,7 +218,7 @@ def _check_known(name: str) -> None:
     import tensorflow_datasets as tfds
 
     base = name.partition("/")[0].partition(":")[0]
-    # Community sets would be looked up over the network.
+    # Looking up community data sets needs the network.
     known = tfds.list_builders(with_community_datasets=False)
     if base not in known:
         hint = nearest(base, known, num=3) or f"; see {CATALOG}"

@@ -1,6 +1,6 @@
-"""Unlabelled examples of a classification set: empty, NaN or -1.
+"""Unlabelled examples of classification sets, whose label is empty, NaN or -1.
 
-Sources give them the class -1; `set_aside` moves them to a separate split.
+Sources assign them the class -1, and `set_aside` moves them to a separate split.
 """
 
 import dataclasses
@@ -25,9 +25,10 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def missing_numbers(labels: np.ndarray) -> np.ndarray:
-    """Mask of numbers that mean a missing label, bool (N,).
+    """Mask of missing labels among numeric labels, bool (N,).
 
-    -1 does, unless there are smaller numbers, or -1 and 1 are the only classes.
+    NaN is missing, and so is -1, unless there are smaller numbers, or the only classes
+    are -1 and 1.
     """
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         missing = np.isnan(labels)
@@ -39,13 +40,14 @@ def missing_numbers(labels: np.ndarray) -> np.ndarray:
 
 
 def missing_texts(labels: Sequence[str]) -> np.ndarray:
-    """Mask of texts that mean a missing label, bool (N,).
+    """Mask of missing labels among texts, bool (N,).
 
-    Empty, `nan`, or, if all others are integers, -1 as in `missing_numbers`.
+    Empty texts and `nan` are missing. If all others are integers, -1 is missing as in
+    `missing_numbers`.
     """
     missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
     known = [label for label in labels if label.lower() not in ("", "nan")]
-    # Longer texts are not -1, and may not fit into int64.
+    # Texts of 10 or more digits are not -1, and may not fit into int64.
     if all(map(_INTEGER.fullmatch, known)):
         short = [int(label) if len(label) < 10 else 10**9 for label in known]
         missing[~missing] = missing_numbers(np.array(short, np.int64))
@@ -55,16 +57,17 @@ def missing_texts(labels: Sequence[str]) -> np.ndarray:
 def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
     """Move unlabelled examples from the splits to the split `unlabelled`.
 
-    Splits without any labels are left unchanged: tasks that need labels refuse them.
+    Completely unlabelled splits are left unchanged; tasks that need labels reject them.
 
     Args:
       config: Data section of the config.
-      store: The set. Stores that need images to read targets are left unchanged.
+      store: Store of the set. A store that cannot read targets without images is left
+        unchanged.
       splits: Indices of the examples of each split.
 
     Raises:
-      UserError: More than `data.max_bad_fraction` of a split are unlabelled, and no
-        split of the run uses them.
+      UserError: More than `data.max_bad_fraction` of a split is unlabelled, and no
+        split expression of the config includes `unlabelled`.
     """
     if "num_classes" not in store.facts:
         return store, splits
@@ -105,10 +108,10 @@ def _check_number(
     first = "\n  ".join(_name(store, split, every, i) for i in bad[:NUM_NAMED].tolist())
     raise UserError(
         f"{config.source}: {len(bad):,} of the {counted(len(every), 'example')} of the "
-        f"{split} split have no label (nothing, NaN or -1), more than "
-        f"data.max_bad_fraction = {config.max_bad_fraction} allows: label them, take "
-        "them out, or allow more; if -1 is a class, give the classes names; a task "
-        f"that needs no labels takes them as data.train_split = {split}+{UNLABELLED}"
+        f"{split} split have no label (empty, NaN or -1), more than "
+        f"data.max_bad_fraction = {config.max_bad_fraction} allows: label them, remove "
+        "them, or allow more; if -1 is a class, give the classes names; for a task "
+        f"without labels set data.train_split = {split}+{UNLABELLED}"
         f"\n  {first}"
     )
 

@@ -1,8 +1,8 @@
 """Grids of overlapping windows that cover a full image.
 
-Evaluations and predictions use all windows (`jaxtrain.training.views.sliding_windows`).
-Statistics, calibration ranges and data-dependent initial kernels are computed from a
-selection of the same windows, so that they match the model's inputs.
+Evaluation and prediction use all windows (`jaxtrain.training.views.sliding_windows`).
+Image statistics, activation ranges and data-dependent initial kernels are computed from
+a subset of these windows, so that they match the model's inputs.
 """
 
 import math
@@ -13,13 +13,13 @@ from typing import Any
 import jax
 import numpy as np
 
-# Minimum overlap of neighbouring windows, as in MONAI.
+# Minimum overlap of neighbouring windows as a share of their size, as in MONAI.
 OVERLAP = 0.25
 
 
 @dataclass(frozen=True)
 class WindowGrid:
-    """Windows that cover an image; a single one for an image of the window's size.
+    """Windows that cover an image; a single window if the image has the window's size.
 
     Attributes:
       whole: Height and width of the image, in pixels.
@@ -41,23 +41,23 @@ class WindowGrid:
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
     def choose(self, num_images: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Choose one window of each image, then a second one of each, and so on.
+        """Choose one window of each image, then a second window of each, and so on.
 
-        Consecutive windows have different positions, so that a batch covers all.
+        Consecutive windows differ in position, so that a batch covers all positions.
 
         Args:
           num_images: Number of images to choose from.
           most: Maximum number of windows.
 
         Returns:
-          Indices of the images, and of their windows, int64 (n,) each.
+          Index of the image, and index of the window in it, int64 (n,) each.
         """
         num = min(most, num_images * len(self))
         turn, image = np.divmod(np.arange(num), num_images)
         return image, (image + turn) % len(self)
 
     def cut(self, images: Any, windows: Any) -> Any:
-        """Crop a window of each image. Traceable.
+        """Crop one window of each image; may be traced.
 
         Args:
           images: Full images (B, H, W, C).
@@ -75,18 +75,18 @@ class WindowGrid:
 
 
 def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
-    """Return the grid for images of `data.sliding_size`; one window if None."""
+    """Return the grid for images of `data.sliding_size`; None gives a single window."""
     if sliding_size is None:
         return WindowGrid(window, window)
     return WindowGrid((sliding_size, sliding_size), window)
 
 
 def starts(whole: int, part: int) -> list[int]:
-    """Return the first pixels of the windows along an axis.
+    """Return the first pixel of each window along an axis.
 
     Args:
-      whole: Pixels of the image along the axis.
-      part: Pixels of a window, at most `whole`.
+      whole: Size of the image along the axis, in pixels.
+      part: Size of a window, in pixels; at most `whole`.
     """
     stride = max(1, round(part * (1 - OVERLAP)))
     num = math.ceil((whole - part) / stride) + 1

@@ -33,7 +33,7 @@ Weights = tuple[Any, Any]
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-# Purpose of the program of a split, and advice to save memory, for messages.
+# For messages: purpose of the evaluation program, and the fix if memory runs out.
 EVALUATION = (
     "an evaluation",
     "set a smaller data.eval_batch_size, or more devices",
@@ -48,7 +48,7 @@ Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelView:
-    """Weights to evaluate: of a file, a run or a `TrainState`.
+    """Weights to evaluate, from a file, a run or a `TrainState`.
 
     Attributes:
       weights: Parameters and other state of the model, on the devices.
@@ -126,7 +126,7 @@ def evaluate(
 
 
 def _to_host(kept: Any, known: Any) -> tuple[Any, Any]:
-    """Return the retained arrays of a batch and its indices, on the host, unpadded."""
+    """Copy the retained arrays and indices of a batch to the host, without padding."""
     if not known:
         return kept, np.zeros(0, np.int32)
     kept, known = jax.device_get((kept, known))
@@ -145,8 +145,8 @@ def reduce_batch(
       batch: Preprocessed batch, (B, ...), with its target.
 
     Returns:
-      The sums and the retained arrays of each reducer; and `mask` and `index` of the
-      examples, if any arrays are retained.
+      The sums and retained arrays of each reducer, and a dict with `mask` and `index`
+      of the examples, which is empty if no arrays are retained.
     """
     reduced = tuple(reducer.update(outputs, batch) for reducer in reducers)
     if not jax.tree.leaves([kept for _, kept in reduced]):
@@ -184,7 +184,7 @@ def results(
     *,
     in_flight: int = 1,
 ) -> Generator[tuple[Given, Result], None, None]:
-    """Yield each batch with its result, one batch behind the dispatch.
+    """Yield each batch with its result, `in_flight` batches behind the dispatch.
 
     Args:
       batches: Batches of examples; closed at the end.

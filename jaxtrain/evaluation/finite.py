@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Error of an image in place of its prediction.
+# Error that an image gets in place of a prediction.
 NOT_FINITE = "the outputs of the model are not finite"
 
 

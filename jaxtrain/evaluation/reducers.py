@@ -30,7 +30,7 @@ class Reducer:
           batch: Prepared batch, (B, ...): `target`, `mask`, `index` and others.
 
         Returns:
-          Sums over the examples, and arrays to retain, (B, ...) each; {} for none.
+          Sums over the examples, and arrays to retain, (B, ...) each, or {}.
         """
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class TaskMetrics(Reducer):
 
 
 class Kept(NamedTuple):
-    """Retained arrays of the readable examples of a split.
+    """Per-example arrays of the readable examples of a split.
 
     Attributes:
       values: Arrays, (N, ...), in any tree.
@@ -101,9 +101,9 @@ class Kept(NamedTuple):
         if len(bad):
             raise BadNumbersError(
                 f"{NOT_FINITE} for {len(bad):,} of {num:,} examples of the {split} "
-                f"split, such as no. {bad.min()}: metrics of them would mean nothing. "
-                "Look at mean and std in model.json, take another checkpoint, or train "
-                "in a precision of a larger range, such as bf16"
+                f"split, such as no. {bad.min()}, so metrics would be meaningless. "
+                "Check mean and std in model.json, use another checkpoint, or train "
+                "in a precision with a larger range, such as bf16"
             )
 
 

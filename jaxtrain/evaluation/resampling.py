@@ -35,7 +35,7 @@ NUM_KEPT, MOST_KEPT = 200, 2**22
 SEED = 0
 # Percentiles over the resamples.
 PERCENTILES = (2.5, 97.5)
-# Larger draws have a probability of 6e-11.
+# Maximum count; larger counts have a probability of 6e-11.
 MAX_COUNT = 12
 
 
@@ -121,7 +121,7 @@ def resampled_sums(
 def _with_intervals(task: Task, sums: Sums) -> Sums:
     """Return the sums of scalar and list metrics; matrices have no intervals.
 
-    Metrics with too many summands are left out, too.
+    Metrics with more than `MOST_SUMMED` summands are excluded, too.
     """
     metrics, wanted = all_metrics(task), {"loss", "num_examples"}
     for name, of in found_names(all_metrics(task)).items():
@@ -137,7 +137,7 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
 def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
     """Return the bounds of each metric: a pair of numbers, or a list of pairs.
 
-    Resamples in which a value is undefined are ignored; None if it is in all.
+    Resamples with an undefined value are ignored; if all are, the bounds are None.
 
     Args:
       task: Task with the metrics.

@@ -1,4 +1,4 @@
-"""Checks an exported file against the model, on images, in the file's runtime."""
+"""Comparison of an exported file with its model, on images, in the file's runtime."""
 
 import statistics
 import time
@@ -14,7 +14,7 @@ from jaxtrain.export import Precision
 from jaxtrain.export.request import Request, Runner
 from jaxtrain.tasks.decoder import class_agreement
 
-# Images of a batch, and number of timed calls.
+# Batch size of the check, and number of timed calls.
 BATCH = 16
 TIMES = 5
 
@@ -61,7 +61,7 @@ class Check:
     """Result of a check.
 
     Attributes:
-      num_images: Number of images that both have predicted.
+      num_images: Number of compared images.
       difference: Largest difference of an output, relative to the largest output of the
         model; for regression, to the spread of the column.
       agreement: Share of images or pixels with the same class, or of matched boxes;
@@ -85,7 +85,7 @@ class Check:
     def is_within(self, tolerance: Tolerance) -> bool:
         """Whether the file is equivalent to the model within a tolerance."""
         same = self.agreement is None or self.agreement >= tolerance.agreement
-        # NaN is not within.
+        # NaN is not within any tolerance.
         return bool(self.difference <= tolerance.difference) and same
 
     def describe(self) -> str:
@@ -111,9 +111,9 @@ def check(
       timed: Whether users would run the file by this runtime, so that it is timed.
 
     Raises:
-      ExportError: They differ by more than the precision allows.
-      UserError: Likewise, for precisions so coarse that the result depends on the
-        model.
+      ExportError: File and model differ by more than the precision allows.
+      UserError: They differ too much, at a precision so coarse that this depends on
+        the model.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -124,7 +124,7 @@ def check(
 
     actual = _in_batches(run, images, size, fixed=request.batch is not None)
     if request.batch is None:
-        # Any batch size: a program traced for one size may not accept another.
+        # If the batch size is free, test a second one, which the file may not accept.
         actual[:1] = run(images[:1])
     expected = _in_batches(model_outputs, images, size, fixed=True)
     batch, agreement = padded(images, size), None
@@ -155,18 +155,18 @@ def check(
         allowed = f"{tolerance.difference:g}"
         if agreement is not None:
             allowed += f" and {tolerance.agreement:.0%}"
-        # Coarse rounding was the user's choice.
+        # The user chose a coarse precision, so this is not a bug of the export.
         kind = UserError if _is_rough(request) else ExportError
         raise kind(
             "the file was not written, because it differs from the model: "
-            f"{result.describe()}; "
-            f"{request.precision} is allowed {allowed}; choose another --precision"
+            f"{result.describe()}; the limits of {request.precision} are {allowed}; "
+            "choose another --precision"
         )
     return result
 
 
 def _is_rough(request: Request) -> bool:
-    """Whether the file quantises a model that was not trained for it."""
+    """Whether rounding is coarse: the model was not trained for this quantisation."""
     return request.precision in ROUGH and not request.was_rounded
 
 
@@ -187,7 +187,7 @@ def _tolerance(request: Request) -> Tolerance:
 def _in_batches(
     run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int, fixed: bool
 ) -> np.ndarray:
-    """Return the outputs of all images; `fixed`: the last batch is padded."""
+    """Return the outputs of all images, with a padded last batch if `fixed`."""
     outputs = []
     for start in range(0, len(images), size):
         part = images[start : start + size]

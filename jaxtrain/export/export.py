@@ -12,7 +12,7 @@ from jaxtrain.export.exporter import Exporter, check_precision, find_exporter
 from jaxtrain.export.request import Request
 from jaxtrain.records.atomic_output import atomic_output, reported
 
-# Images of a check in a runtime that is too slow to be timed.
+# Number of images of a check in a runtime that is too slow to be timed.
 SLOW_IMAGES = 8
 
 
@@ -29,7 +29,9 @@ def check_out(out: Path) -> None:
     if os.path.lexists(out):
         raise UserError(f"--out {out} is there already: remove it, or choose another")
     if not os.path.isdir(out.parent):
-        raise UserError(f"--out {out}: there is no folder {out.parent}; create it")
+        raise UserError(
+            f"--out {out}: the folder {out.parent} does not exist; create it"
+        )
     if not os.access(out.parent, os.W_OK | os.X_OK):
         raise UserError(f"--out {out}: {out.parent} is read-only; choose another")
 
@@ -54,7 +56,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
     _check_model(exporter, request)
     exporter.check_request(request)
     check_precision(format, request.precision)
-    check_out(out)  # Again: loading the model took a while.
+    check_out(out)  # Check again, as loading the model took a while.
     timed = exporter.is_timed(request)
     output = atomic_output("--out", out, folder=exporter.is_folder)
     with output as partial, reported("--out", out):
@@ -81,4 +83,4 @@ def _check_model(exporter: Exporter, request: Request) -> None:
             f"model.quantize = {rounded!r}, and its file computes with these integers; "
             "choose int8, or leave --precision out"
         )
-    _ = request.exported  # Raises if the outputs cannot be exported.
+    _ = request.exported  # Raise an error if the outputs cannot be exported.

@@ -1,7 +1,6 @@
 """Images for export: for the check, and for calibration of int8 ranges.
 
-For models that predict large images in windows, these are windows, as the file takes
-them.
+For models with sliding windows, these are windows, as the exported file takes them.
 """
 
 import os
@@ -19,10 +18,10 @@ from jaxtrain.inference.image_paths import expand_paths
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 
-# Images of a check, and images for calibration.
+# Number of images for the check, and for calibration.
 CHECKED = 64
 CALIBRATION = 256
-# Images to read at a time.
+# Number of images to read at a time.
 READ = 64
 
 
@@ -82,7 +81,7 @@ def load_from_folder(
     """Return images of the files below a directory; see `load_from_run`.
 
     Raises:
-      UserError: It has no images, or one is unreadable.
+      UserError: The directory has no images, or an image is unreadable.
     """
     try:
         unread, images_read = list[bytes](), []

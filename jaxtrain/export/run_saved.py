@@ -52,7 +52,7 @@ def run(images):
 
 
 if __name__ == "__main__":
-    # Class names may be of any script.
+    # Class names may have any Unicode characters.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
     boxes = load()[2].get("box_names")

@@ -46,8 +46,8 @@ class SavedFolder(Exporter):
         kind = request.model.description.input
         if not kind.are_pictures:
             raise UserError(
-                "--format saved: its script prepares images, and the model "
-                f"{kind.taken}; choose another --format"
+                "--format saved: its script prepares images, and this model takes "
+                f"{kind.noun}s; choose another --format"
             )
 
     def write(self, request: Request, path: Path) -> None:
@@ -60,11 +60,11 @@ class SavedFolder(Exporter):
 def _write_folder(request: Request, path: Path) -> None:
     """Write a program, its weights, their description, and a script.
 
-    The weights are arguments of the program, so that they can be inspected and
-    replaced.
+    The weights are arguments of the program, so that users can inspect and replace
+    them.
     """
     weights = request.weights(round_kernels=True)
-    # Parameter and state names are distinct, as the leaves of their layers differ.
+    # The names of parameters and other state never collide.
     named = {
         path.partition("/")[2].replace("/", "."): x
         for path, x in by_path(weights).items()

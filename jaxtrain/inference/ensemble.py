@@ -27,7 +27,7 @@ class Ensemble(TrainedModel):
 
     @functools.cached_property
     def outputs(self) -> Any:
-        """The shapes of the outputs of one of the models, as of the mean."""
+        """Output shapes of a member, and so of the mean."""
         forward = super().forward
         return self.shapes(lambda *arguments: self._each(forward, *arguments)[0])
 
@@ -53,7 +53,7 @@ class Ensemble(TrainedModel):
         return [function(params[n], model_state[n], images) for n in names]
 
     def _mean(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # In place of `jnp.stack`, in operations that ONNX has.
+        # Equals `jnp.stack`, but uses only operations that ONNX has.
         stacked = jax.tree.map(
             lambda *outputs: jnp.concatenate([x[None] for x in outputs]),
             *self._each(function, *arguments),

@@ -75,7 +75,7 @@ def heat_maps(
     images: jax.Array,
     classes: jax.Array,
 ) -> jax.Array:
-    """Compute Grad-CAM for one class of each image. Traceable.
+    """Compute Grad-CAM for one class of each image; traceable.
 
     Args:
       place: Index of the activations to weight (`last_place`).
@@ -89,7 +89,7 @@ def heat_maps(
     found = _of_piece if has_pieces else _of_call
 
     def sum_of_logits(logits: Any) -> jax.Array:
-        # No image has an effect on the logits of another.
+        # The gradient of the sum gives each image's gradient: images do not interact.
         return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
@@ -138,7 +138,7 @@ def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
 
 
 def _last_call(model: TrainedModel) -> int:
-    """Index of the last call that runs once, on the full batch."""
+    """Index of the last layer call that runs exactly once, on the full batch."""
     places = list[int]()
 
     def forward(params: Any, model_state: Any, images: jax.Array) -> Any:

@@ -1,4 +1,4 @@
-"""Image files named by command-line arguments: paths, directories, patterns, stdin."""
+"""Image files from command-line arguments: paths, directories, patterns, stdin."""
 
 import glob
 import io
@@ -21,7 +21,7 @@ def expand_paths(
     kind: FileKind = IMAGES,
     unread: list[bytes] | None = None,
 ) -> FileNames:
-    """Return the image files of some arguments, in their order, sorted within each.
+    """Return the image files of arguments, sorted within each argument.
 
     Args:
       words: Files, whatever their extension; directories, searched recursively for
@@ -50,17 +50,17 @@ def expand_paths(
 
 
 def _read_stdin(stdin: BinaryIO | None) -> list[bytes]:
-    # Python has no `sys.stdin` if the shell has closed it.
+    # `sys.stdin` is None if the shell has closed it.
     default = sys.stdin.buffer if sys.stdin else io.BytesIO()
     text = (stdin or default).read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
-        raise UserError("- : standard input has no names of images, one a line")
+        raise UserError("- : standard input has no names of images, one per line")
     return names
 
 
 def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
-    # The name of a file may look like a pattern.
+    # The name of an existing file may look like a pattern.
     if os.path.lexists(word):
         path = os.fsencode(word)
         return _files_of_folder(path, kind, unread) if os.path.isdir(path) else [path]
@@ -77,7 +77,7 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     for path in matches:
         if not os.path.isdir(path):
             names.append(path)
-        # `**` matches directories and their contents: once is enough.
+        # `**` already matches the contents of directories.
         elif "**" not in word:
             names += _files_below(path, kind, unread)
     if not names:
@@ -118,8 +118,8 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:
-    """Check that no file is given twice, even by different spellings."""
-    # Hashes first, as a million paths take much memory.
+    """Check that no file is given twice, even by different paths."""
+    # Compare hashes first, as a million resolved paths take much memory.
     if len({hash(os.path.abspath(name)) for name in names}) == len(names):
         return
     known: dict[bytes, bytes] = {}

@@ -19,7 +19,7 @@ def load_model(
 ) -> TrainedModel:
     """Load a model from a run, an export, or another library's file.
 
-    A run with averaged weights is loaded with these, as in its own evaluations.
+    If the run averages weights, the average is loaded, as in the run's evaluations.
 
     Args:
       path: Path or name; see `jaxtrain.weights.load`.
@@ -29,7 +29,7 @@ def load_model(
         files were shown and compared with the recorded digests.
 
     Raises:
-      UserError: No model of a supported version, or no such checkpoint.
+      UserError: The path has no model of a supported version, or no such checkpoint.
       CheckpointError: The checkpoint is damaged.
     """
     text = os.fspath(path)
@@ -47,7 +47,7 @@ def load_model(
 
 
 def _read(weights: Weights, *, check_finite: bool = False) -> TrainedModel:
-    """Build the model of some weights.
+    """Build a model from weights.
 
     Raises:
       UserError: The weights do not fit the architecture, or are damaged.

@@ -117,7 +117,7 @@ class TrainedModel(PlacedModel):
         """
         return self._all("features", images)
 
-    # Used by the commands.
+    # Methods for the commands.
 
     @property
     def kind(self) -> FileKind:
@@ -158,7 +158,7 @@ class TrainedModel(PlacedModel):
         return self.head_inputs(params, model_state, images)
 
     def run(self, pixels: np.ndarray, output: Output) -> Checked:
-        """Dispatch a batch; the result is not waited for.
+        """Dispatch a batch without waiting for the result.
 
         Args:
           pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH` or the number

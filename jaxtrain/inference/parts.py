@@ -1,6 +1,6 @@
 """Interface of optional prediction files with command-line options.
 
-A part is imported before JAX is: methods import what needs JAX.
+Parts are imported before JAX: import JAX inside methods.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar

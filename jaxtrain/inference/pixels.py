@@ -1,4 +1,4 @@
-"""Conversion of images of any kind to the pixels that a model takes.
+"""Conversion of images of any kind to the pixels of a model's input.
 
 Imported by the server's decoding processes, so it must not import models.
 """
@@ -53,8 +53,8 @@ def to_pixels(
     if isinstance(given, np.ndarray):
         return _from_array(given, shape, fit)
     raise UnreadableError(
-        f"a {type(image).__name__} is not an image: give a path, bytes, a picture of "
-        "Pillow or a uint8 array"
+        f"a {type(image).__name__} is not an image: give a path, bytes, a Pillow "
+        "image or a uint8 array"
     )
 
 
@@ -107,7 +107,7 @@ def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
 def _read(path: str | os.PathLike[str]) -> bytes | LargeFile:
     try:
         data = read_unless_large(os.fsencode(path))
-    except ValueError as error:  # Such as a zero byte.
+    except ValueError as error:  # A path with a zero byte, for example.
         raise UnreadableError(str(error)) from None
     if isinstance(data, OSError):
         raise UnreadableError(data.strerror or str(data))
@@ -173,8 +173,8 @@ def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
     """Return one or many images as a sequence.
 
     Args:
-      given: One image of any kind, or many. An array is many if it is (N, H, W, C), or
-        lacks the channels and its images, or clips, have the model's size.
+      given: One image of any kind, or many. An array is a batch if it is (N, H, W, C),
+        or (N, H, W) with images, or clips, of the model's size.
       shape: Input shape of the model.
     """
     if isinstance(given, np.ndarray):

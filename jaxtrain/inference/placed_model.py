@@ -24,7 +24,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.views import View, plain, sliding_windows
 from jaxtrain.weights.description import Description
 
-# Purpose of the programs, and advice to save memory.
+# For out-of-memory messages: purpose of the programs, and advice to save memory.
 PURPOSE = (
     "a batch of images",
     "give fewer at a time, such as by --batch-size, or take a smaller model",
@@ -79,10 +79,10 @@ class PlacedModel:
         return normalize(about.input.to_images(pixels), about.mean, about.std, dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return the outputs for normalised images, float32. Traceable.
+        """Return the outputs for normalised images, float32; traceable.
 
-        Images larger than the model's input, as its description may say, are predicted
-        as the mean over sliding windows.
+        For images larger than the model's input (`sliding_size`), the outputs are the
+        mean over sliding windows.
         """
 
         def apply(images: jax.Array) -> Any:
@@ -92,7 +92,7 @@ class PlacedModel:
 
     @property
     def view(self) -> View:
-        """View of the image: identity or sliding windows."""
+        """Test-time view of images: identity or sliding windows."""
         return plain if self.description.sliding_size is None else sliding_windows
 
     def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -136,8 +136,8 @@ class PlacedModel:
             if not model.drop_head():
                 raise UserError(
                     f"model.name = {self.description.model.name!r} has no last linear "
-                    "layer (jaxtrain.models.head.Head, or of a plain Flax module "
-                    "nnx.Linear or nn.Dense), whose inputs would be the features"
+                    "layer (jaxtrain.models.head.Head, or nnx.Linear or nn.Dense in a "
+                    "plain Flax module), whose inputs would be the features"
                 )
             return model(images)
 

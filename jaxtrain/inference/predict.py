@@ -47,7 +47,7 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
     """Check that a model supports the requested outputs.
 
     Raises:
-      UserError: It does not.
+      UserError: The model does not support an output.
     """
     about, decoder = model.description, model.decoder
     channels = model.image_shape[-1]
@@ -58,8 +58,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         )
     if not about.input.are_pictures and wanted.maps:
         raise UserError(
-            f"--explain: the model {about.input.taken}, which cannot be drawn on; "
-            "leave it out"
+            f"--explain: this model takes {about.input.noun}s, which cannot be drawn "
+            "on; leave it out"
         )
     if wanted.pictures:
         decoder.check_draws("--pictures")
@@ -92,9 +92,9 @@ def predict(
       names: Names of the files.
       batch_size: Number of images, or of their windows, in a batch on the devices.
     """
-    # No larger than the number of images.
+    # A batch needs no more rows than there are images.
     batch_size = min(model.in_windows(batch_size), len(names))
-    # All batches have one size: a smaller last batch would compile another program.
+    # All batches have the same size; a smaller last batch would need another program.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
@@ -140,7 +140,7 @@ def num_features(model: TrainedModel) -> int:
     if len(shape) != 2:
         raise UserError(
             f"--features: the input of the last layer has the shape {list(shape[1:])} "
-            "for an image, and not one dim; leave it out"
+            "for an image, not a vector; leave it out"
         )
     return shape[1]
 

@@ -118,7 +118,7 @@ def pictures(
                 return
             file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
-        except UnreadableError:  # It has changed since it was predicted.
+        except UnreadableError:  # The file has changed since its prediction.
             return
         size = file.height, file.width
         result = model.decoder.prediction(batch.found["decoded"], i, size)
@@ -136,7 +136,7 @@ def per_image_sink(
     write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
-    """Return a sink for one file per image, at its path below the common directory."""
+    """Return a sink that writes a file per image, mirroring the input directories."""
     partial = renames.enter_context(atomic_output(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 
@@ -173,7 +173,7 @@ def opened(
 
     try:
         yield write
-    except BaseException:  # A signal, too.
+    except BaseException:  # Also on a signal.
         with contextlib.suppress(OSError):
             file.close()
         raise

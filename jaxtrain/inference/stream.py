@@ -57,7 +57,7 @@ def load(
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read one unit of a batch; the last units may be empty."""
+        """Read one thread's unit of a batch; the last units may be empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT

@@ -21,9 +21,9 @@ from jaxtrain.json_files.write import finite
 # Rows per Parquet row group.
 GROUP_ROWS = 8192
 
-# Column -> the type of its values, any of which may be None.
+# Column -> type of its values, which may also be None.
 Columns = dict[str, type]
-# A value for each column.
+# One value per column.
 Row = dict[str, Any]
 WriteRows = Callable[[list[Row]], None]
 
@@ -100,12 +100,12 @@ def check(option: str, path: Path) -> None:
     """Check that the format of a file name's extension can be written.
 
     Raises:
-      UserError: Unknown extension, or a library is missing.
+      UserError: The extension is unknown, or a library is missing.
     """
     ending = path.suffix.lower()
     if ending not in TABLES:
         raise UserError(
-            f"{option} {path}: the format goes by the ending: {', '.join(TABLES)}"
+            f"{option} {path}: expected a file extension of {', '.join(TABLES)}"
         )
     if ending == ".parquet" and extras.missing("pyarrow"):
         raise UserError(

@@ -25,7 +25,7 @@ BOUNDS = (1e-3, 1e3)
 MAX_STEPS = 100
 # Relative tolerance of 1 / temperature.
 TOLERANCE = 1e-9
-# Logits in float64 at a time.
+# Number of logits to convert to float64 at a time.
 CHUNK = 2**22
 
 
@@ -106,17 +106,18 @@ def read_for(model: "TrainedModel", workdir: Path) -> float:
     """Return the fitted temperature for a model, as `read` does.
 
     Raises:
-      UserError: The model is not a single-label classifier, or see `read`.
+      UserError: The model is not a single-label classifier, or no temperature was
+        fitted to it, or the file is damaged.
     """
     model.decoder.check_ranks("--calibrated")
     return read(workdir, model.origin)
 
 
 def read(workdir: Path, origin: dict[str, Any]) -> float:
-    """Return the fitted divisor of the logits.
+    """Return the fitted temperature.
 
     Args:
-      origin: Origin of the model whose logits they are (`TrainedModel.origin`).
+      origin: Origin of the model (`TrainedModel.origin`).
 
     Raises:
       UserError: No temperature was fitted to this model, or the file is damaged.

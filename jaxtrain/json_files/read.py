@@ -22,7 +22,7 @@ RESTORE = "restore it from a copy"
 
 def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return JSON values with their digest as the last field."""
-    # Serialised and parsed once, because JSON keys are texts.
+    # Serialised and parsed once, because JSON keys are strings.
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 
@@ -34,7 +34,7 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
       advice: Remedy for a damaged file.
 
     Raises:
-      UserError: It is unreadable or damaged.
+      UserError: The file is unreadable or damaged.
     """
     try:
         content = read_bytes(path)
@@ -71,7 +71,7 @@ def parse_object(
         raise UserError(f"{where} cannot be read: it is not a JSON object: {advice}")
     if FIELD in values and values.pop(FIELD) != _digest(values):
         raise UserError(
-            f"{where} is not what was written: its values do not have the digest in "
+            f"{where} is not what was written: its values do not match the digest in "
             f"its field {FIELD!r}. If it is damaged, {advice}; if you changed it on "
             f"purpose, remove the field {FIELD!r}"
         )

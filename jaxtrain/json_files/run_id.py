@@ -68,8 +68,8 @@ class RunId:
           advice: Remedy for a file of another run.
 
         Raises:
-          OtherRunError: They have the id of another run.
-          UserError: They have no id.
+          OtherRunError: The fields have the id of another run.
+          UserError: The fields have no id.
         """
         run_id = _parse(values, where, advice)
         if run_id != self.value:
@@ -87,12 +87,12 @@ def read_of_run(
     Args:
       path: Path of the file.
       kind: Type of its contents without the id; see `typed.convert`.
-      run: Run that the file must belong to. None accepts any.
+      run: Run that the file must belong to. None accepts any run.
       advice: Remedy for a damaged file, or a file of another run.
 
     Raises:
-      OtherRunError: It belongs to another run.
-      UserError: It is unreadable, damaged, or has other contents.
+      OtherRunError: The file belongs to another run.
+      UserError: The file is unreadable, damaged, or has other contents.
     """
     values = read_object(path, advice=advice)
     if values is None:

@@ -79,5 +79,5 @@ def _as_written(value: Any, converted: Any, where: str, place: str) -> Any:
                 )
             x = _as_written(x, getattr(converted, name), where, f"{place}.{name}")
             object.__setattr__(converted, name, x)
-    # A config is compared with the original, and rewritten.
+    # Keep integers: a config is compared with the original, and rewritten.
     return value if isinstance(converted, float) else converted

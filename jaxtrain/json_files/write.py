@@ -9,7 +9,7 @@ from typing import Any
 from jaxtrain import atomic_file
 from jaxtrain.json_files.read import with_digest
 
-# A list of scalars in indented JSON, where line breaks are never part of a text.
+# A list of numbers, bools or nulls in indented JSON.
 _ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 

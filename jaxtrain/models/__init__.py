@@ -1,4 +1,4 @@
-"""Table of models; each is an nnx.Module, independent of config and mesh."""
+"""Table of models. A model is an nnx.Module that knows neither config nor mesh."""
 
 import inspect
 from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jaxtrain.models.base import Model
 
-# Models with one output vector per image; each can be a backbone.
+# Models with one output vector per image; each can be used as a backbone.
 CLASSIFIERS: "Table[type[Model]]" = Table(
     "classifiers",
     {
@@ -66,34 +66,35 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
         "whitened_cnn_small": "jaxtrain.models.whitened_cnn:WhitenedCNNSmall",
     },
 )
-# Models of plug-ins as well, such as segmentation models over a classifier.
+# Classifiers and models of plug-ins, such as segmentation models with a backbone.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
-# "cpu" -> function that replaces a model's convolutions of `jax.lax`, for a
-# data-parallel mesh of CPUs.
+# Functions by platform ("cpu") that replace a model's `jax.lax` convolutions, for a
+# data-parallel mesh.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
-# Fields of the section `model` that are options of models.
+# Fields of the config section `model` that are passed to models as options.
 OPTIONS = tuple(
     name
     for name, given in with_metadata(ModelConfig, "part_option").items()
     if given == "keyword"
 )
-# Constructor arguments that are not options (see `Model`); `max_stride` is for
-# backbones of dense tasks, the others of the second row for plain Flax modules.
+# Constructor arguments that are not options. First row: arguments of `Model`, and
+# `max_stride` for backbones of dense tasks. Other rows: arguments of plain Flax
+# modules.
 FIXED = (
     *("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride"),
     *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),
     *("parent", "name"),
 )
-# Options that affect training only.
+# Options that only affect training.
 IN_TRAINING = with_metadata(ModelConfig, "in_training")
 
 
 def defaults(model: "type[Model]") -> dict[str, Any]:
     """Options of a model with their defaults.
 
-    A default that depends on the size of the model is None in the constructor, and the
-    class attribute `base_NAME`.
+    If the default of the option NAME depends on the size of the model, it is None in
+    the constructor, and the class attribute `base_NAME` holds the value.
     """
     # Read from __init__: the signature of an nnx.Module class is (*args, **kwargs).
     parameters = inspect.signature(model.constructor()).parameters
@@ -105,7 +106,7 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
 
 
 def lasting_options(config: "ModelConfig") -> dict[str, Any]:
-    """Resolved options of a model, without those that affect training only."""
+    """Resolved options of a model, without options that only affect training."""
     return {
         option: default if getattr(config, option) is None else getattr(config, option)
         for option, default in defaults(MODELS[config.name]).items()

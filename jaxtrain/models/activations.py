@@ -1,7 +1,7 @@
 """Activation functions, computed in at least float32 and rounded once.
 
-In half precision every step of a formula would be rounded. ReLU, which does not round,
-is Flax's.
+In half precision every operation of a formula would round. ReLU does not round: it is
+Flax's.
 """
 
 import functools
@@ -25,10 +25,11 @@ def _in_wide(function: Activation) -> Activation:
 
 @jax.custom_vjp
 def relu(x: jax.Array) -> jax.Array:
-    """Compute max(x, 0) of a sum of arrays.
+    """ReLU of a sum of arrays.
 
-    The derivative is computed from the result, which the next layer stores anyway. From
-    `x`, as in Flax, a GPU would recompute the sum (`benchmarks/RESULTS.md`).
+    The derivative is computed from the result, which the next layer stores anyway. Flax
+    computes it from `x`, for which a GPU would recompute the sum
+    (`benchmarks/RESULTS.md`).
     """
     return nnx.relu(x)
 
@@ -39,19 +40,18 @@ def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # Not `y > 0`: the compiler would rewrite it to `x > 0`.
+    # `y != 0`, as the compiler would rewrite `y > 0` to `x > 0`.
     return (jnp.where(y != 0, dy, 0),)
 
 
 relu.defvjp(_relu_forward, _relu_backward)
 
 
-# x times the normal distribution's P(X < x) (arXiv:1606.08415). The backward pass
-# computes it again from x: XLA:GPU would store a float32 value of the error function
-# (`benchmarks/RESULTS.md`).
+# x times the normal CDF at x (arXiv:1606.08415). The backward pass recomputes the CDF:
+# XLA:GPU would store the float32 error function (`benchmarks/RESULTS.md`).
 gelu = jax.checkpoint(_in_wide(functools.partial(jax.nn.gelu, approximate=False)))
 # x * sigmoid(x), also known as swish.
 silu = _in_wide(jax.nn.silu)
-# x / 6 + 1/2, between 0 and 1; and x times this (arXiv:1905.02244).
+# x / 6 + 1/2, clipped to 0..1, and x times this gate (arXiv:1905.02244).
 hard_sigmoid = _in_wide(jax.nn.hard_sigmoid)
 hard_swish = _in_wide(jax.nn.hard_swish)

@@ -25,7 +25,7 @@ def is_annotated(model: nnx.Module, axis: str) -> bool:
 
 
 def check_annotations(model: nnx.Module, mesh: Mesh) -> Iterator[Problem]:
-    """Check that annotations name mesh axes that divide their arrays evenly."""
+    """Check that annotations name mesh axes that evenly divide the annotated dims."""
     state = nnx.to_flat_state(nnx.state(model))
     shapes = {"/".join(map(str, path)): variable.shape for path, variable in state}
     for path, spec in annotated_specs(model).items():
@@ -42,12 +42,12 @@ def _problem(spec: P, shape: tuple[int, ...], sizes: Mapping[str, int]) -> str |
     unknown = [name for name in names if name not in sizes]
     if unknown:
         return (
-            f"the mesh has no axis {unknown[0]!r}, its axes are {', '.join(sizes)}; "
-            f"parameters are shared over {' and '.join(PARAMETER_AXES)}"
+            f"the mesh has no axis {unknown[0]!r}, only {', '.join(sizes)}; use "
+            f"{' or '.join(PARAMETER_AXES)}, which shard parameters"
         )
     others = [name for name in names if name not in PARAMETER_AXES]
     if others or len(set(names)) < len(names):
-        return f"expected each of {', '.join(PARAMETER_AXES)} once at most, or None"
+        return f"expected each of {', '.join(PARAMETER_AXES)} at most once, or None"
     if len(spec) > len(shape):
         return "it has more axes than the array has dims"
     for size, name in zip(shape, spec, strict=False):

@@ -25,7 +25,7 @@ class WithAuxiliary:
 
     Attributes:
       outputs: Outputs of the model or piece.
-      auxiliary: Outputs of the auxiliary heads so far, each of the model's output
+      auxiliary: Outputs of the auxiliary heads so far, each with the model's output
         shape.
       weight: Weight of each auxiliary loss in the total loss.
     """
@@ -36,14 +36,14 @@ class WithAuxiliary:
 
 
 def main_outputs(outputs: Any) -> Any:
-    """Outputs of a model without auxiliary outputs."""
+    """Select the main outputs of a model, without auxiliary outputs."""
     return outputs.outputs if isinstance(outputs, WithAuxiliary) else outputs
 
 
 def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
-    """Apply a piece to the outputs of the previous one.
+    """Apply a piece to the main outputs of the previous piece.
 
-    Auxiliary outputs bypass it.
+    Auxiliary outputs bypass the piece.
     """
     if not isinstance(x, WithAuxiliary):
         return apply(x)
@@ -55,9 +55,9 @@ def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
 
 
 class AuxiliaryHead(nnx.Module):
-    """A piece that passes its input on, and in training adds auxiliary outputs.
+    """A piece that returns its input, and in training adds auxiliary outputs.
 
-    Subclasses create the layers and implement `outputs`.
+    Subclasses create the layers of the head and implement `outputs`.
     """
 
     def __init__(self, weight: float):
@@ -71,5 +71,5 @@ class AuxiliaryHead(nnx.Module):
         return WithAuxiliary(x, (self.outputs(x, rngs),), self.weight)
 
     def outputs(self, x: Any, rngs: nnx.Rngs | None) -> Any:
-        """Compute auxiliary outputs of the model's output shape."""
+        """Compute auxiliary outputs, with the model's output shape."""
         raise NotImplementedError

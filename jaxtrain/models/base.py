@@ -29,10 +29,10 @@ class Piece:
     """An indivisible part of a model.
 
     Attributes:
-      names: Names of its layers, attributes of the model.
+      names: Names of the layers, which are attributes of the model.
       apply: Function `(*layers, x, rngs) -> x`. `x` is any pytree of floating-point
-        arrays with a leading batch dim; arrays of four dims have rows and columns next.
-        Auxiliary outputs bypass later pieces (see `jaxtrain.models.auxiliary`).
+        arrays (B, ...); four-dimensional arrays are (B, H, W, C). Auxiliary outputs
+        bypass later pieces (see `jaxtrain.models.auxiliary`).
     """
 
     names: tuple[str, ...]
@@ -42,21 +42,22 @@ class Piece:
 class Model(nnx.Module):
     """A model of images [B, H, W, C] as a sequence of pieces.
 
-    All layers are created with `add_piece`. `train()` and `eval()` switch their mode.
+    All layers are created with `add_piece`. `train()` and `eval()` set the mode of all
+    layers.
     """
 
-    # Smallest supported height and width in pixels: of the class, for any options; of
-    # an instance, for its options.
+    # Smallest supported height and width in pixels: for any options (class attribute),
+    # or for the options of an instance.
     min_size: int = 1
     # Output stride of the last convolutional layer, in pixels.
     stride: int = 1
-    # Smallest number of rows and columns of that layer per device under spatial
-    # sharding.
+    # Smallest number of rows and columns per device of the last convolutional layer,
+    # with spatial sharding.
     min_share: int = 1
-    # Whether the model consists of pieces with known splits.
+    # Whether the pieces have known splits by the `model` axis.
     has_pieces: ClassVar[bool] = True
-    # Layers with kernels initialized from training images: name -> function (normalized
-    # images [N, H, W, C], kernel shape) -> kernel.
+    # Functions (normalized images [N, H, W, C], kernel shape) -> kernel, by the name of
+    # the layer, for kernels that are initialized from training images.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
     # Options passed to the backbone classifier (option `backbone`); None without a
@@ -73,16 +74,17 @@ class Model(nnx.Module):
         layers: Layers,
         **options: Any,
     ):
-        """Create the layers; options are keyword arguments with defaults in subclasses.
+        """Create the layers; subclasses declare options as keyword arguments.
 
-        A subclass with the keyword `output_spec` gets the output shape for an image, or
-        a tree of shapes; `num_outputs` is the number of features of the last layer.
+        If a subclass has the keyword `output_spec`, its value is the output shape for
+        an image, or a tree of shapes. `num_outputs` is the number of features of the
+        last layer.
         """
         raise NotImplementedError
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        """Function whose keyword arguments are the options of the model."""
+        """Get the function whose keyword arguments are the options of the model."""
         return cls.__init__
 
     @classmethod
@@ -99,12 +101,12 @@ class Model(nnx.Module):
 
     @classmethod
     def variant(cls, **attributes: Any) -> type[Self]:
-        """Create a subclass with other class attributes, such as depths of stages."""
+        """Create a subclass with other class attributes, such as stage depths."""
         return type(cls)(cls.__name__, (cls,), attributes)
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
-        """Paths of the layers of the backbone: of all pieces before the head."""
+        """Paths of the backbone layers: the layers of all pieces before the head."""
         behind = {CENTRES, PROJECTION}
         pieces = [piece for piece in self.pieces if behind.isdisjoint(piece.names)]
         return tuple(name for piece in pieces[:-1] for name in piece.names)
@@ -113,8 +115,8 @@ class Model(nnx.Module):
         """Append a piece, the function `apply(*layers, x, rngs)`.
 
         Args:
-          apply: A plain function, or an unbound method such as `Head.__call__`, without
-            access to other layers: a pipeline stage has only the layers of its pieces.
+          apply: A plain function, or an unbound method such as `Head.__call__`. It
+            cannot use layers of other pieces, which other pipeline stages may hold.
           **layers: Layers by name, as in checkpoints.
 
         Raises:
@@ -125,8 +127,8 @@ class Model(nnx.Module):
                 taken = any(name in piece.names for piece in self.pieces)
                 other = "another layer" if taken else "an attribute of every model"
                 raise UserError(
-                    f"model {type(self).__name__}: add_piece is given a layer "
-                    f"{name!r}, which is the name of {other}: give it a name of its own"
+                    f"model {type(self).__name__}: add_piece got a layer "
+                    f"{name!r}, which is the name of {other}: rename the layer"
                 )
             setattr(self, name, layer)
             name_layers(name, layer)
@@ -143,16 +145,17 @@ class Model(nnx.Module):
     ) -> Any:
         """Apply all pieces, or the pieces of `part`, to `x`.
 
-        Outputs are [B, num_outputs] or of the task's `output_spec`; in training they
-        are the `outputs` of a `WithAuxiliary` if the model has auxiliary heads.
+        Outputs are [B, num_outputs], or have the shapes in the task's `output_spec`. In
+        training, a model with auxiliary heads returns `WithAuxiliary`.
 
         Args:
           x: Images, or the output of the piece before `part`.
-          key: Random key for training, such as for dropout. It is folded with the index
-            of each piece, so that draws do not depend on other pieces or on stages.
+          key: Random key for training, such as for dropout. The index of each piece is
+            folded in, so that random numbers do not depend on other pieces or on
+            stages.
           part: Slice of consecutive pieces.
           remat: Policy of rematerialization (see `jaxtrain.models.remat`).
-          tied: Whether gradients are computed piece by piece (see there).
+          tied: Whether gradients are computed piece by piece (see `remat.join`).
         """
         whole = join(
             remat,
@@ -165,13 +168,16 @@ class Model(nnx.Module):
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
 
     def evaluate_layers(self, layers: frozenset[str]) -> None:
-        """Switch layers, by path, to evaluation mode."""
+        """Switch the layers with these paths to evaluation mode."""
         for path, layer in nnx.iter_modules(self):
             if "/".join(map(str, path)) in layers:
                 layer.eval()
 
     def drop_head(self) -> bool:
-        """Remove the last head, so that the model returns features; False if none."""
+        """Remove the last head, so that the model returns features.
+
+        Returns whether there was a head.
+        """
         # The last head in the order of the pieces; auxiliary heads come earlier.
         layers = [getattr(self, n) for piece in self.pieces for n in piece.names]
         heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
@@ -195,7 +201,7 @@ def _apply(
     if key is not None:
         rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
     own = [layers[name] for name in piece.names]
-    # Named scope of operations between layers, such as a ReLU, a pool or a sum.
+    # Named scope of operations outside of layers, such as ReLU, pooling or a sum.
     scope = scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest")
     with scope, drawing_from(rngs):
         return apply_beside(lambda x: piece.apply(*own, x, rngs), x)

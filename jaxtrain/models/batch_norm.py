@@ -24,11 +24,11 @@ class GroupStat(nnx.BatchStat):
 class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
-    In training each of `groups` consecutive parts of the batch is normalized by its
-    mean and variance, in at least float32, and has separate running statistics,
-    (groups, channels); evaluation uses their means over the groups. Devices communicate
-    only if a group is split over them. One group is ordinary batch norm, with
-    statistics of shape (channels,).
+    In training the batch consists of `groups` consecutive parts. Each group is
+    normalized by its mean and variance, in at least float32, and has separate running
+    statistics, (groups, channels). Evaluation uses the means of the running statistics
+    over the groups. Devices communicate only if they share a group. With one group the
+    layer is ordinary batch norm, with statistics (channels,).
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         Args:
           x: Array to normalize.
           relu: Whether the activation is ReLU.
-          activation: Function applied before rounding; None for no activation.
+          activation: Function applied before rounding to the dtype; None for none.
 
         Returns:
-          An array of the layer's dtype.
+          The normalized array, in the layer's dtype.
         """
         x, activation = self.take_in(x), nnx.relu if relu else activation
-        # Runtimes fuse an integer product with a norm and ReLU, but no other
-        # activation.
+        # Runtimes fuse an integer product with a norm and a ReLU, but with no other
+        # activation, so other activations follow the quantizer.
         if self.output_range is None or activation in (None, nnx.relu):
             return self.put_out(self._normalized(x, activation))
         return activation(self.put_out(self._normalized(x, None)))
@@ -83,8 +83,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         if self.use_running_average:
             y = _apply(x, *self.running(), scale, bias)
             if activation is nnx.relu:
-                # Same numbers; on GPUs, one kernel together with the preceding
-                # convolution.
+                # Rounding before the ReLU gives the same numbers, and a GPU fuses
+                # both with the preceding convolution.
                 return nnx.relu(y.astype(self.dtype))
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
@@ -95,8 +95,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         for running, new in ((self.mean, mean), (self.var, var)):
             old = running[...]
             moved = old + (1 - self.momentum) * (new.reshape(old.shape) - old)
-            # `running[...] = moved` searches all traced equations for each tracer: a
-            # quarter of the time to trace a ResNet-50.
+            # `running[...] = moved` would search all traced equations for each
+            # tracer, which is a quarter of the time to trace a ResNet-50.
             running.set_value(moved)
         arrays = grouped, mean, self._inverse_std(var), scale, bias
         y: Any = normalize(activation, *arrays)
@@ -114,7 +114,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
 
 def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> UserError:
-    """Error of a batch norm over groups with one value per channel."""
+    """Create the error for a batch norm over groups with one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
         f"{'x'.join(map(str, shape))}, groups: {groups}): its outputs would be 0 for "
@@ -140,21 +140,22 @@ def _stats(model: nnx.Module) -> Iterator[tuple[str, GroupStat]]:
 
 
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance of each group, in at least float32.
+    """Compute mean and variance of each group, in at least float32.
 
     If squares overflow, the variance is NaN rather than infinite, so that outputs and
     gradients are NaN too and the guard skips the step.
 
-    The variance is E[(x - mean)^2], but E[x^2] - mean^2 on GPUs and for dtypes narrower
-    than float32: one pass, whose error grows with (mean / deviation)^2. That error is
-    at most a few times the rounding of 8 or 11 bits; in float32 a second pass would
-    cost a GPU 4 to 10 % more bytes (docs/decisions.md).
+    The variance is E[(x - mean)^2]. On GPUs and for dtypes narrower than float32 it is
+    E[x^2] - mean^2, which takes one pass but has an error that grows with (mean /
+    deviation)^2. In half precision the error is at most a few times the rounding error
+    of the inputs. In float32 a second pass would cost a GPU 4 to 10 % more memory
+    traffic (docs/decisions.md).
 
     Args:
-      x: (groups, examples, ..., channels).
+      x: Input, (groups, examples, ..., channels).
 
     Returns:
-      Both (groups, 1, ..., 1, channels).
+      Mean and variance, (groups, 1, ..., 1, channels) each.
     """
     dims, narrow = _within_group(x), widen(x).dtype != x.dtype
     x = widen(x)
@@ -187,13 +188,14 @@ def normalize(
 ) -> jax.Array:
     """Normalize each group by its statistics, in at least float32.
 
-    `mean` and `inverse_std` must be the statistics of `x`: their gradients are part of
-    the gradient of `x`, and are zero themselves. JAX's derivative takes three sums over
-    the batch and stores `x - mean`; this one takes two, in one pass over arrays that
-    the forward pass stores anyway (`benchmarks/batch_norm.py`).
+    `mean` and `inverse_std` must be the statistics of `x`: the gradient of `x` includes
+    the paths through them, and they have no gradients. JAX's derivative takes three
+    sums over the batch and stores `x - mean`. The custom derivative takes two sums, in
+    one pass over arrays that the forward pass stores anyway
+    (`benchmarks/batch_norm.py`).
 
     Args:
-      activation: Function applied afterwards; None for no activation.
+      activation: Function applied to the result; None for no activation.
       x: Input, (groups, examples, ..., channels).
       mean: Means, (groups, 1, ..., 1, channels).
       inverse_std: 1 / standard deviation, shaped as the mean.
@@ -219,8 +221,9 @@ def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]
     wide_x = widen(x)
     dy, for_sum, for_product = _through(activation, residuals, dy)
     sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
-    # Sum of dy * normalized x. Subtracting the mean from the sum instead of from each x
-    # has an error linear in mean / deviation; XLA:CPU would store x - mean otherwise.
+    # Sum of dy * normalized x. The mean is subtracted from the sum, with an error
+    # linear in mean / deviation: if it were subtracted from each x, XLA:CPU would store
+    # x - mean.
     along = inverse_std * (product - mean * sum_dy)
     count = x.size / along.size
     dx = (inverse_std * scale) * (
@@ -236,10 +239,10 @@ normalize.defvjp(_forward, _backward)
 
 
 def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    """Gradient before the activation: once for `dx` and once for each of both sums.
+    """Gradient before the activation, as three equal arrays: for `dx` and for two sums.
 
-    XLA:GPU would compute a shared expression once and store it, one more pass over the
-    batch. So there are three different expressions, or a barrier.
+    XLA:GPU would store a shared expression, which is one more pass over the batch. To
+    prevent it, the expressions differ, or have a barrier.
     """
     if activation is None:
         return dy, dy, dy
@@ -265,11 +268,11 @@ def _within_group(x: jax.Array) -> tuple[int, ...]:
 def two_sums(
     a: jax.Array, b: jax.Array, dims: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum two arrays of one shape over the same dims, with keepdims.
+    """Sum two arrays of equal shape over the same dims, with keepdims.
 
-    GPU reductions have two stages: a joint reduction is two kernels, two reductions are
-    three, as only their first stages are fused. On CPU a joint reduction is 5 to 10
-    times slower.
+    GPU reductions have two stages. A joint reduction takes two kernels; two reductions
+    take three, as only their first stages are fused. On CPU a joint reduction is 5 to
+    10 times slower.
     """
 
     def together(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:

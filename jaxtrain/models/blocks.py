@@ -1,4 +1,4 @@
-"""Blocks of several families: convolutions with norms, and squeeze-and-excitation."""
+"""Blocks shared by several model families: convolution with norm, and SE."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ class ConvNorm(nnx.Module):
 class SqueezeExcite(nnx.Module):
     """Squeeze-and-excitation (Hu et al. 2018, arXiv:1709.01507).
 
-    Multiplies each channel by a gate, computed from the means of all channels.
+    It multiplies each channel by a gate, computed from the means of all channels.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class SqueezeExcite(nnx.Module):
     ):
         """Create the layers.
 
-        The gates, in 0..1, are computed from `squeezed` features. `split`: whether the
-        `model` axis splits the channels.
+        `squeezed` is the number of squeezed features, `gate` a function with values in
+        0..1, and `split` says whether the `model` axis splits the channels.
         """
         self.squeeze = layers.linear(channels, squeezed, split="in" if split else None)
         self.excite = layers.linear(squeezed, channels, split="out" if split else None)
@@ -65,6 +65,6 @@ class SqueezeExcite(nnx.Module):
         self.gate = gate
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Return (batch, rows, columns, channels), as `x`."""
+        """Scale the channels of `x`, (batch, rows, columns, channels)."""
         means = x.mean((1, 2), keepdims=True)
         return x * self.gate(self.excite(self.activation(self.squeeze(means))))

@@ -30,10 +30,10 @@ from jaxtrain.registry import call_own, check_no_options, find_row, given_option
 
 # Largest nesting depth of an output spec.
 MAX_DEPTH = 8
-# Number of images -> shape and dtype of the model's input.
+# Function from the number of images to the shape and dtype of the model's input.
 ImagesOf = Callable[[int], jax.ShapeDtypeStruct]
-# Field of the section `model` -> function (built model, value of the field, images) ->
-# model to train.
+# Functions (built model, value of the field, images) -> model to train, by field of the
+# config section `model`.
 MODEL_CHANGES: Table[Callable[[Model, Any, ImagesOf], Model]] = Table(
     "model_changes", {}
 )
@@ -44,16 +44,16 @@ class Blueprint:
     """Specification of a model, without its initial weights.
 
     Attributes:
-      config: Name and options; None selects the model's default.
+      config: Name and options; an option that is None has the model's default.
       policy: Dtypes of parameters, activations and outputs.
       image_shape: Height, width and channels.
-      num_outputs: Features of the last layer.
+      num_outputs: Number of features of the last layer.
       output_spec: Output shape for an image, or a tree of shapes, for constructors with
-        that argument. Defaults to (num_outputs,).
+        the argument `output_spec`. Defaults to (num_outputs,).
       norm_groups: Number of batch-norm groups of a training batch.
-      num_centres: Number of learned class centres after the outputs; 0 for none (see
+      num_centres: Number of learned class centres on top of the outputs, or 0 (see
         `jaxtrain.models.centres`).
-      projection: Projection head after the outputs; None for none (see
+      projection: Projection head on top of the outputs, or None (see
         `jaxtrain.models.projection`).
     """
 
@@ -77,7 +77,7 @@ class Blueprint:
 
     @property
     def backbone(self) -> "Blueprint | None":
-        """Blueprint of the backbone classifier; None without a backbone."""
+        """Blueprint of the backbone classifier; None for a model without a backbone."""
         config = backbone_config(self.config)
         if config is None:
             return None
@@ -100,7 +100,7 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
         shape = self.image_shape
-        # No mesh here: the layout of the run places annotated parameters.
+        # No mesh while building: the layout of the run places annotated parameters.
         with nnx.use_eager_sharding(False):
             made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:
@@ -123,7 +123,7 @@ class Blueprint:
             return model
         if field not in MODEL_CHANGES:
             raise UserError(
-                f"model.{field}: install the package whose plug-in changes models so, "
+                f"model.{field}: install the package with the plug-in of this field, "
                 "which a saved model needs, or leave it out"
             )
         return MODEL_CHANGES[field](model, value, self.images)
@@ -134,19 +134,19 @@ class Blueprint:
         spec = plain_spec(self.output_spec)
         if spec is None:
             raise UserError(
-                f"model.name = {self.config.name!r} takes output_spec, and the task "
+                f"model.name = {self.config.name!r} takes output_spec, but the task "
                 f"has {self.output_spec!r}: expected a shape, or dicts and tuples of "
                 "shapes"
             )
         return spec
 
     def abstract(self) -> Model:
-        """Build an abstract model, with shapes and dtypes only."""
+        """Build an abstract model, which has only shapes and dtypes."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
 
 
 def backbone_config(config: ModelConfig) -> ModelConfig | None:
-    """Config of a model's backbone classifier; None without a backbone.
+    """Config of a model's backbone classifier, or None for models without a backbone.
 
     Raises:
       UserError: Unknown model name.
@@ -182,7 +182,7 @@ def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
       depth: Largest nesting depth.
 
     Returns:
-      The spec, or None for anything else.
+      The converted spec, or None if `spec` is not an output spec.
     """
     if isinstance(spec, dict) and depth:
         named = {str(name): plain_spec(one, depth - 1) for name, one in spec.items()}
@@ -221,8 +221,8 @@ def _check_attributes(model: Model) -> None:
     for name, layer in vars(model).items():
         if isinstance(layer, nnx.Module) and hasattr(type(model), name):
             raise UserError(
-                f"model {type(model).__name__}: the layer {name!r} hides what every "
-                "model has by that name: give the layer a name of its own, in add_piece"
+                f"model {type(model).__name__}: the layer {name!r} hides an attribute "
+                "of all models: give the layer another name in add_piece"
             )
 
 
@@ -252,15 +252,15 @@ def _transformed(model: Model, name: str | None) -> Model:
     if arrays - layers:
         raise UserError(
             f"{field} = {name!r} put arrays into {', '.join(sorted(arrays - layers))}, "
-            "which is no layer of a piece of the model: put them into its layers"
+            "which is not a layer of a piece: put them into the layers of the pieces"
         )
     return made
 
 
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
-    """RNG streams with the keys of `nnx.Rngs(key, params=key)`."""
+    """Create RNG streams with the same keys as `nnx.Rngs(key, params=key)`."""
     rngs: Any = nnx.Rngs()
-    # A layer forks the default stream, such as dropout.
+    # Layers such as dropout fork the default stream.
     rngs.params, rngs.default = (
         CountedStream(key, tag=t) for t in ("params", "default")
     )

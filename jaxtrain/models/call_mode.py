@@ -7,20 +7,20 @@ from typing import Any
 
 from flax import nnx
 
-# Keywords that are true in training, and keywords that are true in evaluation.
+# Keywords that are True in training, and keywords that are True in evaluation.
 TRAINING = ("train", "training", "is_training")
 EVALUATED = ("deterministic",)
-# Keyword of batch norms, true in evaluation.
+# Keyword of batch norms, True in evaluation.
 STATISTICS = "use_running_average"
 
 
 def keywords_of(kind: type) -> frozenset[str]:
-    """Argument names of `__call__`."""
+    """Argument names of a module's `__call__`."""
     return frozenset(inspect.signature(kind.__call__).parameters)
 
 
 def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
-    """Values of the mode keywords of a module."""
+    """Values of a module's mode keywords, in training or in evaluation."""
     switches = dict.fromkeys(TRAINING, training) | dict.fromkeys(
         EVALUATED, not training
     )
@@ -28,7 +28,7 @@ def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
 
 
 def evaluation_values(names: Iterable[str]) -> dict[str, bool]:
-    """Evaluation values of the mode switches among some names."""
+    """Evaluation values of the mode keywords among `names`."""
     names = [*names]
     values = mode(names, training=False)
     return values | ({STATISTICS: True} if STATISTICS in names else {})
@@ -40,11 +40,11 @@ def as_evaluated(
     given: tuple[Any, ...],
     options: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace the mode switches in the arguments of a call.
+    """Replace the mode keywords in the arguments of a call.
 
     Args:
       parameters: Names of the function's parameters, in order, without `self`.
-      values: Values of the switches, by name.
+      values: New values of the mode keywords, by name.
       given: Positional arguments of the call.
       options: Keyword arguments of the call.
     """

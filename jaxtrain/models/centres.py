@@ -1,4 +1,4 @@
-"""Class centres: a layer after the outputs, used in training only."""
+"""Class centres: a layer on top of the outputs, used only in training."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ from jaxtrain.dtypes import widen
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import NamedLayer, in_own_scope
 
-# Name of the layer in a model that has it.
+# Name of the class-centres layer.
 CENTRES = "class_centres"
-# Lower bound of the squared norm in the division: zero vectors stay zero.
+# Smallest squared norm to divide by, so that zero vectors stay zero.
 LEAST_SQUARES = 1e-24
 
 
@@ -38,7 +38,7 @@ class WithCosines(NamedTuple):
 class ClassCentres(NamedLayer):
     """One direction per class, compared with the outputs by cosine similarity.
 
-    Not split by the `model` axis, which splits the outputs of the layer before.
+    The `model` axis does not split this layer, as it already splits the outputs.
     """
 
     def __init__(self, num_outputs: int, num_classes: int, *, layers: Layers):
@@ -49,9 +49,9 @@ class ClassCentres(NamedLayer):
 
     @in_own_scope
     def __call__(self, outputs: jax.Array) -> jax.Array:
-        """Cosine similarities of outputs with the centres, (B, classes)."""
+        """Compute cosine similarities of outputs with the centres, (B, classes)."""
         outputs, kernel = widen((outputs, self.kernel[...]))
-        # A scale of 64 would make 0.06 of the rounding of a TF32 product.
+        # A loss that scales cosines by 64 would turn TF32 rounding into errors of 0.06.
         highest = jax.lax.Precision.HIGHEST
         return jnp.dot(unit(outputs), unit(kernel, 0), precision=highest)
 
@@ -59,6 +59,6 @@ class ClassCentres(NamedLayer):
 def beside_cosines(
     centres: ClassCentres, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | WithCosines:
-    """Last piece of a model: passes outputs on, with their cosines in training."""
+    """Last piece of a model: returns outputs, with cosine similarities in training."""
     del rngs
     return x if centres.deterministic else WithCosines(x, centres(x))

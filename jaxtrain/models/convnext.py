@@ -19,13 +19,13 @@ from jaxtrain.models.layers import (
     scale_channels,
 )
 
-# Initializer of all kernels, as in the authors' code (truncated there at 100
-# deviations).
+# Initializer of all kernels, as in the authors' code, whose truncation at 100 standard
+# deviations has no effect.
 normal_init = nnx.initializers.normal(0.02)
 
 
 class LayerScale(Copied):
-    """LayerScale: a learned factor per channel (arXiv:2103.17239)."""
+    """A learned factor per channel (arXiv:2103.17239)."""
 
     def __init__(self, channels: int, *, layers: Layers):
         start = jnp.full(channels, 1e-6, layers.policy.param_dtype)
@@ -40,11 +40,11 @@ def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
 
 
 class ConvNeXtBlock(nnx.Module):
-    """A depthwise 7x7 convolution, and two dense layers per pixel.
+    """A depthwise 7x7 convolution and two pointwise dense layers, with a residual sum.
 
-    The `model` axis splits the channels between the dense layers and of the depthwise
-    convolution: XLA doubles the gradient of an unsplit depthwise convolution on a mesh
-    of `fsdp` and `model`.
+    The `model` axis splits the hidden channels of the dense layers, and the channels of
+    the depthwise convolution: on a mesh of `fsdp` and `model`, XLA doubles the gradient
+    of a depthwise convolution that is not split.
     """
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):
@@ -64,7 +64,7 @@ class ConvNeXtBlock(nnx.Module):
 
 
 class Downsample(nnx.Module):
-    """Downsampling: a norm, and a 2x2 convolution with stride 2."""
+    """Downsampling: a layer norm, and a 2x2 convolution with stride 2."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.layer_norm(in_channels)
@@ -75,15 +75,15 @@ class Downsample(nnx.Module):
 
 
 class ConvNeXt(Model):
-    """Patches of the image, four stages of blocks, and the mean over the image."""
+    """A patchify stem, four stages of blocks, and global average pooling."""
 
-    # With the stem for small images; the default stem needs 32 pixels.
+    # For the stem for small images; the default stem needs 32 pixels.
     min_size = 8
 
-    # Depths and channels of each stage, at width 1.
+    # Depth and channels of each stage, at width 1.
     channels: ClassVar[tuple[int, ...]] = (96, 192, 384, 768)
     depths: ClassVar[tuple[int, ...]]
-    # Rate of stochastic depth of the last block.
+    # Default rate of stochastic depth of the last block.
     base_drop_path: ClassVar[float]
 
     def __init__(

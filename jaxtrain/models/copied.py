@@ -14,8 +14,8 @@ from jaxtrain.parallel.mesh import BATCH_AXES
 class Copied(nnx.Module):
     """A layer whose parameters may be per-device copies, with a leading dim of devices.
 
-    Outputs of an example do not depend on other examples, so each device computes
-    outputs and gradients of its part of a batch without communication (see
+    The outputs for an example do not depend on other examples, so each device computes
+    outputs and gradients for its part of a batch without communication (see
     `jaxtrain.parallel.copies`).
 
     Attributes:
@@ -25,7 +25,7 @@ class Copied(nnx.Module):
     mesh: Mesh | None = None
 
     def with_own_copy(self, function: Callable[[Any, jax.Array], Any], x: Any) -> Any:
-        """Compute `function(self, x)`, on each device with its copy."""
+        """Compute `function(self, x)`, on each device with its copy of the weights."""
         if self.mesh is None:
             return function(self, x)
         graphdef, copies = nnx.split(self)
@@ -46,7 +46,7 @@ class Copied(nnx.Module):
 
 
 def copied_paths(model: nnx.Module) -> frozenset[str]:
-    """Paths of the parameters that may be copies."""
+    """Paths of parameters that support device copies."""
     return frozenset(
         "/".join(map(str, (*path, *name)))
         for path, layer in _copied(model)

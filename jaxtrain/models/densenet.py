@@ -1,6 +1,6 @@
-"""DenseNet-BC (Huang et al. 2016, arXiv:1608.06993): each layer sees all before it.
+"""DenseNet-BC (Huang et al. 2016, arXiv:1608.06993), initialized as in torchvision.
 
-Initialised as in torchvision.
+Each layer of a block takes the outputs of all earlier layers of the block.
 """
 
 import dataclasses
@@ -16,15 +16,15 @@ from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.pools import average_pool, max_pool_3x3
 
-# Channels of a layer's 1x1 convolution, in those that it adds.
+# Ratio of the channels of a layer's 1x1 convolution to the growth rate.
 BOTTLENECK = 4
 
-# Outputs of a block so far: its input, and the channels added by each layer.
+# Features of a block so far: the input, and the channels that each layer added.
 Features = tuple[jax.Array, ...]
 
 
 class DenseLayer(nnx.Module):
-    """Two convolutions, each after a norm and ReLU, which add a few channels."""
+    """Two pre-activation convolutions, whose output is concatenated to the features."""
 
     def __init__(self, in_channels: int, growth: int, *, layers: Layers):
         middle = BOTTLENECK * growth
@@ -39,7 +39,7 @@ class DenseLayer(nnx.Module):
 
 
 class Transition(nnx.Module):
-    """Halves the channels, the rows and the columns between two blocks."""
+    """Transition between two blocks, which halves channels, rows and columns."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.batch_norm(in_channels)
@@ -52,9 +52,9 @@ class Transition(nnx.Module):
 class DenseNet(Model):
     """A stem, four blocks with transitions between them, and global average pooling."""
 
-    # Layers in each block.
+    # Number of layers in each block.
     depths: ClassVar[tuple[int, ...]]
-    # Channels that each layer adds.
+    # Growth rate: the number of channels that each layer adds.
     growth: ClassVar[int] = 32
 
     min_size = 8
@@ -80,7 +80,7 @@ class DenseNet(Model):
                 stem_norm=convs.batch_norm(features),
             )
         else:
-            # Of the paper.
+            # The paper's stem for CIFAR.
             self.stride = shrunk
             stem_conv = convs.conv(image_shape[2], features, 3)
             self.add_piece(_cifar_stem, stem_conv=stem_conv)

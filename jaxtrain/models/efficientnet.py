@@ -1,8 +1,8 @@
 """EfficientNets (Tan and Le 2019, arXiv:1905.11946) and V2-S (2021, arXiv:2104.00298).
 
 Defaults are torchvision's, for EfficientNet also timm's. Weights ported from TensorFlow
-need `padding = same` and norms with epsilon 1e-3; timm's own weights of V2-S need norms
-with epsilon 1e-5.
+need `padding = same` and norms with epsilon 1e-3. V2-S weights that timm trained need
+norms with epsilon 1e-5.
 """
 
 import math
@@ -14,7 +14,7 @@ from jaxtrain.models.activations import silu
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze
 
-# A quarter of the block's input channels.
+# Squeezed features are a quarter of the block's input channels.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: channels // 4, activation=silu, gate=nnx.sigmoid
 )
@@ -23,10 +23,10 @@ _fused = partial(InvertedStage, activation=silu, fused=True)
 
 
 class EfficientNet(InvertedNet):
-    """EfficientNet, B0 at `width_factor` 1; the paper's dropout differs by size."""
+    """EfficientNet, B0 at `width_factor` 1; the paper varies dropout with the size."""
 
     stem_channels = 32
-    # As in TensorFlow's: uniform up to 1 / sqrt(outputs).
+    # Uniform up to 1 / sqrt(outputs), as in TensorFlow's implementation.
     head_init = staticmethod(
         nnx.initializers.variance_scaling(1 / 3, "fan_out", "uniform")
     )
@@ -34,7 +34,7 @@ class EfficientNet(InvertedNet):
 
 
 def scaled_stages(depth: float) -> tuple[InvertedStage, ...]:
-    """Stages of B0, table 1 of the paper, with `depth` times the blocks."""
+    """Stages of B0 (table 1 of the paper), with the number of blocks times `depth`."""
 
     def blocks(expansion: int, num: int) -> tuple[float, ...]:
         return (expansion,) * math.ceil(depth * num)

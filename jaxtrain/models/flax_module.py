@@ -21,8 +21,8 @@ from jaxtrain.models.linen_module import apply_linen, from_linen
 from jaxtrain.models.remat import Part
 from jaxtrain.models.streams import CountedStream, drawing_from
 
-# Attributes of models that a module must not define. Attributes on image sizes and
-# constructors are read before a module exists.
+# Attributes of models that a module must not define. Attributes that are read before a
+# module exists, about image sizes and constructors, are allowed.
 OF_MODELS = frozenset(
     {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
 ) | {
@@ -38,15 +38,17 @@ OF_MODELS = frozenset(
 class FlaxModel(Model):
     """Model with one piece: the forward pass of a user's module.
 
-    Instances are instances of the module's class, too, so parameters keep their paths.
-    `model_class` creates subclasses.
+    Instances are also instances of the module's class, so that parameters have the same
+    paths. `model_class` creates subclasses.
 
     Attributes:
-      module: Constructor of the module: a class, or a function.
+      module: Constructor of the module, a class or a function.
       keywords: Keywords of the module's `__call__`.
       deterministic: Whether the module is in evaluation mode.
-      bare: Whether it returns features: the input of the last called linear layer.
-      example_shape: Height, width and channels of the images that it was built for.
+      bare: Whether the model returns features: the input of the linear layer that is
+        called last.
+      example_shape: Height, width and channels of the images that the model was built
+        for.
       frozen_layers: Paths of frozen layers of a Linen module.
     """
 
@@ -72,11 +74,11 @@ class FlaxModel(Model):
         layers: Layers,
         **options: Any,
     ) -> "FlaxModel":
-        """Build the module with the arguments that its constructor names.
+        """Build the module with the arguments in the constructor's signature.
 
         Raises:
-          UserError: The constructor has other required arguments, or does not return a
-            Flax module.
+          UserError: The constructor has required arguments without a value, or does not
+            return a Flax module.
         """
         channels, policy = image_shape[-1], layers.policy
         known = {
@@ -102,9 +104,9 @@ class FlaxModel(Model):
         ]
         if missing:
             raise UserError(
-                f"model {name}: its constructor asks for {', '.join(missing)}: give "
+                f"model {name}: its constructor requires {', '.join(missing)}: give "
                 f"a default, or a value in model.options; {', '.join(known)} are "
-                "passed where it names them"
+                "passed if it takes them"
             )
         try:
             made: Any = cls.module(**given)
@@ -119,8 +121,8 @@ class FlaxModel(Model):
             if "dtype" not in given and policy.compute_dtype != policy.param_dtype:
                 raise UserError(
                     f"model {name}: precision computes in "
-                    f"{jnp.dtype(policy.compute_dtype)}, and the Linen module takes no "
-                    "dtype: add one, for its layers, or set precision to fp32"
+                    f"{jnp.dtype(policy.compute_dtype)}, but the Linen module has no "
+                    "field dtype: add it, for its layers, or set precision to fp32"
                 )
             _check_callable(made)
             made = from_linen(made, image_shape, layers)
@@ -135,7 +137,7 @@ class FlaxModel(Model):
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
-        """Paths of all layers except the head and its parents.
+        """Paths of all layers except the head and the modules that contain it.
 
         Raises:
           UserError: The head cannot be determined.
@@ -165,7 +167,7 @@ class FlaxModel(Model):
 
 @functools.cache
 def model_class(module: Callable[..., Any]) -> type[Model]:
-    """Model class of a module constructor."""
+    """Get the model class of a module constructor."""
     name = getattr(module, "__name__", type(module).__name__)
     kind: Any = type(FlaxModel)
     return kind(name, (FlaxModel,), {"module": staticmethod(module)})
@@ -173,7 +175,7 @@ def model_class(module: Callable[..., Any]) -> type[Model]:
 
 @functools.cache
 def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
-    """Subclass of a module's class and of FlaxModel."""
+    """Create a subclass of a module's class and of FlaxModel."""
     hidden = sorted(
         name
         for base in kind.__mro__[: kind.__mro__.index(nnx.Module)]
@@ -183,7 +185,7 @@ def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
     if hidden:
         raise UserError(
             f"model {kind.__name__}: {', '.join(hidden)} of the class is an attribute "
-            "of every model here: give it a name of its own"
+            "of all models in jaxtrain: rename it"
         )
     attributes = {"__call__": Model.__call__, "keywords": keywords_of(kind)}
     metaclass: Any = type(kind)
@@ -198,7 +200,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
     if hidden:
         raise UserError(
             f"model {kind.__name__}: the attribute {', '.join(hidden)} is one of every "
-            "model here: give it a name of its own"
+            "model in jaxtrain: rename it"
         )
     _use_dtypes(module, layers)
     paths = [path for path, _ in nnx.to_flat_state(nnx.state(module))]
@@ -210,7 +212,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Set the policy's compute dtype on layers without a dtype; cast the parameters."""
+    """Set the compute dtype of layers that have none, and cast the parameters."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:
@@ -228,8 +230,8 @@ def _use_dtypes(module: Any, layers: Layers) -> None:
 def _check_callable(module: Any) -> None:
     if not callable(module):
         raise UserError(
-            f"model {type(module).__name__} has no __call__(x), which is the forward "
-            "pass"
+            f"model {type(module).__name__} has no __call__(x), the forward pass: "
+            "define it"
         )
 
 
@@ -240,7 +242,7 @@ def _never(*arguments: Any) -> Any:
 def _apply(
     model: FlaxModel, layers: Mapping[str, Any], x: Any, key: jax.Array | None
 ) -> Any:
-    """Apply the module with replaced layers."""
+    """Apply the module with other layers, such as traced copies."""
     if any(vars(model)[name] is not layer for name, layer in layers.items()):
         other = object.__new__(type(model))
         vars(other).update({**vars(model), **layers})
@@ -252,8 +254,8 @@ def _apply(
         _forward(model, x, rngs)
     if not calls:
         raise UserError(
-            f"model {type(model).__name__} calls no nnx.Linear or nn.Dense, whose "
-            "inputs would be the features"
+            f"model {type(model).__name__} has no features: they are the inputs of "
+            "the last nnx.Linear or nn.Dense, but it calls none"
         )
     return calls[-1].inputs
 
@@ -272,7 +274,7 @@ def _forward(model: FlaxModel, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _streams(key: jax.Array) -> nnx.Rngs:
-    """One RNG stream under all names, from which Flax transforms may draw."""
+    """Create a single RNG stream for all names, usable within Flax transforms."""
     rngs: Any = nnx.Rngs()
     rngs.dropout = rngs.default = CountedStream(key, tag="dropout")
     return rngs

@@ -1,4 +1,4 @@
-"""Flax's batch norm in a model, with an error for one value per channel."""
+"""Flax's batch norm, with an error for a single value per channel."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jaxtrain.models.batch_norm import one_value_error
 
 
 class FlaxBatchNorm(nnx.BatchNorm):
-    """Flax's batch norm with its path in the model."""
+    """Flax's batch norm, with the path of the layer in the model."""
 
     layer_path: str = ""
 

@@ -1,19 +1,20 @@
 """Folding of batch norms into preceding convolutions, in evaluation.
 
-In evaluation a batch norm is an affine function per channel. After a convolution its
-factor is folded into the kernel and its offset becomes the bias: one pass less over the
-activations, and on GPUs a single cuDNN kernel, together with a ReLU and a residual sum.
+In evaluation a batch norm is an affine function per channel. If it follows a
+convolution, its factor is folded into the kernel and its offset becomes the bias. This
+saves a pass over the activations, and on GPUs one cuDNN kernel computes convolution,
+bias, residual sum and ReLU.
 
-On CPUs folding is slower: XLA computes a convolution and a bias as two passes, and
-scales the kernels again for each batch.
+On CPUs folding is slower: XLA computes convolution and bias in two passes, and scales
+the kernels again for each batch.
 
 If weights are constants of the program, as in an exported file, everything that does
-not depend on the images is computed at export: the file holds scaled kernels, at no
-cost on a CPU.
+not depend on the images is computed at export. The file then holds the scaled kernels,
+so folding costs nothing on a CPU.
 
-Folding rewrites the traced jaxpr, for any model. Unrecognized patterns are unchanged: a
-norm before a convolution, a convolution with several readers, a factor that depends on
-the images.
+Folding rewrites the traced jaxpr of any model. It leaves other patterns unchanged: a
+norm before a convolution, a convolution whose result is used several times, or a factor
+that depends on the images.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ class _Weight:
 
     Attributes:
       array: The array.
-      unrounded: The array before a cast that made it, which rounds once.
+      unrounded: The array before the cast to its dtype, so that scaling rounds once.
     """
 
     array: Any
@@ -47,7 +48,7 @@ class _Weight:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """An equation of a jaxpr."""
+    """An equation of a jaxpr, to be evaluated."""
 
     jaxpr: Any
     eqn: Any
@@ -58,7 +59,7 @@ class _Step:
         return self.eqn.primitive.name
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Apply it to inputs of all kinds, in the scopes that it was traced in."""
+        """Evaluate the equation for inputs of any kind, in the scopes of the trace."""
         return jaxprs.apply(self.jaxpr, self.eqn, [_array(x) for x in inputs])
 
 
@@ -70,7 +71,7 @@ class _Convolved:
       convolve: Function from the kernel to the convolution.
       kernel: Kernel of the convolution.
       dims: Dims of the output channels in the kernel and in the result.
-      as_written: Function that computes the result with the traced operations.
+      as_written: Function that computes the result by the traced operations.
       like: Shape and dtype of the result.
       scale: Factor per channel; None without a factor.
       shift: Offset per channel.
@@ -85,7 +86,7 @@ class _Convolved:
     shift: Any = 0.0
 
     def compute(self) -> jax.Array:
-        """Compute the result; a scaled kernel is rounded once."""
+        """Compute the result, with a scaled kernel that is rounded once."""
         if self.scale is None:
             return self.as_written()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
@@ -122,7 +123,7 @@ class _Convolved:
     def _changed(
         self, same: "_Convolved", name: str, by: Any, first: bool
     ) -> "_Convolved":
-        """Fold an elementwise operation per channel into `same`.
+        """Fold an elementwise operation with a number per channel into the result.
 
         Args:
           by: Other operand, one number per channel.
@@ -147,7 +148,7 @@ def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
     Args:
       function: Function of pytrees, to be traced.
       weights: Arrays that do not depend on the images.
-      x: Images, or activations of a part of a model.
+      x: Images, or the input of a part of a model.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(weights, x)
     inputs = [_Weight(w, w) for w in jax.tree.leaves(weights)] + jax.tree.leaves(x)
@@ -167,7 +168,7 @@ def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
         return values[atom]
 
     def write(variable: Any, value: Any) -> None:
-        # Results with several readers are computed, once.
+        # A result that is used several times is computed once, not folded.
         several = isinstance(value, _Convolved) and uses[variable] != 1
         values[variable] = value.compute() if several else value
 
@@ -206,7 +207,7 @@ def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
 
 
 def _at_once(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
-    """Context that evaluates eagerly while tracing, if all arrays are known."""
+    """Context manager: evaluate eagerly during tracing if all arrays are concrete."""
     traced = any(isinstance(x, Tracer) for x in arrays)
     return contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
 
@@ -220,7 +221,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
 
-    # Narrower dtypes were quantized on purpose.
+    # Kernels in narrower dtypes are quantized and must not be scaled.
     is_float = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (like, kernel.array))
     if not is_float or jnp.finfo(kernel.array.dtype).bits < 16:
         return convolve(kernel.array)
@@ -234,7 +235,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
 
 
 def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
-    """Reduce `x` to one number per channel, (channels,), if possible; else None."""
+    """Reduce `x` to one number per channel, (channels,); None if it is impossible."""
     if not isinstance(x, _Weight):
         return None
     with _at_once(x.array):

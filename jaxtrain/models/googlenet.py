@@ -1,8 +1,8 @@
 """GoogLeNet (Szegedy et al. 2014, arXiv:1409.4842), with batch norm, as in torchvision.
 
-torchvision's 5x5 convolutions are 3x3, as in the weights ported from TensorFlow, and
-there is no local response normalization. Dropout, initialization and pooling of the
-auxiliary heads are torchvision's; the weight of their losses is the paper's.
+As in torchvision, whose weights are ported from TensorFlow, the 5x5 convolutions are
+3x3 and there is no local response normalization. Dropout, initialization and pooling
+of the auxiliary heads are torchvision's; the weight of their losses is the paper's.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool, max_pool_3x3
 
-# Rows and columns that the first dense layer of an auxiliary head sees.
+# Height and width of the pooled features in an auxiliary head.
 POOLED = 4
 
 
@@ -79,7 +79,7 @@ class Inception(nnx.Module):
 
 
 class GoogLeNetAuxiliary(AuxiliaryHead):
-    """A pool, a 1x1 convolution and two dense layers."""
+    """Auxiliary head: pooling, a 1x1 convolution and two dense layers."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class GoogLeNetAuxiliary(AuxiliaryHead):
         channels, hidden = scale_channels(128, width), scale_channels(1024, width)
         self.conv = ConvNorm(in_channels, channels, 1, layers=layers)
         self.linear = layers.linear(POOLED**2 * channels, hidden)
-        # Of the paper.
+        # The dropout rate of the paper.
         self.head = Head(hidden, num_outputs, 0.7, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -112,7 +112,7 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
     return max_pool(block(x), keep_rest=True)
 
 
-# The blocks that a pool follows.
+# Functions of blocks that are followed by a max pool.
 POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 
@@ -123,13 +123,14 @@ class InceptionNet(Model):
 
     # Stem convolutions: (name, channels, kernel size, options, function of the piece).
     stem: ClassVar[tuple[tuple[str, int, int, dict[str, Any], Any], ...]]
-    # What the blocks are made of, and the auxiliary heads that follow some of them.
+    # Specifications of the blocks, and names of the auxiliary heads, by block name.
     blocks: ClassVar[Mapping[str, Any]]
     with_head: ClassVar[Mapping[str, str]]
-    # Made as (channels, part of `blocks`, width, layers); it has `channels`.
+    # Class of a block: `(in_channels, specification, width, layers)`, with the
+    # attribute `channels`.
     block: ClassVar[type[Any]]
     auxiliary: ClassVar[type[Any]]
-    # Pieces of blocks that are more than the block.
+    # Functions of pieces that consist of a block and a pool, by block name.
     pools: ClassVar[Mapping[str, Any]] = {}
     init: ClassVar[Initializer]
 
@@ -182,7 +183,7 @@ class GoogLeNet(InceptionNet):
     blocks = BLOCKS
     with_head: ClassVar = {"inception4a": "aux1", "inception4d": "aux2"}
     block, auxiliary, pools = Inception, GoogLeNetAuxiliary, POOLS
-    # torchvision truncates at 2, which no sample reaches.
+    # torchvision truncates at 2 (200 standard deviations), which has no effect.
     init = staticmethod(nnx.initializers.normal(0.01))
 
     base_dropout, base_aux_weight = 0.2, 0.3

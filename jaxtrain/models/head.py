@@ -1,4 +1,4 @@
-"""The last layer of a model."""
+"""The last layer of a model: dropout and a dense layer."""
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,11 @@ from jaxtrain.models.named import in_own_scope
 class Head(nnx.Module):
     """Dropout and a dense layer, with outputs in the output dtype.
 
-    Products use the compute dtype; sums and bias stay in at least float32 before the
-    final cast: bfloat16 outputs of 17 are off by up to 0.06.
+    Products use the compute dtype. Sums and bias are in at least float32 until the
+    final cast, as an output of 17 in bfloat16 has an error of up to 0.06.
 
     Attributes:
-      bare: Whether to return the features themselves.
+      bare: Whether to return the features without applying the layer.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Head(nnx.Module):
         layers: Layers,
         init: Initializer | None = None,
     ):
-        # No random state: the key is an argument of each call.
+        # Without random state, as the key is an argument of each call.
         self.dropout = nnx.Dropout(dropout)
         self.linear = layers.linear(in_features, num_outputs, init=init, split="out")
         self.dtype = layers.policy.output_dtype
@@ -47,7 +47,8 @@ class Head(nnx.Module):
 @in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
-    # Called as in `nnx.Linear`, for transforms that replace it; the bias stays wide.
+    # Has the arguments of `nnx.Linear`'s `dot_general`, so that custom transforms can
+    # replace it; the bias is added in at least float32.
     arrays = (x, layer.kernel[...], None)
     x, kernel, _ = layer.promote_dtype(arrays, dtype=layer.dtype)
     outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
@@ -55,5 +56,5 @@ def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
 
 
 def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    """Global average pooling and the last layer, a piece of many models."""
+    """Apply global average pooling and the last layer, a piece of many models."""
     return head(x.mean((1, 2)), rngs)

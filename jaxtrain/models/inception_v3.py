@@ -1,7 +1,7 @@
 """Inception v3 (Szegedy et al. 2015, arXiv:1512.00567), as in torchvision.
 
-Layers are named as there. Dropout and initialisation are torchvision's, the weight of
-the auxiliary head's loss is from TensorFlow's training script (tensorflow/models,
+Layer names, dropout and initialization are torchvision's. The weight of the auxiliary
+head's loss is from TensorFlow's training script (tensorflow/models,
 `research/slim/train_image_classifier.py`).
 """
 
@@ -21,17 +21,17 @@ from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_
 
 
 class ConvSpec(NamedTuple):
-    """Convolution of a block, without padding if it has a stride."""
+    """Convolution of a block; strided convolutions have no padding."""
 
     channels: int
     size: int | tuple[int, int]
     stride: int = 1
 
 
-# A chain of convolutions; several at its end are parallel, with the same input.
+# A chain of convolutions. The last link may be a pair of parallel convolutions.
 Chain = tuple[ConvSpec | tuple[ConvSpec, ConvSpec], ...]
-# Chains of a block by branch name. The branch of this name starts with a mean pool; a
-# block without it has a max pool as a separate branch.
+# Chains of a block by branch name. The branch `POOL` starts with average pooling; a
+# block without it has a max pool as an additional branch.
 Branches = Mapping[str, Chain]
 POOL = "branch_pool"
 
@@ -84,7 +84,7 @@ class InceptionBlock(nnx.Module):
     def __init__(
         self, in_channels: int, branches: Branches, *, width: float, layers: Layers
     ):
-        # By branch, the names of the layers of each link of the chain.
+        # (branch, layer names of each link of the chain), for each branch.
         self.chains: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
         self.channels = 0 if POOL in branches else in_channels
         for branch, chain in branches.items():
@@ -121,9 +121,10 @@ class InceptionBlock(nnx.Module):
 def _links(
     branch: str, chain: Chain
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
-    """Yield names, convolutions and split of each link of a chain.
+    """Yield layer names, convolutions and split of each link of a chain.
 
-    Links are split in pairs; links without a partner, or with a fork, are not split.
+    Successive links are split in pairs; a single last link, and parallel convolutions,
+    are not split.
     """
     single = [isinstance(link, ConvSpec) for link in chain]
     num_paired = sum(single) // 2 * 2
@@ -141,9 +142,9 @@ def _join(parts: list[jax.Array]) -> jax.Array:
 
 
 class InceptionV3Auxiliary(AuxiliaryHead):
-    """A pool, two convolutions and a dense layer.
+    """Auxiliary head: pooling, two convolutions and a dense layer.
 
-    For images of less than 299 pixels it pools to 5x5, the minimum of the second
+    For images smaller than 299 pixels it pools to 5x5, the smallest input of the second
     convolution.
     """
 
@@ -165,7 +166,7 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        # 299 pixels end as 17 rows: five windows.
+        # An image of 299 pixels has 17 rows here, which are five windows.
         if min(x.shape[1:3]) >= 17:
             x = average_pool(x, 5, stride=3)
         else:
@@ -204,7 +205,7 @@ class InceptionV3(InceptionNet):
     }
     with_head: ClassVar = {"mixed_6e": "aux"}
     block, auxiliary = InceptionBlock, InceptionV3Auxiliary
-    # torchvision truncates at 2, which no sample reaches.
+    # torchvision truncates at 2 (200 standard deviations), which has no effect.
     init = staticmethod(nnx.initializers.normal(0.1))
 
     base_dropout, base_aux_weight = 0.5, 0.4

@@ -23,12 +23,12 @@ class InvertedNet(Model):
     """A stem, stages of inverted residual blocks, a convolution, and global pooling.
 
     Stem and last convolution use the activation of the last stage. With the stem for
-    small images, the stem and the first strided block have stride 1, so that 32 pixels
-    end as 4.
+    small images, the stem and the first strided stage have stride 1, for an output
+    stride of 8 pixels.
     """
 
-    # Channels of the stem and of the last convolution, at width 1. The last convolution
-    # is never narrower than at `least_width`.
+    # Channels of the stem and the last convolution, at width 1. The width of the last
+    # convolution is at least `least_width`.
     stem_channels: ClassVar[int]
     last_channels: ClassVar[int] = 1280
     least_width: ClassVar[float] = 0.0
@@ -105,7 +105,7 @@ class InvertedNet(Model):
 
     @classmethod
     def block_names(cls) -> Iterator[tuple[str, int, int]]:
-        """Yield the name, the stage and the index in the stage of each block."""
+        """Yield name, stage and index in the stage, for each block."""
         for number, stage in enumerate(cls.stages):
             for index in range(len(stage.expansions)):
                 yield f"stage{number + 1}_block{index + 1}", number, index

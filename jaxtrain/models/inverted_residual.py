@@ -1,9 +1,9 @@
 """Inverted residual blocks (Sandler et al. 2018, arXiv:1801.04381).
 
 A block expands its input by a 1x1 convolution, applies a depthwise convolution, and
-projects by a 1x1 convolution without activation. Initialized as in TensorFlow's
-EfficientNet and in timm: fan-out counts the outputs of a group, one for a depthwise
-convolution.
+projects by a 1x1 convolution without activation. Initialization is the same as in
+TensorFlow's EfficientNet and timm, whose fan-out counts the output channels per group:
+one for a depthwise convolution.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from jaxtrain.models.layers import Layers, drop_path, he_fan_in
 
 
 class Squeeze(NamedTuple):
-    """Squeeze-and-excitation of a family.
+    """Squeeze-and-excitation of a model family.
 
     Attributes:
       features: Function (input channels, expanded channels) -> number of squeezed
@@ -44,10 +44,10 @@ class InvertedStage:
       activation: Activation within the blocks.
       stride: Stride of the first block.
       size: Kernel size of the depthwise (or fused) convolutions.
-      squeeze: Squeeze-and-excitation of the blocks; None for none.
-      fused: Whether one full convolution replaces the expansion and the depthwise
-        convolution (Tan and Le 2021, arXiv:2104.00298). With an expansion of 1 it is
-        the only convolution.
+      squeeze: Squeeze-and-excitation of the blocks, or None.
+      fused: Whether one dense convolution replaces the expansion and the depthwise
+        convolution (Fused-MBConv, arXiv:2104.00298). With an expansion of 1 it is the
+        only convolution.
     """
 
     channels: int
@@ -84,7 +84,7 @@ class InvertedResidual(nnx.Module):
         drop_path_rate: float,
         layers: Layers,
     ):
-        """Make a block, at place `index` of its stage."""
+        """Create the layers of block `index` of a stage."""
         stride = stage.stride if index == 0 else 1
         hidden = round_channels(in_channels * stage.expansions[index])
         conv = partial(ConvNorm, activation=stage.activation, layers=layers)
@@ -102,7 +102,8 @@ class InvertedResidual(nnx.Module):
                 *(hidden, hidden, stage.size),
                 stride=stride,
                 groups=hidden,
-                # A group has one output, as it has one input; "fan_out" is of all.
+                # A group has one output channel and one input channel, so this fan-in
+                # is the fan-out of the group; JAX's "fan_out" counts all groups.
                 init=he_fan_in,
                 split="out",
             )
@@ -130,7 +131,7 @@ class InvertedResidual(nnx.Module):
 def round_channels(channels: float) -> int:
     """Round to a multiple of 8, at least 8 and at least 90 % of `channels`.
 
-    As in TensorFlow's MobileNets and EfficientNets.
+    TensorFlow's MobileNets and EfficientNets use this rule.
     """
     rounded = max(8, int(channels + 4) // 8 * 8)
     return rounded + 8 if rounded < 0.9 * channels else rounded

@@ -1,11 +1,11 @@
-"""Equations of jaxprs: calls, no-ops, and evaluation of one equation."""
+"""Equations of jaxprs: calls, identities, and evaluation of an equation."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from jax.extend import core
 
-# Primitives that call a jaxpr, which replaces them.
+# Primitives that call a jaxpr; they are inlined.
 CALLS = (
     "jit",
     "closed_call",
@@ -15,14 +15,14 @@ CALLS = (
     "remat2",
     "checkpoint",
 )
-# Primitives that are identities with a hint for the compiler.
+# Primitives that return their input unchanged.
 IDENTITIES = ("copy", "stop_gradient", "sharding_constraint", "name")
-# Primitives that prevent fusion across them.
+# Primitive that prevents fusion.
 BARRIER = "optimization_barrier"
 
 
 def called(eqn: Any) -> tuple[Any, Any]:
-    """The called jaxpr of one of `CALLS`, and its constants."""
+    """Get the jaxpr that an equation of `CALLS` calls, and its constants."""
     inner = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
     if hasattr(inner, "consts"):
         return inner.jaxpr, inner.consts
@@ -33,7 +33,7 @@ def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """Evaluate an equation, in the scopes in which it was traced.
 
     Args:
-      inputs: An array per input; values for literals are ignored.
+      inputs: Array of each input; arrays for literals are ignored.
     """
     arrays = {
         atom: x

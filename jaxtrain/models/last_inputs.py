@@ -1,4 +1,4 @@
-"""Recording of a plain Flax module's linear layers; the last called one is the head."""
+"""Recording of linear layers of a plain Flax module; the last call is the head."""
 
 import contextlib
 import functools
@@ -17,12 +17,12 @@ PATH = "recorded_path"
 
 
 class LinearCall(NamedTuple):
-    """A call of an nnx.Linear or nn.Dense.
+    """Call of an nnx.Linear or nn.Dense layer.
 
     Attributes:
       path: Path of the layer, such as `head/linear`.
       inputs: Features, (batch, ..., features).
-      shape: Shape of its outputs.
+      shape: Shape of the layer's outputs.
     """
 
     path: str
@@ -81,7 +81,7 @@ def record_dense(call: Any, given: Any, options: Any, context: Any) -> Any:
 
 
 def find_head(model: Any) -> str:
-    """Path of the head: the linear layer with the model's outputs.
+    """Find the path of the head: the linear layer with the model's outputs.
 
     Args:
       model: FlaxModel, possibly abstract.
@@ -104,10 +104,10 @@ def find_head(model: Any) -> str:
     images = jax.ShapeDtypeStruct((2, *model.example_shape), jnp.float32)
     outputs = jax.eval_shape(forward, state, images)
     if not calls or getattr(outputs, "shape", None) != calls[-1].shape:
-        last = f"{calls[-1].path}, which is called last, has" if calls else "none has"
+        last = f"the last, {calls[-1].path}, lacks" if calls else "none has"
         raise UserError(
             f"model {type(model).__name__}: it is not known which layer is the head: "
-            f"of its nnx.Linear or nn.Dense {last} outputs of another shape than "
-            "the model: name the other layers by their paths"
+            f"of its nnx.Linear or nn.Dense layers, {last} the output shape of the "
+            "model: name the other layers by their paths"
         )
     return calls[-1].path

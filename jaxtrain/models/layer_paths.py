@@ -1,4 +1,4 @@
-"""Layers of a model by patterns of their paths, such as `stage1_block*`."""
+"""Selection of layers and parameters by path pattern, such as `stage1_block*`."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -8,19 +8,19 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Pattern for the layers of the backbone; without one, for all but the last piece, or
-# the last linear layer of a plain Flax module.
+# Pattern for the layers of the backbone. For models without a backbone these are all
+# layers except the last piece, or the last linear layer of a plain Flax module.
 BACKBONE = "backbone"
 
 
 def layer_paths(model: Model) -> list[str]:
     """Paths of all layers, such as `stage1_block2/conv1`.
 
-    In the order of the pieces, each layer before its sublayers.
+    The order is the order of the pieces, with each layer before its sublayers.
     """
     place = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
     modules = {tuple(map(str, path)) for path, _ in nnx.iter_modules(model)}
-    # Linen modules are dicts of parameters here.
+    # Linen modules appear as dicts of parameters.
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     dicts = {tuple(map(str, path[:n])) for path, _ in params for n in range(len(path))}
     paths = [path for path in modules | dicts if path and path[0] in place]
@@ -28,14 +28,14 @@ def layer_paths(model: Model) -> list[str]:
 
 
 def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
-    """Paths of the layers that match a pattern, with their sublayers.
+    """Find the paths of layers that match a pattern, and of their sublayers.
 
     Args:
       field: Config field of the pattern, for messages.
-      pattern: Shell-style pattern, where `*` matches `/`, too; or `backbone`.
+      pattern: Shell-style pattern, where `*` also matches `/`, or `backbone`.
 
     Raises:
-      UserError: No layer matches, or none of them has parameters.
+      UserError: No layer with parameters matches.
     """
     paths = layer_paths(model)
     if pattern == BACKBONE:
@@ -52,19 +52,19 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
         tops.append(BACKBONE)
         raise UserError(
             f"{field}: {pattern!r} matches no layer with parameters; there are "
-            f"{', '.join(tops)}, and parts of layers, such as {_example(paths)}"
+            f"{', '.join(tops)}, and sublayers, such as {_example(paths)}"
             f"{nearest(pattern, [*tops, *paths], num=3)}"
         )
     return frozenset(found)
 
 
 def find_params(model: Model, field: str, pattern: str) -> list[str]:
-    """Paths of the parameters that match a pattern, by layer or by parameter.
+    """Find the paths of parameters whose layer or path matches a pattern.
 
     Args:
       field: Config field of the pattern, for messages.
-      pattern: Pattern as in `find_layers`, or of full parameter paths, such as
-        `*/bias`.
+      pattern: Pattern of layers, as in `find_layers`, or of full parameter paths,
+        such as `*/bias`.
 
     Raises:
       UserError: No parameter matches.
@@ -79,7 +79,7 @@ def find_params(model: Model, field: str, pattern: str) -> list[str]:
 
 
 def _within(path: str) -> Iterable[str]:
-    """A path and its parents."""
+    """Yield a path and its parents."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 

@@ -1,4 +1,4 @@
-"""Factory of layers; all layers of a model share one precision policy."""
+"""Factory of layers; all layers of a model share a precision policy."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,21 +15,23 @@ from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.pools import Padding, pair, sides
 from jaxtrain.models.ranged import Ranged
 
-# Initializers. This one preserves the variance of activations: Flax's default.
+# Flax's default initializer, which preserves the variance of activations.
 lecun_normal = nnx.initializers.lecun_normal()
-# For ReLUs (He et al. 2015, arXiv:1502.01852): normal with variance 2 / n, not
-# truncated, as PyTorch's `kaiming_normal_` and unlike Flax's `he_normal`. n is kernel
-# pixels times output channels to preserve the variance of gradients (equation 14), or
-# times input channels of a group for activations (equation 10).
+# Initializers for ReLU (He et al. 2015, arXiv:1502.01852): a normal distribution with
+# variance 2 / fan, not truncated, like PyTorch's `kaiming_normal_` and unlike Flax's
+# `he_normal`. The fan is the number of kernel pixels times output channels, to preserve
+# the variance of gradients (equation 14), or times the input channels of a group, to
+# preserve the variance of activations (equation 10).
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
-# Split of a layer by the `model` axis: each device computes some output channels
-# ("out"), or reads some input channels, with an all-reduce of the outputs ("in").
+# Split of a layer by the `model` axis. "out": each device computes a part of the output
+# channels. "in": each device takes a part of the input channels, and the outputs are
+# all-reduced.
 #
-# Layers alternate: "out", then "in" over the same channels; one all-reduce for both
-# (Megatron-LM, arXiv:1909.08053). Layers between them, such as a batch norm, are split
-# along the same channels.
+# An "out" layer is followed by an "in" layer that is split along the same channels, so
+# that both need a single all-reduce (Megatron-LM, arXiv:1909.08053). Layers between
+# them, such as a batch norm, are split along the same channels.
 Split = Literal["out", "in"]
 
 
@@ -44,7 +46,7 @@ class Layers:
     # Epsilon of batch and layer norms; 1e-6 is usual for layer norms.
     norm_epsilon: float = 1e-5
     # Defaults of layers: initializer of kernels, whether convolutions have a bias, and
-    # whether they pad as in TensorFlow ("SAME").
+    # whether convolutions pad as in TensorFlow ("SAME").
     init: Initializer = lecun_normal
     conv_bias: bool = True
     same_padding: bool = False
@@ -67,14 +69,13 @@ class Layers:
 
         Args:
           size: Rows and columns of the kernel.
-          padding: None pads all sides equally, as in torchvision, so that stride 1
-            keeps
-            the image size, unless `same_padding` is set. "SAME", as in TensorFlow,
-            differs at stride 2: it pads an even image only at the bottom and right.
+          padding: None pads all sides equally, as in torchvision, unless
+            `same_padding` is set; stride 1 then preserves the image size. "SAME" pads
+            as in TensorFlow: at stride 2, an even image only at the bottom and right.
           groups: Number of channel groups; `in_channels` for a depthwise convolution.
           bias: Whether there is a bias. Defaults to `conv_bias`.
           init: Initializer of the kernel. Defaults to `Layers.init`.
-          split: How the `model` axis splits it.
+          split: Split of the layer by the `model` axis.
         """
         assert split != "in" or groups == 1, "each group takes its own input channels"
         rows, columns = pair(size)
@@ -103,7 +104,7 @@ class Layers:
         init: Initializer | None = None,
         split: Split | None = None,
     ) -> "Linear":
-        """Make a dense layer; `init` initializes the kernel."""
+        """Make a dense layer with the kernel initializer `init`."""
         return Linear(
             in_features, features, **self._kernel(init, split), **self._common
         )
@@ -121,7 +122,7 @@ class Layers:
 
         Args:
           momentum: Decay of the running statistics; 1 - PyTorch's momentum.
-          epsilon: Addend of the variance. Defaults to `norm_epsilon`.
+          epsilon: Constant added to the variance. Defaults to `norm_epsilon`.
           split: Whether the `model` axis splits the channels.
         """
         return BatchNorm(
@@ -145,7 +146,7 @@ class Layers:
         """Make a group norm (Wu and He 2018, arXiv:1803.08494).
 
         Args:
-          groups: Number of groups of channels, a divisor of it.
+          groups: Number of groups, a divisor of the number of channels.
         """
         epsilon = self.norm_epsilon if epsilon is None else epsilon
         return GroupNorm(channels, groups, epsilon=epsilon, **self._common)
@@ -168,28 +169,28 @@ class Layers:
 
 
 class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
-    """Flax's convolution."""
+    """Flax's convolution with a layer path, optional quantizers and copies."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
-        """Convolve (batch, rows, columns, channels)."""
+        """Convolve images (batch, rows, columns, channels)."""
         return self.put_out(self.with_own_copy(nnx.Conv.__call__, self.take_in(x)))
 
 
 class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
-    """Flax's dense layer."""
+    """Flax's dense layer with a layer path, optional quantizers and copies."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
-        """Map (batch, ..., features)."""
+        """Apply the layer to features (batch, ..., features)."""
         return self.put_out(self.with_own_copy(nnx.Linear.__call__, self.take_in(x)))
 
 
 class Widened(NamedLayer):
-    """Mixin of Flax's norms: computed in at least float32 and rounded once."""
+    """Mixin for Flax's norms: compute in at least float32, and round once."""
 
     def __init__(self, *sizes: int, dtype: Any, **options: Any):
-        # Two-pass variance: a pixel's mean may be large.
+        # Two-pass variance, as the mean of a pixel may be large.
         options |= {"dtype": wide(dtype), "use_fast_variance": False}
         super().__init__(*sizes, **options)
         self.output_dtype = dtype
@@ -201,29 +202,29 @@ class Widened(NamedLayer):
 
 
 class LayerNorm(Widened, nnx.LayerNorm):  # pyright: ignore
-    """Flax's layer norm."""
+    """Flax's layer norm with a layer path, in at least float32."""
 
 
 class GroupNorm(Widened, nnx.GroupNorm):  # pyright: ignore
-    """Flax's group norm."""
+    """Flax's group norm with a layer path, in at least float32."""
 
 
 def drop_path(rate: float) -> nnx.Dropout:
     """Make stochastic depth (Huang et al. 2016, arXiv:1603.09382).
 
     In training it zeroes a residual branch (batch, rows, columns, channels) for random
-    examples, and divides it by 1 - `rate` for the others.
+    examples, and divides it by 1 - `rate` for all other examples.
     """
     return nnx.Dropout(rate, broadcast_dims=(1, 2, 3))
 
 
 def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
-    """Rate of each block, rising linearly from 0 to `rate`."""
+    """Stochastic depth rate of each block, increasing linearly from 0 to `rate`."""
     return [rate * index / max(1, num_blocks - 1) for index in range(num_blocks)]
 
 
 def split_dims(model: nnx.Module) -> dict[str, int | None]:
-    """Dim of each array that the `model` axis splits (see `Layout`)."""
+    """Dims that the `model` axis splits, by path of the array (see `Layout`)."""
     return {
         "/".join(map(str, path)): variable.get_metadata("split_dim", None)
         for path, variable in nnx.to_flat_state(nnx.state(model))

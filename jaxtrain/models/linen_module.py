@@ -1,4 +1,4 @@
-"""Initialization and application of Linen modules as NNX modules."""
+"""Initialization and forward pass of Linen modules as NNX modules."""
 
 import contextlib
 import inspect
@@ -20,7 +20,7 @@ from jaxtrain.models.last_inputs import record_dense
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.taps import tap_linen
 
-# Attributes of an instance that belong to the model.
+# Attributes of an instance that belong to FlaxModel rather than the bridge.
 OURS = frozenset({"pieces", "deterministic", "bare", "example_shape", "frozen_layers"})
 # Mutable collections of a Linen module in training.
 CHANGING = DenyList(("params", "intermediates"))
@@ -45,7 +45,7 @@ def apply_linen(
     training: bool,
     frozen: frozenset[str],
 ) -> Any:
-    """Apply a Linen module; training updates its collections in place.
+    """Apply a Linen module; in training, update its collections in place.
 
     Args:
       model: Result of `from_linen`, as a model.
@@ -59,7 +59,7 @@ def apply_linen(
     switches = mode(keywords_of(type(linen_module)), training=training)
     changing = CHANGING if training else False
     with (
-        nnx.use_eager_sharding(False),  # In the form in which variables were created.
+        nnx.use_eager_sharding(False),  # As variables were created.
         _evaluating(frozen),
         linen.intercept_methods(record_dense),
         linen.intercept_methods(tap_linen),
@@ -80,7 +80,7 @@ def _is_collection(name: str) -> bool:
 
 @contextlib.contextmanager
 def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
-    """Interceptor that runs modules at some paths in evaluation mode."""
+    """Context manager: run the modules at frozen paths in evaluation mode."""
 
     def intercept(call: Any, given: Any, options: Any, context: Any) -> Any:
         module, path = context.module, context.module.path
@@ -94,7 +94,7 @@ def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
             for name, value in evaluation_values(module.__dataclass_fields__).items()
             if getattr(module, name) is not None
         }
-        # Flax layers take their mode from the attribute or the call, not from both.
+        # Flax layers accept the mode as an attribute or an argument, but not both.
         values = {n: x for n, x in values.items() if n not in fields or n in options}
         given, options = as_evaluated(parameters, values, given, options)
         before = {name: getattr(module, name) for name in fields}

@@ -16,7 +16,7 @@ from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze, round_channels
 from jaxtrain.models.layers import Layers
 
-# A quarter of the channels within the block.
+# Squeezed features are a quarter of the expanded channels.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: round_channels(hidden / 4),
     activation=nnx.relu,
@@ -26,7 +26,7 @@ SQUEEZE = Squeeze(
 
 class MobileNetV2(InvertedNet):
     stem_channels = 32
-    # As in the paper, narrower nets keep the channels of the last convolution.
+    # As in the paper, the last convolution does not become narrower than at width 1.
     least_width = 1.0
     # Table 2 of the paper.
     stages = (
@@ -41,10 +41,10 @@ class MobileNetV2(InvertedNet):
 
 
 class MobileNetV3(InvertedNet):
-    """MobileNetV3 (arXiv:1905.02244): a dense layer follows the mean."""
+    """MobileNetV3 (arXiv:1905.02244), with a dense layer after global pooling."""
 
     stem_channels = 16
-    # Features of this layer at width 1; as in timm, narrower nets keep them.
+    # Features of this dense layer at width 1; as in timm, never fewer.
     features: ClassVar[int]
 
     def add_head(

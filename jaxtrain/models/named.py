@@ -1,4 +1,4 @@
-"""Layers whose operations carry their path in a compiled program."""
+"""Layers whose operations are named by their path in a compiled program."""
 
 import functools
 from collections.abc import Callable
@@ -12,10 +12,11 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class NamedLayer(nnx.Module):
-    """A layer with its path in a model.
+    """A layer that stores its path in a model.
 
     Attributes:
-      layer_path: Path in the model, such as `stage1_block1/conv1`; None outside of one.
+      layer_path: Path in the model, such as `stage1_block1/conv1`; None for a layer
+        that is not part of a model.
     """
 
     layer_path: str | None = None
@@ -29,7 +30,7 @@ def name_layers(name: str, layer: nnx.Module) -> None:
 
 
 def in_own_scope(call: Call) -> Call:
-    """Decorator: run a method of a `NamedLayer` under a named scope of its path."""
+    """Decorator: run a method of a `NamedLayer` in a named scope with the path."""
 
     @functools.wraps(call)
     def named(self: Any, *args: Any, **options: Any) -> Any:

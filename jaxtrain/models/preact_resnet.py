@@ -1,8 +1,8 @@
 """Pre-activation ResNets (He et al. 2016, arXiv:1603.05027) and Wide ResNets.
 
-Batch norm and ReLU precede each convolution, so that residual sums pass no ReLU. As in
-timm's `resnetv2_18` and `resnetv2_50`, all blocks start with both, the stem has
-neither, and the 3x3 convolution has the stride.
+Batch norm and ReLU precede each convolution, so that no ReLU follows a residual sum. As
+in timm's `resnetv2_18` and `resnetv2_50`, all blocks start with batch norm and ReLU,
+the stem has neither, and the 3x3 convolution has the stride.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from jaxtrain.models.resnet import ResNet, Stem, without_bias
 
 
 class PreActBlock(ResidualBlock):
-    """Pre-activation block; a projection shortcut reads the normalized input."""
+    """Pre-activation block; a projection shortcut takes the normalized input."""
 
     norm1: BatchNorm
 
@@ -54,7 +54,7 @@ class PreActBasicBlock(PreActBlock):
 
 
 class PreActBottleneck(PreActBlock):
-    """A 1x1, a 3x3 and a 1x1 convolution; the last has four times the channels."""
+    """1x1, 3x3 and 1x1 convolutions; the last has four times the channels."""
 
     expansion = 4
 
@@ -68,7 +68,7 @@ class PreActBottleneck(PreActBlock):
             *(channels, channels, 3), stride=stride, dilation=dilation, split="in"
         )
         self.norm3 = layers.batch_norm(channels)
-        # Not split, as in `residual.Bottleneck`.
+        # conv3 is not split, as in `residual.Bottleneck`.
         self.conv3 = layers.conv(channels, channels * self.expansion, 1)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -77,7 +77,7 @@ class PreActBottleneck(PreActBlock):
 
 
 class PreActResNet(ResNet):
-    """A convolution, blocks, and a last batch norm and ReLU before global pooling."""
+    """A convolution, residual blocks, batch norm, ReLU and global average pooling."""
 
     def add_stem(
         self, in_channels: int, channels: int, stem: Stem, layers: Layers
@@ -120,20 +120,20 @@ class WideBlock(PreActBasicBlock):
 
 
 class WideResNet(PreActResNet):
-    """A 3x3 convolution, three stages, and the mean over the image.
+    """A 3x3 convolution, three stages of blocks, and global average pooling.
 
     Wide ResNets for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146).
-    Other depths and widths take two lines:
+    A subclass sets other depths and widths:
 
         class WideResNet16x8(WideResNet):
             depth, widening = 16, 8
     """
 
     block = WideBlock
-    # Number of convolutions: the first, two per block of three stages, and three of
+    # Number of convolutions: the first, two per block in three stages, and three in
     # projection shortcuts.
     depth: ClassVar[int]
-    # Channels of the first stage / 16.
+    # Channels of the first stage, divided by 16.
     widening: ClassVar[int]
 
     def __init__(
@@ -146,7 +146,7 @@ class WideResNet(PreActResNet):
         dropout: float = 0.0,
         drop_path: float = 0.0,
     ):
-        """Create the layers; some results of the paper use a dropout of 0.3."""
+        """Create the layers; for several results the paper uses a dropout of 0.3."""
         num_blocks, rest = divmod(self.depth - 4, 6)
         assert rest == 0, f"depth {self.depth} is not 4 more than a multiple of 6"
         self.stride, convs = 4, without_bias(layers)

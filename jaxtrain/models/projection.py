@@ -1,7 +1,8 @@
 """Projection head after the outputs, for self-supervised training only.
 
-The projection of SimCLR (Chen et al. 2020, arXiv:2002.05709), whose first layer is the
-model's last one, and the predictor of BYOL (Grill et al. 2020, arXiv:2006.07733).
+The projection is SimCLR's (Chen et al. 2020, arXiv:2002.05709), whose first layer is
+the last layer of the model. The predictor is BYOL's (Grill et al. 2020,
+arXiv:2006.07733).
 """
 
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from flax import nnx
 
 from jaxtrain.models.layers import Layers
 
-# Name of the layers in a model that has them.
+# Name of the projection head in a model.
 PROJECTION = "projection"
 
 
@@ -34,7 +35,7 @@ class Projected(NamedTuple):
 
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).
-      projection: Projections of these, (B, size).
+      projection: Projections of the outputs, (B, size).
       prediction: Predictor outputs, (B, size); None without a predictor.
     """
 
@@ -44,21 +45,21 @@ class Projected(NamedTuple):
 
 
 class Perceptron(nnx.Module):
-    """A batch norm, a ReLU and a dense layer, after an earlier dense layer."""
+    """Batch norm, ReLU and a dense layer, which follow an earlier dense layer."""
 
     def __init__(self, hidden: int, features: int, *, layers: Layers):
         self.norm = layers.batch_norm(hidden)
         self.linear = layers.linear(hidden, features)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map (B, hidden) to (B, features)."""
+        """Map hidden features (B, hidden) to (B, features)."""
         return self.linear(self.norm(x, relu=True))
 
 
 class ProjectionHead(nnx.Module):
-    """The projection and an optional predictor, as wide as the outputs.
+    """Projection and optional predictor; hidden layers are as wide as the outputs.
 
-    Not split by the `model` axis, which splits the outputs of the layer before.
+    The `model` axis does not split these layers, as it already splits the outputs.
     """
 
     def __init__(self, num_outputs: int, projection: Projection, *, layers: Layers):
@@ -72,7 +73,7 @@ class ProjectionHead(nnx.Module):
         self.deterministic = False
 
     def __call__(self, outputs: jax.Array) -> Projected:
-        """Outputs (B, num_outputs) with their projections and predictions."""
+        """Add projections and predictions to outputs (B, num_outputs)."""
         projection, prediction = self.project(outputs), None
         if self.predicts:
             prediction = self.predict(self.widen(projection))
@@ -82,6 +83,6 @@ class ProjectionHead(nnx.Module):
 def beside_projection(
     head: ProjectionHead, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | Projected:
-    """Last piece of a model: passes outputs on, with projections in training."""
+    """Last piece of a model: returns outputs, with projections in training."""
     del rngs
     return x if head.deterministic else head(x)

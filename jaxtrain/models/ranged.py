@@ -10,8 +10,8 @@ class Ranged(nnx.Module):
     """A layer whose input and output can be quantized.
 
     Attributes:
-      input_range: Quantizer of the input; None for none.
-      output_range: Quantizer of the output; None for none.
+      input_range: Quantizer of the input, or None.
+      output_range: Quantizer of the output, or None.
     """
 
     input_range: Callable[[jax.Array], jax.Array] | None = None

@@ -1,8 +1,8 @@
 """RegNetY (Radosavovic et al. 2020, arXiv:2003.13678).
 
 A quantized linear rule generates channels and depths of all stages from `w_0`, `w_a`,
-`w_m` and the depth (section 3.3). Initialized as in timm: the last batch norm of each
-block starts at scale 0.
+`w_m` and the depth (section 3.3). As in timm, the last batch norm of each block is
+initialized with scale 0.
 """
 
 from itertools import groupby
@@ -23,7 +23,7 @@ _head_init = nnx.initializers.normal(0.01)
 
 
 class RegNetBlock(Bottleneck):
-    """A bottleneck of ratio 1, with a gate before its last convolution."""
+    """Bottleneck of ratio 1, with squeeze-and-excitation before the last conv."""
 
     expansion = 1
 
@@ -38,7 +38,7 @@ class RegNetBlock(Bottleneck):
         self, features: int, channels: int, stride: int, dilation: int, layers: Layers
     ) -> None:
         super().add_residual(features, channels, stride, dilation, layers)
-        # A quarter of the block's input channels, not of the gated channels.
+        # The squeezed features are a quarter of the block's input channels.
         squeezed, (_, groups) = max(1, round(features / 4)), self.inner(channels)
         self.se = SqueezeExcite(channels, squeezed, layers=layers, split=groups > 1)
 
@@ -47,20 +47,20 @@ class RegNetBlock(Bottleneck):
 
 
 class RegNet(ResNet):
-    """A 3x3 convolution, stages of generated widths, and the mean over the image."""
+    """A 3x3 convolution, stages of generated widths, and global average pooling."""
 
     block = RegNetBlock
     # Number of blocks.
     depth: ClassVar[int]
-    # w_0, w_a and w_m: channels of the first block, increment per block, and factor
-    # between stages.
+    # w_0, w_a and w_m: channels of the first block, increment of channels per block,
+    # and factor between the channels of stages.
     w_0: ClassVar[int]
     w_a: ClassVar[float]
     w_m: ClassVar[float]
-    # Channels in a group.
+    # Number of channels per group.
     group_width: ClassVar[int]
-    # Largest fraction of a stage's channels to lose by rounding down to full groups;
-    # beyond it, channels are rounded up.
+    # Channels are rounded to full groups: down if this loses at most this fraction of
+    # a stage's channels, else up.
     max_loss: ClassVar[float] = 1.0
 
     def __init__(
@@ -75,7 +75,7 @@ class RegNet(ResNet):
         stem: Stem = "imagenet",
     ):
         channels, depths = zip(*self.stages(), strict=True)
-        # For small images, stem and first stage have stride 1.
+        # For small images, the stem and the first stage have stride 1.
         stride, convs = 2 if stem == "imagenet" else 1, without_bias(layers)
         self.stride = stride**2 * 2 ** (len(depths) - 1)
         features = scale_channels(32, width)
@@ -113,7 +113,7 @@ class RegNet(ResNet):
 _Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
 RegNetY3GF = RegNet.variant(depth=21, w_0=80, w_a=42.63, w_m=2.66, group_width=24)
 RegNetY4GF = RegNet.variant(depth=22, w_0=96, w_a=31.41, w_m=2.24, group_width=64)
-# torchvision rounds 192 channels of the first stage to 224; the paper, and timm's
-# regnety_080, round to 168.
+# torchvision rounds the 192 channels of the first stage to 224; the paper and timm's
+# regnety_080 round to 168.
 RegNetY8GF = RegNet.variant(**_Y_8GF, max_loss=0.1)
 RegNetY8GFPaper = RegNet.variant(**_Y_8GF)

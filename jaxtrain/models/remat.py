@@ -1,8 +1,8 @@
 """Rematerialization: recomputation of activations in the backward pass.
 
-Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same numbers, including
-random draws. Its barriers keep XLA from merging both computations, if XLA keeps the
-barriers (see `compiler_options`).
+Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same results, including
+random numbers. Its barriers prevent XLA from merging the two computations, unless XLA
+removes the barriers (see `compiler_options`).
 """
 
 import math
@@ -18,8 +18,8 @@ from jaxtrain.config.train import Remat
 
 Modules = Mapping[str, nnx.Module]
 
-# Reductions are small but read large arrays: batch-norm statistics, two sums on a CPU
-# and one reduction on a GPU.
+# Reductions have small results but read large arrays. They are batch-norm statistics:
+# two `reduce_sum` on a CPU, one joint `reduce` on a GPU.
 SUMS = frozenset({lax.reduce_sum_p, lax.reduce_p})
 PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
@@ -40,7 +40,7 @@ class Part:
     """One or more consecutive pieces of a model.
 
     Attributes:
-      names: Names of its layers.
+      names: Names of the layers in the part.
       apply: Function `(layers, x, key) -> x`, with a dict of layers by name.
     """
 
@@ -49,17 +49,17 @@ class Part:
 
 
 def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
-    """Chain the parts, with the rematerialization of `remat`.
+    """Chain the parts, with rematerialization by the policy `remat`.
 
-    With `full`, sections of parts are recomputed from their inputs, and then each part
-    from its input.
+    With `full`, the backward pass first recomputes the inputs of the parts of a section
+    from the section's input, and then each part from the part's input.
 
     Args:
       remat: Policy of rematerialization.
       tied: Whether parameter gradients of a part are computed before the backward pass
         of earlier parts. Otherwise XLA:GPU computes them late, just before their
-        all-reduce, and keeps their inputs alive until then. All parameters must be
-        trainable, or the backward pass would run to the first part.
+        all-reduce, and their inputs use memory until then. Requires that all parameters
+        are trainable, as the backward pass runs to the first part.
     """
     if remat == "none":
         return _in_turn(parts)
@@ -84,7 +84,7 @@ def _in_turn(parts: Sequence[Part]) -> Part:
 def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
     """Rematerialize a part, except its inputs and the results of `stored` primitives.
 
-    The state of its layers changes once, in the forward pass.
+    The state of layers is updated once, in the forward pass.
     """
 
     def is_stored(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -100,7 +100,7 @@ def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
             return y, nnx.split(layers, nnx.Param, ...)[2]
 
         if tied:
-            # The gradients pass a barrier, too.
+            # The barrier applies to the gradients as well.
             params, x = lax.optimization_barrier((params, x))
         y, state = jax.checkpoint(pure, policy=is_stored)(params, state, x, key)
         nnx.update(own, state)

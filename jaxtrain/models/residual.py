@@ -1,8 +1,8 @@
 """Residual blocks (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5.
 
-As in torchvision, a bottleneck strides in its 3x3 convolution, not in its first 1x1.
-The last batch norm of each block starts at scale 0, so that a block starts as its
-shortcut (Goyal et al. 2017, arXiv:1706.02677).
+As in torchvision, the stride of a bottleneck is in the 3x3 convolution rather than the
+first 1x1. The last batch norm of each block is initialized with scale 0, so that a
+block initially equals its shortcut (Goyal et al. 2017, arXiv:1706.02677).
 """
 
 from functools import partial
@@ -18,9 +18,9 @@ from jaxtrain.models.pools import average_pool
 
 
 class ResidualBlock(nnx.Module):
-    """A residual branch, left to subclasses, plus the shortcut."""
+    """A residual branch, which subclasses define, plus the shortcut."""
 
-    # Ratio of output channels to `channels`.
+    # Ratio of output channels to the argument `channels`.
     expansion: ClassVar[int]
 
     def __init__(
@@ -36,7 +36,7 @@ class ResidualBlock(nnx.Module):
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
-        # Set by the model: the rate depends on the number of blocks.
+        # Set by the model, as the rate depends on the number of blocks.
         self.drop_path = drop_path(0.0)
         self.add_residual(in_channels, channels, stride, dilation, layers)
 
@@ -59,7 +59,7 @@ class ResidualBlock(nnx.Module):
         return relu(residual + shortcut)
 
     def shortcut(self, x: jax.Array) -> jax.Array:
-        """Apply the shortcut, a projection if the shape changes."""
+        """Apply the shortcut: a projection if the shape changes, else the identity."""
         return self.shortcut_norm(self.shortcut_conv(x))
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -87,12 +87,12 @@ class BasicBlock(ResidualBlock):
 
 
 class Bottleneck(ResidualBlock):
-    """A 1x1, a 3x3 and a 1x1 convolution; the last has four times the channels."""
+    """1x1, 3x3 and 1x1 convolutions; the last has four times the channels."""
 
     expansion = 4
 
     def inner(self, channels: int) -> tuple[int, int]:
-        """Number of inner channels, and of their groups."""
+        """Number of inner channels, and number of groups."""
         return channels, 1
 
     def add_residual(
@@ -113,8 +113,8 @@ class Bottleneck(ResidualBlock):
             split=split,
         )
         self.norm2 = layers.batch_norm(inner, split=grouped)
-        # Not split without groups: it would need another all-reduce, of four times the
-        # channels.
+        # Without groups conv3 is not split, as it would need another all-reduce, with
+        # four times the channels.
         self.conv3 = layers.conv(
             inner, out_channels, 1, split="in" if grouped else None
         )
@@ -130,16 +130,16 @@ class Bottleneck(ResidualBlock):
 
 
 class WideBottleneck(Bottleneck):
-    """Twice the channels inside (Zagoruyko and Komodakis 2016, arXiv:1605.07146)."""
+    """Bottleneck with twice the inner channels (Wide ResNet, arXiv:1605.07146)."""
 
     def inner(self, channels: int) -> tuple[int, int]:
         return 2 * channels, 1
 
 
 class GroupedBottleneck(Bottleneck):
-    """Twice the channels inside, in 32 groups: 4 each, where `channels` are 64.
+    """Bottleneck with twice the inner channels in 32 groups, for ResNeXt 32x4d.
 
-    Of ResNeXt (Xie et al. 2016, arXiv:1611.05431).
+    Xie et al. 2016, arXiv:1611.05431. A group has 4 channels if `channels` is 64.
     """
 
     def inner(self, channels: int) -> tuple[int, int]:
@@ -149,14 +149,14 @@ class GroupedBottleneck(Bottleneck):
 class SEBlock(ResidualBlock):
     """Mixin: squeeze-and-excitation of a residual branch; first base of a block.
 
-    Hu et al. 2018, arXiv:1709.01507; as in timm's `seresnet`, after the last batch norm
-    of the residual branch.
+    Hu et al. 2018, arXiv:1709.01507. As in timm's `seresnet`, it follows the last batch
+    norm of the residual branch.
     """
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):
         super().__init__(in_channels, channels, layers=layers, **rest)
         out_channels = channels * self.expansion
-        # A sixteenth of the channels, rounded to a multiple of 8.
+        # Squeezed features are 1/16 of the channels, rounded to a multiple of 8.
         squeezed = max(8, (out_channels // 16 + 4) // 8 * 8)
         self.se = SqueezeExcite(out_channels, squeezed, layers=layers)
 
@@ -173,9 +173,9 @@ class SEBottleneck(SEBlock, Bottleneck):
 
 
 class PoolingBlock(ResidualBlock):
-    """Mixin: 2x2 average pooling on the shortcut; first base of a block.
+    """First base class of a block: 2x2 average pooling on the shortcut.
 
-    With odd rows or columns, the last windows have fewer pixels, as in timm.
+    With odd height or width, the last windows have fewer pixels, as in timm.
     """
 
     def add_shortcut(

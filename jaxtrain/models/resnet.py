@@ -30,11 +30,11 @@ Stem = Literal["imagenet", "cifar"]
 class ResNet(Model):
     """A stem, stages of residual blocks, and global average pooling."""
 
-    # XLA computes wrong gradients of a convolution with one row per device.
+    # XLA computes wrong gradients of convolutions with one row per device.
     min_share = 2
 
     block: ClassVar[type[ResidualBlock]]
-    # Blocks in each stage.
+    # Number of blocks in each stage.
     depths: ClassVar[tuple[int, ...]]
 
     def __init__(
@@ -55,8 +55,7 @@ class ResNet(Model):
           drop_path: Rate of stochastic depth of the last block.
           stem: Kind of the first layers.
           max_stride: Largest output stride; further strides are replaced by dilation.
-            None
-            for no limit.
+            None means no limit.
         """
         num_stages, convs = len(self.depths), without_bias(layers)
         shrunk = 4 if stem == "imagenet" else 1
@@ -100,9 +99,9 @@ class ResNet(Model):
     ) -> int:
         """Append the blocks of all stages; return the number of output channels.
 
-        The first stage has stride `stride`, the others 2. Stochastic depth rises
-        linearly from 0 to `drop_path` at the last block. `options` are passed to each
-        block.
+        The first stage has stride `stride`, all other stages have stride 2. The rate of
+        stochastic depth increases linearly from 0 to `drop_path` at the last block.
+        `options` are passed to each block.
 
         Beyond an output stride of `max_stride`, stages have stride 1, and kernels of
         later blocks are dilated instead (Chen et al. 2017, arXiv:1706.05587), as in
@@ -132,12 +131,12 @@ class ResNet(Model):
         return features
 
     def add_head(self, features: int, head: Head, layers: Layers) -> None:
-        """Append the layers after the blocks; these have `features` channels."""
+        """Append the layers after the blocks, which output `features` channels."""
         self.add_piece(mean_head, head=head)
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Layers for convolutions followed by a batch norm and a ReLU."""
+    """Factory settings for convolutions that are followed by batch norm and ReLU."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 
@@ -159,8 +158,8 @@ class ResNetD(ResNet):
     """ResNet-D (He et al. 2018, arXiv:1812.01187, figure 2).
 
     The stem is three 3x3 convolutions instead of one 7x7, and shortcuts have average
-    pooling before their 1x1 convolution instead of a stride (`PoolingBlock`). With the
-    stem for small images, one 3x3 convolution, only the shortcuts differ.
+    pooling before their 1x1 convolution instead of a stride (`PoolingBlock`). The stem
+    for small images is one 3x3 convolution, as in `ResNet`.
     """
 
     def add_stem(

@@ -11,10 +11,10 @@ from jaxtrain.models.pools import flatten, max_pool
 
 
 class LeNet(Model):
-    """Two convolutions, three dense layers.
+    """Two convolutions and three dense layers.
 
     LeNet-5 (LeCun et al. 1998, "Gradient-based learning applied to document
-    recognition") in its modern form: ReLU, max pooling, all channels connected.
+    recognition") in its modern form, with ReLU, max pooling and full convolutions.
     """
 
     min_size = 12
@@ -34,7 +34,7 @@ class LeNet(Model):
 
 
 class CNN4(Model):
-    """Four blocks of convolution, ReLU and pool, then two dense layers."""
+    """Four blocks of convolution, ReLU and max pooling, and two dense layers."""
 
     min_size = 16
     stride = 16
@@ -62,7 +62,7 @@ class CNN4(Model):
 
 
 class ConvNet(Model):
-    """Two blocks of convolution, batch norm, ReLU and pool, and a linear layer."""
+    """Two blocks of convolution, batch norm, ReLU and pooling, and a dense layer."""
 
     min_size = 4
     stride = 4
@@ -78,7 +78,7 @@ class ConvNet(Model):
     ):
         rows, columns, in_channels = image_shape
         channels = scale_channels(64, width)
-        # No biases: batch norm would subtract them again.
+        # Without biases, as batch norm would subtract them.
         self.add_piece(
             _norm_block,
             conv1=layers.conv(in_channels, channels, 3, bias=False, split="out"),

@@ -1,7 +1,7 @@
 """RNG streams of random layers, such as a plain `nnx.Dropout(..., rngs=rngs)`.
 
-Random draws are a function of seed, step and piece of the model, so streams have no
-state, and checkpoints hold none.
+Random numbers are a function of seed, step and piece of the model. Streams therefore
+have no state, and checkpoints contain no random state.
 """
 
 import contextlib
@@ -14,15 +14,15 @@ from flax import nnx
 
 from jaxtrain.errors import UserError
 
-# Keys of the current piece; None in evaluation.
+# RNG streams of the current piece; None in evaluation.
 _keys: ContextVar[nnx.Rngs | None] = ContextVar("keys", default=None)
 
 
 class CountedStream(nnx.RngStream):
-    """A stream with a Python counter, a constant under a trace.
+    """RNG stream whose counter is a Python number, and so a constant in a trace.
 
-    Flax counts in an array, and under a trace searches all traced equations for each
-    key: most of the time to build ResNet-152.
+    Flax's counter is an array: in a trace Flax searches all traced equations for each
+    key, which takes most of the time to build a ResNet-152.
     """
 
     def __init__(self, key: jax.Array, *, tag: str):
@@ -31,21 +31,22 @@ class CountedStream(nnx.RngStream):
 
     def __call__(self) -> jax.Array:
         key = jax.random.fold_in(self.key[...], self.taken)
-        # Bypasses Flax's attribute guard: a transform may draw under another trace.
+        # `vars` bypasses Flax's attribute guard, as transforms may draw in another
+        # trace.
         vars(self)["taken"] += 1
         return key
 
 
 class PieceStream(nnx.RngStream):
-    """A stream without key and count; draws from the keys of the current piece."""
+    """RNG stream without state, which draws from the streams of the current piece."""
 
     def __call__(self) -> jax.Array:
         rngs = _keys.get()
         if rngs is None:
             raise UserError(
-                f"a layer draws from its random stream {self.tag!r} in an evaluation: "
-                "let it draw in training alone, as nnx.Dropout does, which train() and "
-                "eval() of the model switch by the attribute deterministic"
+                f"a layer draws from its random stream {self.tag!r} in evaluation: let "
+                "it draw only if not self.deterministic, which train() and eval() of "
+                "the model set, as in nnx.Dropout"
             )
         return rngs.dropout()
 
@@ -61,7 +62,7 @@ class PieceStream(nnx.RngStream):
 
 @contextlib.contextmanager
 def drawing_from(rngs: nnx.Rngs | None) -> Iterator[None]:
-    """Context manager: streams of layers draw keys from `rngs`."""
+    """Context manager: make the streams of layers draw keys from `rngs`."""
     token = _keys.set(rngs)
     try:
         yield
@@ -84,6 +85,6 @@ def use_keys_of_pieces(model: nnx.Module) -> None:
         if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
             raise UserError(
                 f"model {type(model).__name__}: {'/'.join(map(str, path))} is a random "
-                "key, which no checkpoint holds: draw from the rngs that a piece is "
-                "given, or from an nnx.Rngs of the layer"
+                "key, which checkpoints cannot hold: draw from the rngs of the piece, "
+                "or from an nnx.Rngs of the layer"
             )

@@ -1,4 +1,4 @@
-"""Activations of the layers of a plain Flax module, read and perturbed."""
+"""Activations of the layers of a plain Flax module, and their gradients."""
 
 import contextlib
 import functools
@@ -15,16 +15,16 @@ from jaxtrain.models.jaxprs import CALLS, called
 
 # Attribute with the path of a layer.
 PATH = "tapped_path"
-# Name of the read arrays in a jaxpr.
+# Name of the arrays in a jaxpr that `read` has read.
 READ = "read_activations"
 
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Identity on `y`; the gradients of the other arguments are `y` and its gradient.
+    """Return `y`; the gradients of the other arguments are `y` and its gradient.
 
-    So activations leave any differentiated trace, such as of nnx.remat, unlike side
-    effects.
+    In this way activations leave any differentiated trace, such as the trace of
+    nnx.remat, which side effects cannot.
     """
     del activations, grads
     return checkpoint_name(y, READ)
@@ -38,9 +38,9 @@ class Taps:
     """Spatial outputs of layers, in the order of the calls.
 
     Attributes:
-      place: Index of the call to `read`; None reads none.
-      arrays: Arrays of its shape, whose gradients are the activations and their
-        gradients.
+      place: Index of the call whose output is read, or None.
+      arrays: Arrays with the shape of that output, whose gradients are the activations
+        and their gradients.
       found: Path of the layer and output (B, rows, columns, channels) of each call.
     """
 
@@ -60,7 +60,7 @@ class Taps:
 
 
 def shapes_read(jaxpr: Any) -> list[tuple[int, ...]]:
-    """Shapes of the arrays read by a jaxpr, without loop bodies."""
+    """Shapes of the arrays that a jaxpr reads, except in loop bodies."""
     shapes = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "name" and eqn.params["name"] == READ:
@@ -75,7 +75,7 @@ _taps: ContextVar[Taps | None] = ContextVar("taps", default=None)
 
 @contextlib.contextmanager
 def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
-    """Context manager: record layer outputs of a model in `taps`; changes the model."""
+    """Context manager: record layer outputs in `taps`. Changes the model in place."""
     for path, layer in nnx.iter_modules(model):
         if path and callable(layer) and not isinstance(layer, nnx.bridge.ToNNX):
             setattr(layer, PATH, "/".join(map(str, path)))

@@ -1,7 +1,7 @@
 """VGG (Simonyan and Zisserman 2014, arXiv:1409.1556), with and without batch norm.
 
 As in torchvision, the last activations are pooled to 7x7 for any image size, and
-layers are initialized by He's method: the paper pretrained a shallow net instead.
+convolutions have He initialization, while the paper pretrained a shallower net.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ normal = nnx.initializers.normal(0.01)
 
 
 class Dense(nnx.Module):
-    """A dense layer, ReLU and dropout."""
+    """Dense layer, ReLU and dropout."""
 
     def __init__(
         self,
@@ -43,12 +43,12 @@ class Dense(nnx.Module):
 
 
 class VGG(Model):
-    """Five stages of 3x3 convolutions and a pool, then three dense layers."""
+    """Five stages of 3x3 convolutions and max pooling, then three dense layers."""
 
     min_size = 32
     stride = 32
 
-    # Convolutions in each stage.
+    # Number of convolutions in each stage.
     depths: ClassVar[tuple[int, ...]]
     batch_norm: ClassVar[bool] = False
 
@@ -67,7 +67,7 @@ class VGG(Model):
         for number, (stage, index) in enumerate(blocks):
             split: Split | None = "in" if number % 2 else "out"
             if number == len(blocks) - 1 and split == "out":
-                split = None  # No layer that splits its input channels follows.
+                split = None  # No "in" layer follows.
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
             conv = layers.conv(channels, features, 3, init=he_fan_out, split=split)
@@ -83,7 +83,7 @@ class VGG(Model):
         self.add_piece(_flatten_and_dense, dense1=dense1)
         dense2 = Dense(hidden, hidden, 0.0, split="in", layers=layers)
         self.add_piece(Dense.__call__, dense2=dense2)
-        # Dropout of the second dense layer's outputs.
+        # The head applies the dropout after the second dense layer.
         head = Head(hidden, num_outputs, dropout, layers=layers)
         self.add_piece(Head.__call__, head=head)
 

@@ -1,4 +1,4 @@
-"""Small CNNs of public speed runs, with a whitening first convolution."""
+"""Small CNNs from training speed runs, with a whitening first convolution."""
 
 from typing import Any, ClassVar, Literal
 
@@ -16,12 +16,12 @@ from jaxtrain.models.whitening import whitening_kernel
 
 
 class WhitenedCNN(Model):
-    """A whitening convolution, then groups of two convolutions with a pool.
+    """A whitening convolution, then groups of two convolutions with max pooling.
 
-    After the network of airbench94 (Jordan 2024, arXiv:2404.00498), which descends from
+    The network follows airbench94 (Jordan 2024, arXiv:2404.00498), which is based on
     hlb-CIFAR10. The first convolution has the kernel of `whitening_kernel`, usually
-    frozen; its outputs and their negatives pass a ReLU (GELU in airbench94), and the
-    other convolutions start as identities as far as possible.
+    frozen. Its outputs and their negatives pass through a ReLU (GELU in airbench94).
+    The other convolutions have `identity_like` initialization.
 
     Attributes:
       patch: Rows and columns of the whitened patches.
@@ -49,9 +49,8 @@ class WhitenedCNN(Model):
         """Create the layers.
 
         Args:
-          global_pool: `max` for global max pooling before the last layer, as in
-            airbench94;
-            None flattens the pixels.
+          global_pool: Global max pooling before the last layer (`max`), as in
+            airbench94; None flattens the pixels.
         """
         rows, columns, channels = image_shape
         components = self.patch**2 * channels
@@ -87,7 +86,7 @@ class WhitenedCNN(Model):
                 f"{name}_conv1": layers.conv(
                     in_channels, channels, 3, bias=False, init=init, split="out"
                 ),
-                # Short momentum: a run has only a few hundred steps.
+                # Small momentum, as a run has only a few hundred steps.
                 f"{name}_norm1": layers.batch_norm(channels, momentum=0.6, split=True),
             },
         )
@@ -103,9 +102,9 @@ class WhitenedCNN(Model):
 
 
 def identity_like(init: Initializer) -> Initializer:
-    """Initializer of kernels whose first outputs equal the inputs.
+    """Make an initializer of kernels whose first outputs equal the inputs.
 
-    With fewer outputs than inputs, the outputs equal the first inputs.
+    If there are fewer outputs than inputs, the outputs equal the first inputs.
 
     Args:
       init: Initializer of the remaining outputs.
@@ -129,7 +128,7 @@ def _both_signs(conv: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Arra
 def _pool_block(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    # Pool before the norm, which then has a quarter of the pixels.
+    # Pooling comes before the norm, which then processes a quarter of the pixels.
     return norm(max_pool(conv(x)), relu=True)
 
 

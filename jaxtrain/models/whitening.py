@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-# Added to the variances, as in airbench94, to bound directions of no variance.
+# Added to the eigenvalues, as in airbench94, to bound the filters of directions without
+# variance.
 EPSILON = 5e-4
 # Number of images whose patches are in memory at once.
 CHUNK = 16
@@ -12,9 +13,9 @@ CHUNK = 16
 def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Compute the PCA whitening kernel of image patches.
 
-    Filters are the eigenvectors of the second moments of all patches, divided by the
-    square roots of their eigenvalues, largest eigenvalue first. Outputs are
-    uncorrelated with a mean square of 1.
+    Filters are the eigenvectors of the patches' second-moment matrix, divided by the
+    square roots of their eigenvalues, in descending order of eigenvalues. Outputs are
+    uncorrelated, with a mean square of 1.
 
     Args:
       images: Normalised images, [N, H, W, C].
@@ -26,14 +27,14 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     moments, num = np.zeros((size, size)), 0
     for start in range(0, len(images), CHUNK):
         some = images[start : start + CHUNK].astype(np.float64)
-        # [N, H', W', C, rows, columns] -> the order of a kernel, HWIO.
+        # From [N, H', W', C, rows, columns] to the order of an HWIO kernel.
         patches = sliding_window_view(some, (rows, columns), (1, 2))
         patches = patches.transpose(0, 1, 2, 4, 5, 3).reshape(-1, size)
         moments += patches.T @ patches
         num += len(patches)
     values, vectors = np.linalg.eigh(moments / num)
     values, vectors = values[::-1], vectors[:, ::-1]
-    # Fix the arbitrary sign of an eigenvector: its largest entry is positive.
+    # Make the largest entry positive, as the sign of an eigenvector is arbitrary.
     largest = np.take_along_axis(vectors, np.abs(vectors).argmax(0)[None], 0)
     kernel = vectors * np.sign(largest) / np.sqrt(np.maximum(values, 0) + EPSILON)
     return kernel.reshape(shape)

@@ -1,9 +1,9 @@
 """Max pooling with a custom backward pass.
 
-JAX's is a select-and-scatter: a GPU recomputes maxima and positions into four 32-bit
-arrays, and scatters. Here the forward pass stores the position of each maximum, one
-byte per window, and in the backward pass each pixel gathers from its windows, fused
-with the readers of the gradient (`benchmarks/RESULTS.md`).
+JAX's backward pass is a select-and-scatter: a GPU recomputes maxima and positions in
+four 32-bit arrays, and scatters. Here the forward pass stores the position of each
+maximum, one byte per window. In the backward pass each pixel gathers from its windows,
+fused with the operations that use the gradient (`benchmarks/RESULTS.md`).
 """
 
 import functools
@@ -21,27 +21,27 @@ from jaxtrain.dtypes import wide
 
 @dataclass(frozen=True)
 class Windows:
-    """Square windows on images of one size."""
+    """Square windows on images of a fixed size."""
 
     # Rows and columns of a window, and stride.
     size: int
     stride: int
-    # Padding: rows above and below, columns left and right.
+    # Padding: (rows above, rows below), (columns left, columns right).
     around: tuple[tuple[int, int], tuple[int, int]]
     # Rows and columns of the images, without padding.
     image: tuple[int, int]
 
     def places(self) -> list[tuple[int, int]]:
-        """Positions (row, column) in a window, in order."""
+        """List the positions (row, column) in a window, row by row."""
         return [(i, j) for i in range(self.size) for j in range(self.size)]
 
     def gather(self, padded: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Pixels of all windows at one position."""
+        """Select the pixels of all windows at a position in the window."""
         start, limit = (0, *place, 0), (len(padded), *self._end(place), padded.shape[3])
         return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
 
     def scatter(self, values: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Padded images with the windows' values at one position, 0 elsewhere."""
+        """Create padded images with a value per window at a position, else 0."""
         dims = [
             (start, sum(around) + length - end, self.stride - 1)
             for start, end, around, length in zip(
@@ -66,7 +66,7 @@ class Windows:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def window_max(windows: Windows, x: jax.Array) -> jax.Array:
-    """Max pooling; among equal values the first gets the gradient.
+    """Max pooling; the gradient goes to the first maximum of a window.
 
     Args:
       windows: Windows on `x`, with padding smaller than a window.
@@ -90,7 +90,7 @@ def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.A
         windows.scatter(jnp.where(winner == index, wide_dy, 0), place)
         for index, place in enumerate(windows.places())
     ]
-    # Cropped once, after the sum: XLA fails to shard cropped parts by rows.
+    # Crop after the sum, as XLA fails to shard cropped parts by rows.
     return (windows.crop(functools.reduce(jnp.add, parts)).astype(dy.dtype),)
 
 
@@ -99,11 +99,11 @@ window_max.defvjp(_forward, _backward)
 
 @jax.custom_vjp
 def block_max(x: jax.Array) -> jax.Array:
-    """2x2 max pooling; among equal values the first gets the gradient.
+    """2x2 max pooling; the gradient goes to the first maximum of a window.
 
     JAX's gradient of `max` compares the maxima with `x`, which the compiler may
-    recompute in a kernel with other rounding: then no value equals the maximum, and the
-    gradient is lost or non-finite, as in XLA:CPU with
+    recompute with different rounding. Then no value equals the maximum, and the
+    gradient is lost or non-finite, for example in XLA:CPU with
     `--xla_backend_optimization_level=0` (docs/decisions.md).
 
     Args:
@@ -138,10 +138,10 @@ def _largest(values: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Elementwise maximum of several arrays, and the index of its first occurrence.
 
     Args:
-      values: Arrays of one shape, at most 127.
+      values: Arrays of equal shape, at most 127 arrays.
 
     Returns:
-      The elementwise maximum, and int8 indices into `values`, both of that shape.
+      The elementwise maximum, and int8 indices into `values`, with the same shape.
     """
     y, *others = values
     winner = jnp.zeros(y.shape, jnp.int8)

@@ -57,7 +57,7 @@ class Copies:
         return copy(weights)
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Constrain copies, inside jit, to the devices; `specs`: of the weights."""
+        """Constrain copies of weights with `specs` to the devices, inside jit."""
         shardings = {
             n: NamedSharding(self.mesh, s) for n, s in _on_copies(specs).items()
         }
@@ -66,7 +66,7 @@ class Copies:
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
         """Reduce the gradients of copies over the devices, inside jit.
 
-        They keep their dtype; the result is sharded by `specs`.
+        Gradients keep their dtype. The result is sharded by `specs`.
         """
         return self._on_each(self._reduce, specs, _on_copies(specs), specs)(grads)
 
@@ -106,8 +106,8 @@ class Copies:
     ) -> Callable[[Arrays], Arrays]:
         """Apply a function to the shard of each array, on each device.
 
-        All axes of the mesh are named, although two would do: XLA:CPU (jaxlib 0.10.2)
-        aborts on a bfloat16 sum if it partitions other axes automatically.
+        All mesh axes are manual, although two would do: XLA:CPU (jaxlib 0.10.2) aborts
+        on a bfloat16 sum if other axes are auto.
         """
         return jax.shard_map(
             lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},

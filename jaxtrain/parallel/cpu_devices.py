@@ -1,7 +1,7 @@
-"""CPU devices: JAX makes one by default, and as many as are requested.
+"""Number of JAX's CPU devices: one by default, more to shard a batch over cores.
 
 XLA:CPU runs many operations of a step on one thread, such as a convolution of a few
-images. Devices that share a batch run at the same time, on one core each.
+images. Devices that shard a batch run in parallel, on one core each.
 """
 
 import math
@@ -16,10 +16,10 @@ from jaxtrain.errors import UserError, counted
 
 # Maximum number of devices of `auto`: each holds a copy of the full state.
 MOST = 8
-# Pixels of a batch per device from which several devices are faster than one.
+# Minimum pixels of a batch per device with which several devices are faster than one.
 PIXELS_A_DEVICE = 2**14
 
-# Whether this module has set the number of JAX's CPU devices.
+# Whether this module has configured the number of JAX's CPU devices.
 _offered = False
 
 
@@ -37,8 +37,8 @@ def backend_started() -> bool:
 def offer(requested: int | Literal["auto"]) -> None:
     """Configure the number of JAX's CPU devices for `choose`, unless JAX has started.
 
-    With `auto`, a number that the user has configured in JAX stays, and each of several
-    processes has one device.
+    With `auto`, a number that the user has configured in JAX is kept; a run of several
+    processes has one device per process.
     """
     global _offered
     flags = os.environ.get("XLA_FLAGS", "")
@@ -59,9 +59,9 @@ def offer(requested: int | Literal["auto"]) -> None:
 def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequence[Any]:
     """Return the devices of a run.
 
-    Accelerators are all used. CPU devices that `offer` made are used by data-parallel
-    runs alone: the largest number that divides the batch evenly and leaves each device
-    enough pixels. Other runs use one of them.
+    All accelerators are used. Of the CPU devices that `offer` made, a data-parallel run
+    uses the largest number that divides the batch evenly and leaves each device enough
+    pixels; other runs use one.
 
     Args:
       config: Section of the config.

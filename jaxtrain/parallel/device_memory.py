@@ -42,7 +42,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
       UserError: The program needs more memory than a device has.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # A part of a model that trains nothing.
+    if not outputs:  # Layers without trained parameters, for example.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)
@@ -54,7 +54,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
 
 
 def usable_bytes(devices: Any) -> int:
-    """Return the least memory that JAX may use on any of some local devices."""
+    """Return the minimum over local devices of the memory that JAX may use."""
     if any(device.platform == "cpu" for device in devices):
         return total_bytes() // len(devices)
     all_stats = [device.memory_stats() or {} for device in devices]

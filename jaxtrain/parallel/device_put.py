@@ -7,10 +7,9 @@ import numpy as np
 
 
 def put_like(array: np.ndarray, placed: Any) -> jax.Array:
-    """Return an array with the shape, dtype, sharding and layout of another.
+    """Put a host array on devices like `placed`: shape, dtype, sharding and layout.
 
-    Arrays of fewer dims are broadcast: grouped batch-norm statistics start from the
-    statistics of all groups.
+    Arrays with fewer axes are broadcast, such as ungrouped batch-norm statistics.
 
     Args:
       array: Array in host memory.

@@ -33,7 +33,7 @@ FLAG_SETS: dict[str, dict[str, str]] = {
     "overlap": {
         # Start collectives as early, and wait for them as late, as the data allow.
         "xla_gpu_enable_latency_hiding_scheduler": "true",
-        # Across loop iterations: gradient accumulation, several steps per call.
+        # Overlap across loop iterations of gradient accumulation and `steps_per_call`.
         "xla_gpu_enable_pipelined_all_reduce": "true",
         "xla_gpu_enable_pipelined_all_gather": "true",
         "xla_gpu_enable_pipelined_reduce_scatter": "true",
@@ -137,19 +137,19 @@ def _retain_freed_memory() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 2**30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        # A single arena: the others map memory anew for every large block.
+        # Use a single arena, as other arenas map new memory for every large block.
         mallopt(M_ARENA_MAX, 1)
 
 
 def cache_folder(name: str) -> Path | None:
     """Create a directory in the user's cache; return None if that is unsafe or fails.
 
-    Later runs execute the programs in it, so it must belong to the user and be writable
-    by nobody else.
+    Later runs execute the cached programs, so only the user may own and write to the
+    directory.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~"):
-        return None  # The user has no home directory.
+        return None  # The user has no home directory, so "~" was not expanded.
     folder = Path(cache, "jaxtrain", name)
     try:
         if make_private(folder):
@@ -203,10 +203,10 @@ def set_xla_flags(
         profiling = "train.profile_steps with " if profiles else ""
         raise UserError(
             f"{profiling}parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, "
-            f"but JAX has started in this process with {current!r}, and reads them "
-            "only then: "
-            "start a new process (in a notebook: restart the kernel), or give "
-            "parallel.xla_flags and train.profile_steps as in the run before"
+            f"but JAX has started in this process with {current!r}, and reads "
+            "XLA_FLAGS only at its start: start a new process (in a notebook: restart "
+            "the kernel), or give parallel.xla_flags and train.profile_steps as in the "
+            "run before"
         )
     environ["XLA_FLAGS"] = value
     _flags_before[value] = user_flags

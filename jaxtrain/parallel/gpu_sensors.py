@@ -23,7 +23,7 @@ class GpuSensors:
         self._nvml, self._handles = nvml, list[Any]()
         if not ordinals:
             return
-        # No driver, a container that hides it, or a GPU that was lost.
+        # There is no driver, a container hides it, or a GPU was lost.
         with contextlib.suppress(nvml.NVMLError, IndexError):
             nvml.nvmlInit()
             self._handles = [self._handle(number, visible) for number in ordinals]

@@ -16,8 +16,8 @@ FIELDS = (
     *("clock_rate_ghz", "device_memory_size", "shared_memory_per_core"),
     *("shared_memory_per_block_optin", "threads_per_core_limit"),
 )
-# Name, compute capability, and values of openxla/xla,
-# `xla/backends/gpu/target_config/specs`. The L4 is not there: its values are from the
+# Name, compute capability, and values from openxla/xla,
+# `xla/backends/gpu/target_config/specs`. That lacks the L4: its values are from the
 # data sheet and CUDA's limits for Ada Lovelace.
 SPECS = """
 v100        7.0  80  64  898048000000   6291456 1.53   16935682048  98304  98304 2048
@@ -139,6 +139,6 @@ def peak_flops(device_kind: str, products: str) -> float | None:
     name = gpu_name(device_kind)
     if name is None:
         return None
-    # Without tensor cores for a dtype, a GPU computes in float32.
+    # A GPU without tensor cores for a dtype computes in float32.
     peaks = GPUS[name].peaks
     return peaks.get(products, peaks["float32"])

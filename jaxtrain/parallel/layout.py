@@ -45,8 +45,8 @@ class Layout:
 
     Attributes:
       mesh: Mesh of the devices.
-      split_dims: Dim of each array of the model, by path, that is sharded over the
-        `model` axis, counted from the last; None is not split.
+      split_dims: Axis of each array of the model, by path, that is sharded over the
+        mesh axis `model`, as a negative index. None does not shard the array.
       shard_params: Whether parameters are sharded over the `fsdp` axis (ZeRO stage 3,
         arXiv:1910.02054), in addition to optimizer state and averages (stage 1).
       copies: Weights that are trained as per-device copies. None disables copies.
@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def cpus(self) -> Mesh | None:
-        """The mesh if it is of CPUs and shards the batch alone, else None."""
+        """The mesh if it consists of CPUs and shards only the batch, else None."""
         shards_batch_only = self.mesh.size == num_batch_shards(self.mesh)
         return self.mesh if shards_batch_only and self.platform == "cpu" else None
 
@@ -144,7 +144,7 @@ class Layout:
         return {**extra, **gathered}
 
     def trained_params(self, params: Any) -> Any:
-        """All-gather parameters inside jit, and make the per-device copies."""
+        """All-gather parameters and make their per-device copies, inside jit."""
 
         def copy(copies: Copies, weights: Arrays) -> Arrays:
             return copies.make(weights, self._specs(weights, shared=self.shard_params))
@@ -173,9 +173,9 @@ class Layout:
         return self._map_by_kind(grads, add_up, lambda summed: summed)
 
     def all_reduce_grads(self, grads: Any) -> Any:
-        """All-reduce partial gradients over the devices, inside jit, in their shapes.
+        """All-reduce partial gradients over devices, inside jit; shapes stay the same.
 
-        Methods that perturb the trained parameters, such as SAM, need them.
+        Methods that perturb the trained parameters, such as SAM, need these gradients.
         """
 
         def everywhere(copies: Copies, grads: Arrays) -> Arrays:
@@ -218,7 +218,7 @@ class Layout:
         return jax.lax.with_sharding_constraint(images, shardings)
 
     def whole_images(self, images: jax.Array) -> jax.Array:
-        """Shard images (batch, ...) over the batch axes alone, inside jit."""
+        """Shard images (batch, ...) only over the batch axes, inside jit."""
         rows = NamedSharding(self.mesh, P(BATCH_AXES))
         return jax.lax.with_sharding_constraint(images, rows)
 
@@ -234,7 +234,7 @@ class Layout:
         return jax.tree.map(sharding, images)
 
     def _constrain(self, tree: Any, *, shared: bool) -> Any:
-        """Constrain a tree to its shardings; `shared`: over the `fsdp` axis, too."""
+        """Constrain a tree to its shardings, with the `fsdp` axis if `shared`."""
         shardings = self._shardings(tree, shared=shared)
         return jax.lax.with_sharding_constraint(tree, shardings)
 

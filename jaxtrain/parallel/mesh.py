@@ -1,4 +1,4 @@
-"""The device mesh: named axes over all devices of all processes."""
+"""Device mesh: named axes over the devices of all processes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ def axis_sizes(
     configured: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
     for axis, size in PRESETS[config.preset].items():
-        # At most the number of devices: every preset runs on one device.
+        # A divisor of the number of devices, so that presets run on any number.
         sizes[axis] = size if size == -1 else math.gcd(size, num_devices)
     has_free_axis = -1 in configured.values()
     for axis, size in configured.items():
@@ -91,8 +91,8 @@ def axis_sizes(
         if sizes["model"] > 1 and sizes[axis] > 1:
             raise UserError(
                 f"parallel.model = {sizes['model']} with parallel.{axis} = "
-                f"{sizes[axis]}: XLA computes convolutions wrongly whose channels and "
-                f"pixels are both split; set one of the two to 1"
+                f"{sizes[axis]}: XLA computes wrong convolutions if both channels and "
+                f"pixels are sharded; set one of the two to 1"
             )
     return sizes
 
@@ -105,7 +105,7 @@ def has_accelerators(mesh: Mesh) -> bool:
 def divides(
     spec: PartitionSpec, shape: Sequence[int], sizes: Mapping[str, int]
 ) -> bool:
-    """Whether the axes of a spec, one a dim at most, split an array evenly.
+    """Whether the mesh axes of a spec divide the shape of an array evenly.
 
     Args:
       sizes: Number of devices of each axis.

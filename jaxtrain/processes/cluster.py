@@ -17,7 +17,7 @@ from jaxtrain.errors import StartAgainError
 if TYPE_CHECKING:
     import numpy as np
 
-# Longest wait in seconds for another process, which may prepare data or save.
+# Longest wait in seconds for another process, which may be preparing data or saving.
 WAIT_SECONDS = 7 * 24 * 3600.0
 
 
@@ -59,9 +59,9 @@ class Cluster:
     def gather(self, value: Any) -> list[Any]:
         """Gather the JSON values of all processes, in order.
 
-        It waits without a device, so that a process may compile or save for longer than
-        the timeout of a collective. If another process has failed, this one exits with
-        the same message and exit code.
+        Waiting does not use a device, so that a process may compile or save for longer
+        than the timeout of a collective. If another process has failed, this one exits
+        with its message and exit code.
 
         Raises:
           StartAgainError: Another process was lost.
@@ -87,7 +87,7 @@ class Cluster:
         """Whether all processes stop here, because one received a signal.
 
         Args:
-          step: Number of the call, from 1.
+          step: Number of this call, counted from 1.
         """
         if self.num == 1 or self._stopping:
             return self._stopping
@@ -106,10 +106,11 @@ class Cluster:
         Args:
           code: Exit code of all processes.
           reason: Message for the user.
-          seconds: Longest wait for the others. Defaults to the heartbeat timeout.
+          seconds: Longest wait for the other processes. Defaults to the heartbeat
+            timeout.
 
         Returns:
-          Whether all were reached; False if any waits elsewhere or was lost.
+          Whether all processes received it; False if one waits elsewhere or was lost.
         """
         if self.num > 1 and not (self._announced or self._cut_off):
             limit = self.heartbeat_seconds if seconds is None else seconds
@@ -125,7 +126,7 @@ class Cluster:
 
         Otherwise this failure is reported to the others, with exit code 1.
         """
-        # In time before JAX aborts this process for missing heartbeats.
+        # Soon enough that JAX does not abort this process first for missing heartbeats.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:
@@ -134,7 +135,7 @@ class Cluster:
             return
         if not self.announce(code, reason):
             _flush()
-            os._exit(code)  # JAX's shutdown would wait for the others.
+            os._exit(code)  # Skip JAX's shutdown, which would wait for the others.
         self._end(code)
 
     @contextlib.contextmanager
@@ -164,7 +165,7 @@ class Cluster:
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         with jax.transfer_guard("allow"):
             sizes = _all_gather(np.array([text.size], np.int32))[:, 0]
-            # Round lengths up: each length is a program.
+            # Round up, as each new length needs a compilation.
             length = 1 << max(8, int(sizes.max() - 1).bit_length())
             rows = _all_gather(np.pad(text, (0, length - text.size)))
         return [

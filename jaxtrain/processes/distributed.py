@@ -24,7 +24,7 @@ OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """The processes of a run, and the number of this one.
+    """The processes of a run, and the index of this process.
 
     Attributes:
       coordinator: HOST:PORT of process 0. None lets JAX detect it: SLURM, Open MPI,
@@ -71,7 +71,7 @@ def find(
       The processes; None for a single process.
 
     Raises:
-      UserError: Missing or inconsistent flags.
+      UserError: Flags are missing or inconsistent.
     """
     flags = {
         "--coordinator": coordinator,
@@ -90,7 +90,7 @@ def find(
 
 
 def _from_environment() -> Processes | None:
-    """Read the variables of Kubernetes (see `deploy/`), Open MPI, SLURM and TPUs.
+    """Find the processes from variables of Kubernetes, Open MPI, SLURM and TPUs.
 
     Open MPI is checked before SLURM, as `mpirun` inside SLURM starts one SLURM task per
     machine. A single process or task is not a cluster.
@@ -129,7 +129,7 @@ def start(
     """Connect this process with the others, before JAX's backend starts.
 
     Args:
-      processes: Processes of the run. None, or one, starts no network.
+      processes: Processes of the run. Nothing is connected for None or a single one.
       init_timeout: Timeout of the start in seconds.
       heartbeat_timeout: Silence in seconds after which a process counts as lost.
 
@@ -160,7 +160,7 @@ def _connect(
         launcher_port.check()
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
-    # None lets JAX's detection choose one GPU, or read JAX_LOCAL_DEVICE_IDS.
+    # For local_device_ids = None JAX chooses one GPU or reads JAX_LOCAL_DEVICE_IDS.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []
@@ -174,14 +174,14 @@ def _connect(
                 processes.local_device_ids or local,
                 cluster_detection_method=None if address is None else "deactivate",
                 coordinator_bind_address=bind,
-                # JAX would abort this process by SIGABRT.
+                # Longer than the `join` below, as JAX aborts this process on a timeout.
                 initialization_timeout=math.ceil(init_timeout) + 3600,
                 heartbeat_timeout_seconds=math.ceil(heartbeat_timeout),
             )
         except Exception as error:
             failed.append(error)
 
-    # In a thread, as JAX waits without handling Python's signals.
+    # Connect in a thread, as JAX waits without running Python's signal handlers.
     thread = threading.Thread(target=initialize, daemon=True)
     thread.start()
     thread.join(init_timeout)
@@ -201,7 +201,8 @@ def _connect(
 def _address_to_bind(coordinator: str) -> str:
     """Address that process 0 binds: the coordinator's, or all addresses.
 
-    If the machine's name resolves to loopback, as on Debian, others could not connect.
+    If the machine's name resolves to the loopback address, as on Debian, other machines
+    could not connect.
 
     Raises:
       UserError: The port is in use.
@@ -209,7 +210,7 @@ def _address_to_bind(coordinator: str) -> str:
     host, port = split(coordinator)
     try:
         found = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
-    except socket.gaierror:  # The name may only be resolvable by the others.
+    except socket.gaierror:  # Perhaps only other machines can resolve the name.
         found = "::"
     loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback
     own = [] if loopback and host not in (found, "localhost") else [found]
@@ -228,8 +229,8 @@ def _address_to_bind(coordinator: str) -> str:
                     "machine, the host of process 0: give a free one"
                 ) from None
     raise UserError(
-        f"--coordinator {coordinator}: process 0 cannot listen at port {port}: give "
-        "the host of process 0 and a free port of it"
+        f"--coordinator {coordinator}: process 0 cannot listen on port {port}: give "
+        "the host of process 0 and a free port on it"
     )
 
 
@@ -244,15 +245,15 @@ def _unresolved(coordinator: str | None) -> str:
     return ""
 
 
-# JAX's handler of SIGTERM, by which all processes agree on a step to stop at.
+# JAX's handler of SIGTERM, which makes all processes agree on a step to stop at.
 _jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)()
 
 
 def _take_over_sigterm() -> None:
     """Restore Python's SIGTERM handling, which calls JAX's handler by `_notify_jax`.
 
-    JAX handles only SIGTERM, and hides it from Python, where SIGINT and SIGUSR1 also
-    stop a run, and a second signal ends it.
+    JAX's handler hides SIGTERM from Python. Python's handlers also stop a run on SIGINT
+    and SIGUSR1, and end it on a second signal.
     """
     global _jax_handler
     replace = ctypes.CDLL(None).signal

@@ -1,4 +1,4 @@
-"""Check of the port of process 0 under a launcher detected by JAX."""
+"""Check of the coordinator port under a launcher detected by JAX."""
 
 import errno
 import os
@@ -7,13 +7,13 @@ from typing import Any
 
 from jaxtrain.errors import UserError
 
-# Variables of Open MPI and SLURM by which JAX finds process 0. For TPU hosts it asks
-# the network.
+# Variables of Open MPI and SLURM in which JAX looks up process 0. On TPU hosts it asks
+# the metadata server.
 _FOUND_BY = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
 
 
 def check() -> None:
-    """Check that process 0 can listen; JAX would crash with a segmentation fault.
+    """Check that process 0 can listen, as JAX would crash with a segmentation fault.
 
     Raises:
       UserError: The port chosen by JAX is in use on this machine.
@@ -35,7 +35,7 @@ def check() -> None:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UserError(
-                f"port {port}, which JAX makes of the number of the job, is in use on "
-                "this machine, that of process 0: set JAX_COORDINATOR_PORT to a free "
-                "one, the same for all processes"
+                f"port {port}, which JAX derives from the job ID, is in use on this "
+                "machine, the host of process 0: set JAX_COORDINATOR_PORT to a free "
+                "port, the same for all processes"
             ) from None

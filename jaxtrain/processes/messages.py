@@ -17,7 +17,7 @@ _LOOK_MS = 1000
 
 
 def send(key: str, value: Any) -> None:
-    """Send a JSON value; a key must not be in use.
+    """Send a JSON value under a key that is not in use.
 
     Raises:
       StartAgainError: Process 0 was lost.
@@ -32,7 +32,7 @@ def receive(key: str, given_up: Callable[[], bool]) -> Any:
     """Wait for the JSON value of a key with one receiver, and delete the key.
 
     Args:
-      given_up: Function that says whether to stop waiting.
+      given_up: Function that returns whether to stop waiting.
 
     Raises:
       StartAgainError: Process 0 was lost, or the wait was given up.

@@ -1,8 +1,8 @@
 """Handling of SIGINT, SIGTERM and SIGUSR1: the first saves and stops, the second exits.
 
-Batch systems kill a program soon after the first signal. A thread waits for signals as
-well, as Python runs handlers only in the main thread, between its own instructions, and
-never while that thread waits for a hanging device.
+Batch systems kill a program soon after the first signal. A second
+thread watches for signals: Python runs handlers only in the main thread, between
+bytecode instructions, and not while that thread blocks on a hanging device.
 """
 
 import contextlib
@@ -22,9 +22,10 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Seconds for Python to leave a destructor that swallowed an `Interrupted`.
+# Seconds until Python has left a destructor that swallowed an `Interrupted`.
 AGAIN_SECONDS = 0.01
-# A signal to the process group often arrives twice, forwarded by a parent.
+# Seconds within which repeated signals count once: a signal to the process group often
+# arrives twice, as a parent forwards it.
 REPEAT_SECONDS = 1.0
 # Timeout in seconds of reading a folder, which may hang.
 LOOK_SECONDS = 1.0
@@ -106,14 +107,14 @@ class Grace:
                 reason = f"within {seconds:.0f} s, twice what a step takes"
             self._leave(code, f"not saved {reason}")
         elif again:
-            self._leave(1, "not saved, as a second signal came")
+            self._leave(1, "not saved, as a second signal arrived")
 
     def _next(self, until: float = math.inf) -> int | None:
         """Wait for a signal; 0 after `end`, None after the timeout."""
         while (left := until - time.monotonic()) > 0:
             self._read.settimeout(None if left == math.inf else left)
             try:
-                # One byte per signal; none if the other side was closed.
+                # Each signal writes a byte; an empty read means that `end` was called.
                 number = self._read.recv(1)
             except TimeoutError:
                 break
@@ -125,23 +126,23 @@ class Grace:
         if self._newest is not None:
             message = self._what_is_left(message, _in_time(self._newest))
         tell(f"stopped: {message}")
-        os._exit(code)  # JAX ends the other processes.
+        os._exit(code)  # When this process exits, JAX ends the other processes.
 
     def _what_is_left(self, message: str, newest: int | None) -> str:
         """Describe from which step the same command resumes."""
         if newest is None:
-            return f"{message}: the same command goes on from the last checkpoint"
+            return f"{message}: the same command resumes from the last checkpoint"
         if self.step > newest:
-            return f"{message}: the same command goes on from step {newest}"
+            return f"{message}: the same command resumes from step {newest}"
         since = f"step {newest}, which is saved" if newest else "the start"
         return (
             f"no step was finished since {since}, so nothing is lost: the same command "
-            "goes on from there"
+            "resumes from there"
         )
 
 
 def _in_time(newest: Callable[[], int]) -> int | None:
-    """Last saved step; None if the disk hangs."""
+    """Last saved step, or None if the disk hangs."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
     thread.start()
@@ -150,10 +151,10 @@ def _in_time(newest: Callable[[], int]) -> int | None:
 
 
 class StopSignals:
-    """Context manager: a signal stops the program gracefully, a second one at once.
+    """Context manager: a signal stops the program gracefully, a second one immediately.
 
-    Before there is anything to save, a signal raises `Interrupted`; later it is
-    recorded. Several processes stop at the same step, whichever got the signal.
+    Before there is anything to save, a signal raises `Interrupted`; later it is only
+    recorded. Several processes stop at the same step, whichever received the signal.
 
     Attributes:
       signum: Number of the signal, or None; SIGUSR1, an early warning of batch systems,
@@ -179,13 +180,13 @@ class StopSignals:
         self._asked += 1
         if here.should_stop(self._asked) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # JAX may have been notified of a preemption by the platform.
+            # The platform may have notified JAX of a preemption.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed
 
     def __enter__(self) -> "StopSignals":
-        # Python allows handlers only in the main thread; otherwise the caller's remain.
+        # Python allows changes of signal handlers only in the main thread.
         if threading.current_thread() is threading.main_thread():
             self.grace.start()
             self._previous: dict[int, Any] = {
@@ -200,7 +201,7 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if not self._entered:
             return
-        # A hook installed later keeps working, with this one below it.
+        # Do not remove a hook that was installed later; it calls this one.
         if sys.unraisablehook == self._repeat:
             sys.unraisablehook = self._unraisable
         self._entered = False
@@ -217,22 +218,23 @@ class StopSignals:
 
     def _act(self, *_: Any) -> None:
         if self.signum is None:
-            return  # An alarm of other code.
+            return  # The alarm was set by other code.
         if not self.defer:
             raise Interrupted(
                 self.signum, "there was nothing to save yet, so nothing was lost"
             )
         cluster.current().request_stop()
-        # Not print: the signal may have interrupted it.
+        # Do not use print, which the signal may have interrupted.
         text = f"\n{self._name}: saving, then stopping; again: stop at once\n"
         with contextlib.suppress(OSError):
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Raise an `Interrupted` again that Python swallowed in a destructor.
+        """Raise an `Interrupted` again that Python swallowed.
 
-        Or in a callback of the garbage collector, such as JAX's. The alarm does not
-        count as a second signal for `Grace`.
+        Python swallows exceptions in destructors and in callbacks of the garbage
+        collector, such as JAX's. The alarm does not count as a second signal for
+        `Grace`.
         """
         if self._entered and swallowed.exc_type is Interrupted:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)

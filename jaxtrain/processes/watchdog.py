@@ -26,9 +26,9 @@ class Watchdog:
     Args:
       seconds: Time limit between two steps, or two evaluation batches; None for no
         limit.
-      compiling: Function that says whether a compilation is running, here or in another
-        process, which has no time limit. With several processes the first step has the
-        limit of a save, as another process may load its data for longer.
+      compiling: Function that returns whether a compilation, which has no time limit,
+        is running in this or another process. With several processes the first step
+        has the limit of a save, as another process may take longer to load its data.
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
@@ -75,9 +75,9 @@ class Watchdog:
 
     def _end(self, limit: float) -> None:
         tell(
-            f"error: no step was done for {limit:g} s (train.step_timeout_seconds); "
-            "the same command goes on from the last checkpoint. What each thread was "
-            "doing:"
+            f"error: no step finished for {limit:g} s (train.step_timeout_seconds); "
+            "the same command resumes from the last checkpoint. Stacks of "
+            "all threads:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         here = cluster.current()

@@ -14,8 +14,8 @@ from jaxtrain.system_errors import LIMITS
 def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path that replaces `path` at the end.
 
-    After an error or a signal it is removed. A file may exist and is replaced; a
-    directory must be new or empty.
+    The temporary path is removed after an error or a signal. An existing file is
+    replaced; a directory must be new or empty.
 
     Args:
       option: Option that names the path, for messages.
@@ -73,8 +73,6 @@ def _check(option: str, path: Path, folder: bool) -> None:
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a folder")
     if folder and path.is_dir() and any(path.iterdir()):
-        raise UserError(
-            f"{option} {path} holds something already: remove it, or choose another"
-        )
+        raise UserError(f"{option} {path} is not empty: empty it, or choose another")
     if not folder and path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")

@@ -38,7 +38,7 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
     if before is not None and after is not None and before != after:
         changes.append(_describe_names(before, after))
     if _both_known(old, new) and old["digest"] != new["digest"]:
-        changes.append("the names or the contents of its files, by their digest")
+        changes.append("the digest of the file names or contents")
     return changes
 
 
@@ -53,7 +53,7 @@ def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
         if changes := describe_changes(found[0], data):
             raise UserError(
                 f"process {process} finds other data in {data['source']} than process "
-                "0:\n  " + "\n  ".join(changes) + "\nGive all of them the same files"
+                "0:\n  " + "\n  ".join(changes) + "\nGive all processes the same files"
             )
 
 

@@ -13,22 +13,22 @@ from jaxtrain import links
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
-# Exists while a run holds the directory, and after one that was killed.
+# File that exists while a run holds the directory; a killed run leaves it behind.
 LOCK = ".lock"
 # Errors of file systems without locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
-# Tries to lock a directory whose lock file others remove at the same moment.
+# Maximum number of attempts while other processes remove the lock file.
 MAX_TRIES = 100
 
 
 @contextlib.contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Hold the directory for one run at a time; process 0 does so for all.
+    """Lock a directory for one run at a time, in process 0 for all processes.
 
-    It is created if missing, and removed at the end if it is still empty.
+    The directory is created if it is missing, and removed at the end if it is empty.
 
     Raises:
-      UserError: Another run holds it, or it is not writable.
+      UserError: Another run holds the lock, or the directory is not writable.
     """
     if jax.process_index() != 0:
         yield
@@ -57,7 +57,7 @@ def cannot_write(workdir: Path, error: OSError) -> UserError:
 def _lock(path: Path) -> int:
     """Create and lock the lock file, verify its path, and return its descriptor.
 
-    A file, because NFS does not lock directories between machines.
+    Locks a file, because NFS does not lock directories between machines.
     """
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for _ in range(MAX_TRIES):
@@ -66,7 +66,7 @@ def _lock(path: Path) -> int:
             flags = os.O_RDWR | os.O_CREAT
             descriptor = links.open_in_place(path, flags, refuse_hard_links=False)
         except FileNotFoundError as error:
-            gone = error  # A run that has ended removed the directory.
+            gone = error  # Another run ended and removed the directory.
             continue
         except OSError as error:
             raise cannot_write(path.parent, error) from None
@@ -84,11 +84,11 @@ def _lock(path: Path) -> int:
                 raise cannot_write(path.parent, error) from None
             tell(
                 f"warning: {path.parent}: no file can be locked there "
-                f"({error.strerror}), so a second run is not kept out"
+                f"({error.strerror}), so a second run can start at the same time"
             )
         if _leads_to(path, descriptor):
             return descriptor
-        os.close(descriptor)  # A run that has ended removed the file.
+        os.close(descriptor)  # Another run ended and removed the file.
     raise cannot_write(path.parent, gone)
 
 

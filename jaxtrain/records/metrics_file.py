@@ -24,7 +24,7 @@ NUM_NAMED = 5
 
 
 class MetricsLine(TypedDict):
-    """A line; further fields are metrics, or details of an event."""
+    """A line of the file; its other fields are metrics or details of an event."""
 
     kind: str
     step: int
@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Appends records; evaluations without vectors and matrices."""
+    """Writer that appends records, with only the scalars of evaluations."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS
@@ -102,8 +102,8 @@ def read_last(path: Path, name: str) -> dict[str, Any] | None:
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
     """Return the evaluations of a run so far, without unreadable lines.
 
-    `train_loss` of each is the mean loss of the training lines since the previous one,
-    if there are any.
+    `train_loss` of an evaluation is the mean loss of the training lines since the
+    previous evaluation, and is missing without such lines.
     """
     evaluations, losses = list[dict[str, Any]](), list[float]()
     with contextlib.suppress(OSError):
@@ -126,12 +126,12 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
 
 def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
-    # Before the file is truncated, so that a kill in between loses no line.
+    # Copied before the file is truncated, so that a kill in between loses no line.
     with open(links.open_in_place(aside, APPEND), "ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"
     tell(
         f"warning: {path}: damaged or cut off: {word} "
-        f"{first_of(list(damaged), NUM_NAMED)}, moved to {aside.name}; the run goes on "
-        "without"
+        f"{first_of(list(damaged), NUM_NAMED)}, moved to {aside.name}; the run "
+        "continues"
     )

@@ -61,7 +61,7 @@ class TerminalBar:
 
 
 class NotebookBar:
-    """Progress bar as an HTML element: rich's bar needs widgets that few install."""
+    """Progress bar as an HTML element, since rich's bar requires ipywidgets."""
 
     def __init__(self, get_state: Callable[[], BarState]):
         # IPython is installed wherever this runs.
@@ -188,5 +188,5 @@ def duration(seconds: float | None) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Return seconds as S.S s, from a minute on as H:MM:SS."""
+    """Return seconds as `S.S s`, or as H:MM:SS from one minute."""
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)

@@ -51,7 +51,7 @@ class RunLog:
         self.screen.write(kind, step, values)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Record values without showing them, where the screen has another message."""
+        """Record values without showing them, if the screen has another message."""
         wall = round(self._wall_seconds(), 3)
         values = {"epoch": self._epoch(step), "wall_seconds": wall, **values}
         for writer in self._writers:

@@ -20,10 +20,9 @@ from jaxtrain.records.progress_bar import (
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 
-# Without a bar, seconds after which a status line is printed if no other was.
+# Without a bar, seconds without output after which a status line is printed.
 QUIET_SECONDS = 60.0
-# Formats of GPU telemetry, and the share of time waiting for data from which it is
-# shown.
+# Formats of GPU telemetry, and the smallest share of data waits that is shown.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
@@ -37,7 +36,7 @@ NUM_EARLIER = 10
 
 
 class Screen:
-    """A progress bar on interactive consoles, else lines.
+    """A progress bar on interactive consoles, and status lines elsewhere.
 
     The loop only updates the state; a thread draws it in terminals.
 

@@ -40,8 +40,7 @@ FOLDERS = (
 MEMBERS = "members"
 # Remedy for a damaged data record.
 WITHOUT_DATA = (
-    "move it away to go on without comparing the data with those that the run began "
-    "with"
+    "move it away to continue without comparing the data with those at the run's start"
 )
 # Maximum number of changed fields whose old values a message gives as options.
 MAX_OPTIONS = 3
@@ -97,7 +96,7 @@ def open_workdir(
       resume_step: Step to return to, which requires an existing run.
 
     Returns:
-      The id of the resumed run, or of a new one.
+      The id of the resumed run, or of a new run.
 
     Raises:
       UserError: The directory is not writable, holds a run of another config or of
@@ -132,8 +131,8 @@ def write_start(
 ) -> None:
     """Write the records of a run's start: config, data, custom modules."""
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
-    # Checks that it is writable. It is replaced before lines are appended, so hard
-    # links are allowed.
+    # Checks that the file is writable. It is replaced before lines are appended, so
+    # hard links are allowed.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     os.close(links.open_in_place(workdir / METRICS, flags, refuse_hard_links=False))
     atomic_file.write(workdir / CONFIG, config_lib.to_json(config, run))
@@ -144,7 +143,7 @@ def write_start(
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
-    """Return the recorded digests of custom modules by file; {} without any.
+    """Return the recorded digests of custom modules by file, or {}.
 
     Raises:
       UserError: The file is damaged, or belongs to another run.
@@ -168,7 +167,7 @@ def read_summary(
         stopped early may continue.
     """
     path, run = workdir / SUMMARY, RunId.read(workdir)
-    summary = read_of_run(path, RunEnd, run, advice="move it away to go on")
+    summary = read_of_run(path, RunEnd, run, advice="move it away to continue")
     if summary is None:
         return None
     stopped, waited = summary["stopped_early"], summary["evals_without_improvement"]
@@ -179,9 +178,9 @@ def read_summary(
 
 @contextlib.contextmanager
 def folder_of_results(out: Path) -> Iterator[None]:
-    """Create a directory early, before its results take hours to compute.
+    """Create a directory before its results are computed, which may take hours.
 
-    It is removed if the block fails and it is empty.
+    The directory is removed if the block fails and leaves it empty.
 
     Raises:
       UserError: The directory is not writable.
@@ -206,14 +205,14 @@ def _read_config(workdir: Path) -> tuple[Config, RunId]:
         return config, RunId.read(workdir)
     except UserError as error:
         raise UserError(
-            f"{error}. Without it the checkpoints beside it cannot be continued: "
+            f"{error}. Checkpoints cannot be resumed without this file: "
             "restore it, choose another --workdir, or give --fresh"
         ) from None
 
 
 def _check_no_ensemble(workdir: Path, run: RunId) -> None:
     """Check that a directory is not the output of `main.py ensemble`."""
-    advice = "move it away to go on"
+    advice = "move it away to continue"
     end = read_of_run(workdir / SUMMARY, dict[str, Any], run, advice=advice)
     if end is not None and MEMBERS in end:
         raise UserError(
@@ -233,11 +232,11 @@ def _check_same(
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
         remedies.append("its own config" + _options(old, fields))
-    # In addition to fields of the config that follow from the data, such as the mean.
+    # Also reported if config fields that depend on the data differ, such as the mean.
     if saved is not None and (diff := data_record.describe_changes(saved, data)):
         changed += diff
         others.append("other data")
-        remedies.append("the data that it began with")
+        remedies.append("its original data")
     if changed:
         raise UserError(
             f"{workdir} holds a run of {' and '.join(others)}:\n  "

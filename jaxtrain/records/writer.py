@@ -67,7 +67,7 @@ class MetricWriter(Protocol):
         """
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Write the contents of summary.json when the run has finished."""
+        """Write the final summary, as in summary.json, of a finished run."""
 
     def close(self) -> None:
         """Flush pending records and release resources."""
@@ -77,8 +77,8 @@ class ConfiguredWriter(MetricWriter):
     """A writer of `jaxtrain.records.writers.WRITERS`, enabled by the config.
 
     Attributes:
-      may_fail: Field of the config whose writer may fail with one warning. None means
-        that a failure ends the run.
+      may_fail: Config field to name in the single warning if the writer fails; with
+        None, a failure ends the run.
     """
 
     may_fail: ClassVar[str | None] = None
@@ -117,7 +117,7 @@ class AppendedFile:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as error:
             if not self._warned:
-                text = f"{self._path}: {error.strerror}; its lines wait in memory"
+                text = f"{self._path}: {error.strerror}; its lines are kept in memory"
                 tell(f"warning: {text}")
             self._warned = True
 

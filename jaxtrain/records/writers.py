@@ -1,7 +1,7 @@
 """Metric writers: JSON lines, writers of plug-ins, and custom writers.
 
-To add one, write a subclass of `ConfiguredWriter` in a plug-in, its row in the
-plug-in's `writers`, and the field of `LoggingConfig` that enables it.
+To add a writer, subclass `ConfiguredWriter` in a plug-in, list the class in the
+plug-in's `writers`, and add a field to `LoggingConfig` that enables it.
 """
 
 import contextlib
@@ -78,7 +78,7 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
         raise
     except Exception as error:
         raise UserError(
-            f"{OWN} = {name!r} does not start ({type(error).__name__}: {error}): mend "
+            f"{OWN} = {name!r} does not start ({type(error).__name__}: {error}): fix "
             "it, or leave it out"
         ) from error
     if not isinstance(writer, MetricWriter):
@@ -112,6 +112,6 @@ class Guarded(MetricWriter):
                 reason = f"{type(error).__name__}: {error}"
                 tell(
                     f"warning: {self._field}: a record was not written ({reason}); the "
-                    "run goes on, and the next ones are tried"
+                    "run continues, and tries to write the next records"
                 )
             self._warned = True

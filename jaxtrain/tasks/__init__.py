@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
     from jaxtrain.tasks.metrics import Metric
 
-# Each is created from the image shape, the facts of the data set, and options.
+# Constructors take the image shape, the facts of the data set, and the task options.
 TASKS: "Table[type[Task]]" = Table(
     "tasks",
     {
@@ -32,7 +32,7 @@ def known_metrics() -> "dict[str, Metric]":
 
 @functools.cache
 def first_metrics() -> tuple[str, ...]:
-    """Metrics that reports show first, after the loss."""
+    """Names of the metrics that reports show first, after the loss."""
     return tuple(dict.fromkeys(name for row in TASKS.values() for name in row.shown))
 
 
@@ -45,9 +45,10 @@ def better(metric: str) -> str | None:
 
 
 def kind(name: str) -> "type[Task]":
-    """Class of a task, to read its records and outputs.
+    """Class of a task, for reading the records and outputs of a run.
 
-    A custom task is imported only if trusted (`--trust`), else `Task` is used.
+    A custom task is imported only if it is trusted (`--trust`); otherwise the result is
+    `Task`.
     """
     from jaxtrain.tasks.base import Task
 
@@ -57,7 +58,7 @@ def kind(name: str) -> "type[Task]":
 
 
 def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
-    """Name of a task that fits a data set; None if none does.
+    """Name of a task that is suitable for a data set, or None.
 
     Args:
       facts: Facts of the data set (`Store.facts`).
@@ -72,6 +73,6 @@ def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
 
 
 def title(metric: str) -> str:
-    """Title of a metric, or of another number of a run, in reports."""
+    """Title of a metric, or of another value in the records of a run, for reports."""
     known = known_metrics().get(metric)
     return (known and known.title) or metric.replace("_", " ")

@@ -17,7 +17,7 @@ class NumbersPrediction(Prediction):
 
     Args:
       columns: Names of the numbers.
-      numbers: The numbers, (columns,).
+      numbers: Values of the numbers, (columns,).
     """
 
     def __init__(self, columns: Sequence[str], numbers: np.ndarray):
@@ -31,7 +31,7 @@ class NumbersPrediction(Prediction):
 
 
 class RowDecoder(OutputDecoder):
-    """Decoder of one row of outputs, (B, num_outputs)."""
+    """Decoder of one row of numbers per image, (B, num_outputs)."""
 
     command_options = "--out predictions.csv"
 

@@ -14,7 +14,7 @@ def log_shares(count: Callable[[], np.ndarray]) -> np.ndarray:
     """Log-priors of the classes in the training split, (C,).
 
     Menon et al. 2021, arXiv:2007.07314. Classes without examples count as half an
-    example, without effect, as no example has that label.
+    example, so that log-priors are finite.
 
     Args:
       count: Function that counts the training examples of each class, (C,).
@@ -47,8 +47,9 @@ def relative_weights(
 ) -> np.ndarray:
     """Class weights, normalized to a mean of 1 over the training examples.
 
-    The mean weighted loss of a batch then is an unbiased estimate of the training
-    split's, without exchange of class counts between batches, devices or micro-batches.
+    The mean weighted loss of a batch is then an unbiased estimate of the mean weighted
+    loss of the training split, and batches, devices and micro-batches need not exchange
+    class counts.
 
     Args:
       weights: Weight of each class; or `balanced`, 1 / examples; or `effective_number`,
@@ -73,6 +74,6 @@ def relative_weights(
     mean = (values * counts).sum() / counts.sum()
     if mean <= 0:
         raise UserError(
-            f"train.class_weights = {weights!r}: all examples would weigh nothing"
+            f"train.class_weights = {weights!r}: all examples have weight 0"
         )
     return values / mean

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.requirements import Required
 
 Sums = dict[str, Any]
-# (images, key, *, average=False) -> (outputs, new model state).
+# Function (images, key, *, average=False) -> (outputs, new model state).
 Forward = Callable[..., tuple[Any, Any]]
 Values = Sums
 
@@ -30,54 +30,60 @@ Values = Sums
 class Task:
     """A learning task: outputs, targets, loss, metrics and predictions.
 
-    A subclass is created with the image shape (H, W, C) and the facts of the data set
-    (`Store.facts`), and sets `num_outputs` or `output_spec`: outputs are arrays (B,
-    num_outputs), or of the latter's shapes. Rows: `jaxtrain.tasks.TASKS`.
+    The constructor takes the image shape (H, W, C), the facts of the data set
+    (`Store.facts`) and the task options. It sets `num_outputs`, for outputs (B,
+    num_outputs), or `output_spec`. The built-in tasks are listed in
+    `jaxtrain.tasks.TASKS`.
 
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
         arguments of `__init__`, with defaults and checks. None passes `task_options`
-        unchecked. A subclass with an `__init__` declares its own.
-      output_spec: Output shape for one image: (height, width, features) for a map; or
-        dicts and tuples of shapes for several heads. Defaults to (num_outputs,).
-      num_outputs: Features of the last layer. Defaults to the sum of the last sizes.
+        unchecked. A subclass that defines only `__init__` has None.
+      output_spec: Output shape for one image, such as (height, width, features) for a
+        map, or dicts and tuples of shapes for several heads. Defaults to
+        (num_outputs,).
+      num_outputs: Number of features of the last layer. Defaults to the sum of the last
+        dims in `output_spec`.
       class_names: Class names of the outputs; None if outputs are not classes.
-      column_names: Names of the target columns, or of the classes of boxes; else None.
+      column_names: Names of the target columns, or of the classes of boxes, or None.
       settled: Options computed from the training targets, recorded in the config.
-      refused: Config field that the task does not support -> reason.
-      required: Config field -> required value.
-      target_changes: Changes of images supported by `transform_target`: `Geometry`
+      refused: Reasons by config field, for fields that the task does not support.
+      required: Required values by config field.
+      target_changes: Image augmentations that `transform_target` supports: `Geometry`
         (crops, flips, affine), and from `jaxtrain.data.target_changes` `Mixing` (mixup
-        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry` targets
-        are unchanged; other changes are refused unless named.
+        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry`, images
+        are transformed but targets are not; the other augmentations are refused unless
+        listed.
       supports: Supported fields among `data.hold_out`, `data.sliding_size`,
         `train.tta`.
       chosen: Values fitted on the validation split (`choose`), such as thresholds; {}
         without validation. None during the evaluation of the validation split.
-      whole_images: Whether targets describe full images: proposed recipes use no crops
-        or flips except by `advice`.
-      size_multiple: Required divisor of image height and width under the default
-        options; proposed recipes round sizes up to it.
-      classes_fact: Fact of a data set with the class names; None without classes.
-      num_centres: Number of learned class centres after the outputs, which in training
-        are then `jaxtrain.models.centres.WithCosines`; 0 for none.
-      projection: Learned projection after the outputs, which in training are then
-        `jaxtrain.models.projection.Projected`; None for none.
+      whole_images: Whether targets describe full images; proposed recipes then crop and
+        flip images only if `advice` says so.
+      size_multiple: Required divisor of image height and width with the default
+        options; proposed recipes round image sizes up to a multiple of it.
+      classes_fact: Name of the data set fact that holds the class names; None for tasks
+        without classes.
+      num_centres: Number of learned class centres on top of the outputs; in training
+        the outputs are then `jaxtrain.models.centres.WithCosines`. 0 disables them.
+      projection: Learned projection on top of the outputs; in training the outputs are
+        then `jaxtrain.models.projection.Projected`. None disables it.
       reads_average: Whether the objective uses outputs of the EMA weights; requires
         `train.ema_decay`.
       needs_whole_batch: Whether the loss of an example depends on the full batch, which
-        excludes micro-batches.
-      loss_of_examples: Whether the evaluation loss is a mean of losses per example;
+        excludes gradient accumulation.
+      loss_of_examples: Whether the evaluation loss is a mean of per-example losses;
         required by attacks and the report.
       one_class_an_image: Whether the target is a class index and the softmax of the
-        outputs gives class probabilities; enables calibration, averaged views and label
-        checks.
-      best_metric: Main metric: ranks checkpoints, unless the config names another, and
-        judges attacks and corruptions.
-      lowest: Metric per class whose minimum an evaluation shows, and its title.
-      known_metrics: All metrics of this class of tasks, by name, to read records.
-      own_metrics: Custom metrics, in addition to the task's.
-      shown: Metrics of training and evaluations on the console, after the loss.
+        outputs gives class probabilities. Required by calibration, test-time
+        augmentation and label checks.
+      best_metric: Main metric, which ranks checkpoints unless the config names another
+        metric, and measures attacks and corruptions.
+      lowest: Per-class metric whose minimum an evaluation shows, and the title.
+      known_metrics: All metrics of the task class by name, for reading records.
+      own_metrics: Custom metrics of the config, in addition to `metrics`.
+      shown: Names of the metrics on the console in training and evaluations, after the
+        loss.
     """
 
     Options: ClassVar[type[Section] | None] = None
@@ -108,7 +114,7 @@ class Task:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The constructor may come from a mixin.
+        # The class that defines `__init__` may be a mixin.
         made = (vars(kind) for kind in cls.__mro__)
         if "Options" not in next(d for d in made if {"__init__", "Options"} & d.keys()):
             cls.Options = None
@@ -117,8 +123,8 @@ class Task:
         """Check stored targets of a split.
 
         Args:
-          targets: Stored targets, on the host: all, if that reads no images, else a
-            sample.
+          targets: Stored targets, on the host: all targets if they are available
+            without reading images, else a sample.
           split: Name of the split in messages.
 
         Raises:
@@ -126,25 +132,25 @@ class Task:
         """
 
     def label(self, target: Any) -> str:
-        """Readable label of one example's stored target."""
+        """Format the stored target of an example as readable text."""
         del target
         return ""
 
     def target(self, batch: Batch) -> Any:
         """Compute the target of a prepared batch, any pytree.
 
-        From the stored `target`, or from `image` (B, H, W, C), augmented and
-        normalized.
+        It depends on the stored `target`, or on the augmented and normalized `image`
+        (B, H, W, C).
         """
         return batch["target"]
 
     def transform_target(self, target: Any, change: Any) -> Any:
-        """Transform the stored target of a changed image. Traced.
+        """Transform the stored target along with an augmentation of its image. Traced.
 
         Args:
-          target: Target of one example. For changes that combine images, the targets of
-            all: of a batch and of its partners, or of four examples.
-          change: Instance of one of `target_changes`.
+          target: Target of one example. For augmentations that combine images, the
+            targets of all of them: of a batch and its partners, or of four examples.
+          change: Augmentation, an instance of one of `target_changes`.
         """
         raise NotImplementedError
 
@@ -152,14 +158,15 @@ class Task:
         """Compute the loss of each example, (B,), in at least float32.
 
         Args:
-          outputs: Outputs of the model, of the shapes of `output_spec`.
-          target: Result of `target`.
-          training: Whether it is the training loss, else the evaluation loss.
+          outputs: Outputs of the model, with the shapes in `output_spec`.
+          target: Result of the method `target`.
+          training: Whether to compute the training loss rather than the evaluation
+            loss.
         """
         raise NotImplementedError
 
     def labelled(self, target: Any) -> jax.Array | None:
-        """Examples that evaluations count, bool (B,); None for all.
+        """Mask of the examples that evaluations count, bool (B,); None counts all.
 
         Args:
           target: Result of the method `target`.
@@ -173,7 +180,7 @@ class Task:
         """Compute the training loss per example, (B,), metrics, and new model state.
 
         Defaults to one forward pass, `loss` and `train_metrics`. Override it for losses
-        with several passes; pipeline stages then refuse the task.
+        with several forward passes, which pipeline parallelism does not support.
 
         Args:
           forward: Function `(images, key, *, average=False) -> (outputs, new model
@@ -188,7 +195,7 @@ class Task:
         return losses, metrics, model_state
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
-        """Compute training metrics, means over a batch, float32 each."""
+        """Compute training metrics by name: means over a batch, float32 scalars."""
         del outputs, target
         return {}
 
@@ -197,16 +204,16 @@ class Task:
         return self.known_metrics
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        """Fit values on the validation metrics, by name, one per output.
+        """Choose values from the validation metrics, by name, one value per output.
 
-        They are saved with the weights as `chosen`.
+        They are saved with the weights, as `chosen`.
         """
         del validation
         return {}
 
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        """Create the decoder of the outputs of a run of this class of tasks.
+        """Create the decoder of the outputs of a run of this task.
 
         `predict`, `export` and `serve` import custom tasks only with `--trust`.
         """
@@ -218,7 +225,7 @@ class Task:
         return RowDecoder(facts) if facts.class_names is None else ClassDecoder(facts)
 
     def draw_target(self, image: np.ndarray, target: Any) -> np.ndarray:
-        """Draw a target on its image, for previews. Defaults to the plain image.
+        """Draw a target on its image, for previews. Defaults to the unchanged image.
 
         Args:
           image: Prepared image, uint8 (H, W, C).
@@ -230,17 +237,17 @@ class Task:
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
     ) -> Mapping[str, np.ndarray | str]:
-        """Draw an example for the report, by title.
+        """Draw target and outputs of an example for the report, by title.
 
-        Defaults to the numbers of both. `tasks/pictures.py` draws masks and boxes.
+        Defaults to their numbers as text. `tasks/pictures.py` draws masks and boxes.
 
         Args:
           image: Input image of the model, uint8 (H, W, C).
-          target: Result of `target` for it, on the host.
-          outputs: Outputs of the model for it, on the host.
+          target: Result of the method `target` for the image, on the host.
+          outputs: Outputs of the model for the image, on the host.
 
         Returns:
-          Images, uint8 (H, W, C), and texts, which a page truncates.
+          Images, uint8 (H, W, C), and texts, which the report truncates.
         """
         return {"target": in_numbers(target), "prediction": in_numbers(outputs)}
 
@@ -249,18 +256,19 @@ class Task:
     ) -> Values:
         """Compute metrics from the sums of an evaluation, on the host.
 
-        Metrics with missing sums are omitted. A NaN loss makes all numbers NaN and
-        omits lists: `argmax` of NaN would count as a hit of class 0.
+        Metrics with missing sums are omitted. If the loss is NaN, all numbers are NaN
+        and lists are omitted: `argmax` of NaN outputs would count as a prediction of
+        class 0.
 
         Args:
           sums: Sums over all examples.
-          kept: Kept arrays of all examples, (N, ...) each.
+          kept: Per-example arrays of metrics with `keep`, (N, ...) each.
         """
         return values_of({**self.metrics(), **self.own_metrics}, sums, kept)
 
 
 def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
-    """Copy a task with values fitted on validation; {} for none."""
+    """Copy a task with values fitted on validation; {} if there are none."""
     task = copy.copy(task)
     task.chosen = chosen
     return task

@@ -1,4 +1,4 @@
-"""Creation of a config's task, with options and metrics."""
+"""Creation of the task of a config, with options and custom metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jaxtrain.tasks.outputs import is_shape
 if TYPE_CHECKING:
     from jaxtrain.config import Config
 
-# Reserved keys of records, unavailable to custom metrics.
+# Reserved keys of records, which custom metrics cannot use.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
 
 
@@ -47,7 +47,7 @@ def build_task(
     task = part(image_shape, facts, **options)
     if not isinstance(task, Task):
         raise UserError(
-            f"task = {name!r} makes {task!r}, which is no jaxtrain.tasks.base.Task"
+            f"task = {name!r} returns {task!r}, not a jaxtrain.tasks.base.Task"
         )
     _check_outputs(task, name)
     _check_changes(task, name)
@@ -56,10 +56,10 @@ def build_task(
 
 
 def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
-    """Return custom metrics by name.
+    """Import custom metrics by name.
 
     Raises:
-      UserError: All problems of them.
+      UserError: Invalid metrics; the message lists all problems.
     """
     problems, found = ProblemList(), dict[str, Metric]()
     taken = {*RESERVED, *task.metrics()}
@@ -80,10 +80,10 @@ def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
 
 
 def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
-    """Options of a task: all declared ones, or the given ones without a declaration.
+    """Options of a task: all declared options, or `task_options` if none are declared.
 
     Raises:
-      UserError: An undeclared option, or one given in the wrong place.
+      UserError: An undeclared option, or an option in the wrong section.
     """
     given, options = config.train.classification_options, config.task_options
     fields, problems = vars(ClassificationOptions()), ProblemList()
@@ -115,7 +115,7 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
 
 
 def _check_outputs(task: Task, name: str) -> None:
-    """Raise UserError if a task does not define its outputs; count their features."""
+    """Check that a task defines its outputs; set `num_outputs` from `output_spec`."""
     if task.output_spec is not None and not hasattr(task, "num_outputs"):
         shapes = jax.tree.leaves(task.output_spec, is_leaf=is_shape)
         if not all(map(is_shape, shapes)):
@@ -134,9 +134,9 @@ def _check_changes(task: Task, name: str) -> None:
     """Raise UserError if a task has `transform_target` without `target_changes`."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
-            f"task = {name!r}: target_changes = {task.target_changes}: a task that has "
-            "transform_target names there the changes of images that it applies, such "
-            "as Geometry, and one without names none (docs/tasks.md)"
+            f"task = {name!r}: target_changes = {task.target_changes}: with "
+            "transform_target, list the supported image changes, such as Geometry; "
+            "without it, list none (docs/tasks.md)"
         )
 
 

@@ -53,7 +53,7 @@ class ClassPrediction(Prediction):
 
     def caption(self) -> str:
         number = self.index[0]
-        # The probability first: long names are truncated.
+        # The probability comes first, as long names are truncated.
         return f"{100 * self.probabilities[number]:.1f}% {self.names[number]}"
 
 
@@ -79,7 +79,7 @@ class ClassDecoder(OutputDecoder):
         return "label", "prob"
 
     def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
-        # Ranked by logits: probabilities may be equal where logits are not.
+        # Ranked by logits, as different logits may have equal probabilities.
         _, index = jax.lax.top_k(outputs, topk)
         if self.temperature is not None:
             outputs = outputs / self.temperature
@@ -113,15 +113,15 @@ class ClassDecoder(OutputDecoder):
     def check_topk(self, topk: int) -> None:
         super().check_topk(topk)
         if topk > len(self.names):
-            raise UserError(f"--topk {topk}: the model knows {len(self.names)} classes")
+            raise UserError(f"--topk {topk}: the model has {len(self.names)} classes")
 
 
 class LabelPrediction(ClassPrediction):
     """Multi-label prediction of one image.
 
     Args:
-      likeliest: Prediction of the most likely labels.
-      there: Whether each label is predicted, bool (labels,).
+      likeliest: Prediction with the most likely labels.
+      there: Predicted labels, a mask, bool (labels,).
     """
 
     def __init__(self, likeliest: ClassPrediction, there: np.ndarray):
@@ -187,8 +187,8 @@ class LabelDecoder(ClassDecoder):
 
     def check_ranks(self, option: str) -> None:
         raise UserError(
-            f"{option}: task = {self.facts.task!r} tells every label of an image with "
-            "a probability of its own, and ranks none; leave it out"
+            f"{option}: task = {self.facts.task!r} predicts independent labels and "
+            "does not rank them; leave it out"
         )
 
 

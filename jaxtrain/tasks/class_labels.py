@@ -11,7 +11,7 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
     """Raise UserError for targets that are not class indices (N,).
 
     Args:
-      targets: Targets of a split, all or some; below 0 if unknown.
+      targets: Targets of a split or a sample; negative for unknown classes.
       split: Name of the split in messages.
       num_classes: Number of classes. None allows any number.
     """
@@ -19,8 +19,8 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
     if not (array and targets.dtype.kind in "iu"):
         told = getattr(targets, "dtype", type(targets).__name__)
         raise UserError(
-            f"{split} has targets {told} {np.shape(targets)} that are no numbers of "
-            "classes, integers (N,): choose another task"
+            f"{split} has targets {told} {np.shape(targets)}, but class indices are "
+            "integers (N,): choose another task"
         )
     if targets.max() < 0:
         raise UserError(f"{split} has no labels: choose another split")
@@ -28,5 +28,5 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
         first = int(np.argmax(targets >= num_classes))
         raise UserError(
             f"{split} has the label {targets[first]} for image {first}: expected 0 to "
-            f"{num_classes - 1}, or -1 where the class is not known"
+            f"{num_classes - 1}, or -1 for an unknown class"
         )

@@ -1,6 +1,6 @@
 """Classification metrics: sums on the device, values on the host.
 
-To add a metric, write its function and its row in `METRICS`.
+To add a metric, write its functions, and add a row to `METRICS`.
 """
 
 from typing import Any
@@ -13,15 +13,15 @@ from jaxtrain.tasks.metrics import Metric
 
 
 def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
-    """Mean of the values of examples with a known class, float32 (); 0 without any.
+    """Mean of the values of examples with a known class, float32 (), or 0 without any.
 
     Args:
       values: Value of each example, (B,).
-      known: Whether its class is known, (B,). None means all are.
+      known: Whether the class of each example is known, (B,); None if all are known.
     """
     if known is None:
         return jnp.mean(values, dtype=jnp.float32)
-    # One reduction, and one all-reduce, for both.
+    # Both sums in one reduction, and so in one all-reduce.
     total, num = jnp.sum(jnp.stack([values * known, known]), axis=1, dtype=jnp.float32)
     return total / jnp.maximum(num, 1)
 
@@ -38,7 +38,10 @@ def top5_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Arra
 
 
 def _top5(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """One-hot rank of the true class, int32 (batch, 5), or fewer classes."""
+    """One-hot rank of the true class, int32 (batch, min(5, classes)).
+
+    All values are 0 if the class is not in the top 5.
+    """
     _, top = jax.lax.top_k(logits, min(5, logits.shape[-1]))
     return (top == labels[:, None]).astype(jnp.int32)
 
@@ -60,7 +63,8 @@ def _one_hots(
 ) -> tuple[jax.Array, jax.Array]:
     """One-hot true and predicted classes, int32 (batch, classes), 0 if masked.
 
-    Dense, so that each device counts its own examples: a scatter would all-gather them.
+    The arrays are dense, so that each device counts its local examples: a scatter would
+    all-gather the examples.
     """
     num, mask = logits.shape[-1], mask[:, None]
     true = jax.nn.one_hot(labels, num, dtype=jnp.int32)
@@ -88,7 +92,7 @@ def balanced_accuracy(counts: np.ndarray, num_examples: int) -> float:
 def macro_f1(counts: np.ndarray, num_examples: int) -> float:
     """Mean F1 score over classes with examples or predictions.
 
-    F1 is the harmonic mean of precision and recall; 0 for a class without a hit.
+    F1 is the harmonic mean of precision and recall, and 0 for a class without hits.
     """
     hits, examples, predictions = counts.tolist()
     rows = zip(hits, examples, predictions, strict=True)
@@ -96,7 +100,7 @@ def macro_f1(counts: np.ndarray, num_examples: int) -> float:
 
 
 def whole(total: np.ndarray, num_examples: int) -> list[Any]:
-    """The sum itself."""
+    """Return the sum unchanged, as the value of a metric."""
     return total.tolist()
 
 

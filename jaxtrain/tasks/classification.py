@@ -22,13 +22,14 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import draw_matrix
 from jaxtrain.tasks.proposals import Advice
 
-# Largest number of classes with a readable confusion matrix.
+# Largest number of classes for which a confusion matrix is readable.
 MAX_MATRIX_CLASSES = 100
-# Ratio of largest to smallest class from which on recipes use class weights.
+# Smallest ratio of the largest to the smallest class at which recipes use balanced
+# sampling.
 UNBALANCED = 3
-# Number of classes from which on recipes smooth labels.
+# Minimum classes for label smoothing in recipes.
 MANY_CLASSES = 10
-# Losses that are functions of the true class's probability.
+# Losses that are functions of the probability of the true class.
 LOSSES = {
     "focal": losses.focal,
     "poly": losses.poly,
@@ -38,7 +39,7 @@ LOSSES = {
 
 
 class MixedLabels(NamedTuple):
-    """Targets of pairwise mixed examples; arrays (B,)."""
+    """Targets of examples mixed in pairs, arrays (B,)."""
 
     label: jax.Array
     partner: jax.Array
@@ -48,21 +49,21 @@ class MixedLabels(NamedTuple):
 class Classification(Task):
     """Targets are class indices, int32 (B,); outputs are logits.
 
-    In training targets may be `MixedLabels`. Examples of unknown class, below 0, have a
-    training loss of 0, and are excluded from evaluations.
+    In training, targets may be `MixedLabels`. Examples of unknown class (negative
+    index) have a training loss of 0, and are excluded from evaluations.
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `num_classes` and, if known, `class_names`;
-        `all_labelled`, whether all training examples have a label.
+      facts: Facts of the data set: `num_classes`; `class_names`, if known; and
+        `all_labelled`, which says whether all training examples have a label.
       **given: Fields of `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
         arXiv:2110.00476), class weights and logit adjustment, which need
         `class_counts` of `facts`.
 
     Raises:
-      UserError: The data set does not know its number of classes, or the weights do not
-        fit it.
+      UserError: The data set has no number of classes, or the number of class weights
+        differs from it.
     """
 
     Options = ClassificationOptions
@@ -92,8 +93,8 @@ class Classification(Task):
         self._names = self.class_names = tuple(map(str, names))
         if len(self._names) != self.num_outputs:
             raise UserError(
-                f"the data set names {len(self._names)} classes, and has "
-                f"{self.num_outputs}"
+                f"the data set has {self.num_outputs} classes, but "
+                f"{len(self._names)} class names"
             )
         self._smoothing, self._options = options.label_smoothing, options
         self._binary = options.loss == "binary_cross_entropy"
@@ -154,8 +155,8 @@ class Classification(Task):
         """
         weighs, joint = self._weights is not None, self._threshold is not None
         if isinstance(target, MixedLabels) and weighs and not joint:
-            # Each class by its weight, as in the cross entropy. Without weights, the
-            # loss of the mean target is equal, and cheaper.
+            # Each class has its weight, as in the cross entropy. Without weights, the
+            # loss of the mean target is equal and cheaper to compute.
             return _shared(target, lambda label: self._binary_loss(outputs, label))
         targets = self._probabilities(target)
         if self._threshold is not None:
@@ -163,7 +164,7 @@ class Classification(Task):
         return self._weighed(binary_cross_entropy(outputs, targets), target)
 
     def _probabilities(self, target: jax.Array | MixedLabels) -> jax.Array:
-        """Smoothed target probability of each class, float32 (B, classes)."""
+        """Target class probabilities after label smoothing, float32 (B, classes)."""
         if isinstance(target, MixedLabels):
             return _shared(target, self._probabilities)
         true = jax.nn.one_hot(target, self.num_outputs, dtype=jnp.float32)
@@ -172,7 +173,7 @@ class Classification(Task):
     def _weighed(self, loss: jax.Array, target: jax.Array | MixedLabels) -> jax.Array:
         """Multiply the loss of each example by its class weight.
 
-        Mixed examples use the mean of both weights by their shares.
+        Mixed examples interpolate the weights of their two classes.
         """
         if self._weights is None:
             return loss
@@ -205,13 +206,13 @@ class Classification(Task):
     def advice(cls, class_counts: np.ndarray) -> Advice:
         advice: Advice = {}
         if len(class_counts) >= MANY_CLASSES:
-            reason = "many classes: against being too sure"
+            reason = "many classes: reduces overconfidence"
             advice["train"] = {"label_smoothing": (0.1, reason)}
         few, many = class_counts.min(), class_counts.max()
         if many >= UNBALANCED * few and len(class_counts) > 1:
-            same = f"as many of each class: they have {few:,} to {many:,} images"
+            same = f"equal shares of the classes, which have {few:,} to {many:,} images"
             advice["data"] = {"sampling": ("balanced", same)}
-            mean = "the mean over the classes, however many images they have"
+            mean = "the mean over classes, so that small classes count equally"
             advice["checkpoint"] = {"best_metric": ("balanced_accuracy", mean)}
         return advice
 
@@ -232,11 +233,10 @@ class Classification(Task):
 
 
 def _why_unclassed(facts: Mapping[str, Any]) -> str:
-    """Reason why the targets of a data set are not classes, with the fix."""
+    """Explain why the targets of a data set are not classes, with the fix."""
     if NAMES not in facts:
         return (
-            "the data set does not tell its number of classes; choose another task or "
-            "data.source"
+            "the data set has no number of classes; choose another task or data.source"
         )
     num = len(facts[NAMES])
     told = f"the targets of the data set are {counted(num, 'column')} of numbers"
@@ -245,19 +245,19 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
         shares = (targets >= 0).all() and ((targets > 0) & (targets < 1)).any()
         if shares and np.allclose(targets.sum(axis=-1), 1, atol=1e-3):
             told = (
-                f"the targets of the data set are shares of {num} classes (soft "
-                "labels), which no task learns"
+                f"the targets of the data set are probabilities of {num} classes "
+                "(soft labels), which no task supports"
             )
     return (
-        f"{told}: give the number of the class of each image, integers (N,), such as "
+        f"{told}: give the class index of each image, integers (N,), such as "
         "label.argmax(axis=1); or choose task = 'multilabel' or 'regression'"
     )
 
 
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
-    """Whether the class of each example is known, for mixed examples both, bool (B,).
+    """Whether the class of each example is known, bool (B,).
 
-    Partners with a share of 0 are ignored.
+    For a mixed example both classes must be known, unless the partner has share 0.
     """
     if isinstance(target, MixedLabels):
         one, other = target.label >= 0, target.partner >= 0
@@ -266,7 +266,7 @@ def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
 
 
 def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """Mean over the two classes of each example by their shares, (B, ...)."""
+    """Mean over both classes of each mixed example, weighted by share, (B, ...)."""
     one, other = of(target.label), of(target.partner)
     share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))
     return share * one + (1 - share) * other

@@ -19,7 +19,7 @@ Columns = Mapping[str, type]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputFacts:
-    """Recorded facts of a run from which its decoder is built.
+    """Recorded facts of a run from which the output decoder is built.
 
     Attributes:
       task: Name of the task, for messages.
@@ -46,7 +46,7 @@ class OutputFacts:
         """Convert points to pixels of the image file, possibly outside of it.
 
         Args:
-          points: Points (..., 2), x and y, in pixels of the model's input image.
+          points: Points (..., 2) as (x, y), in pixels of the model's input image.
           size: Height and width of the image file.
         """
         rows, columns, _ = self.image_shape
@@ -64,19 +64,19 @@ class OutputFacts:
 
 
 class OutputDecoder:
-    """Decoder of outputs; by default of plain arrays.
+    """Decoder of outputs; by default the outputs are plain arrays.
 
     Args:
       facts: Recorded facts of the run.
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
-      in_units: Description of outputs that need more than 256 levels; None for none.
+      in_units: Description of the outputs if they need more than 256 levels, or None.
       command_options: Options of `predict` to suggest after a run.
       draws: Whether predictions are drawn on images (`Prediction.draw`).
-      embeds: Whether `values` are the features of an image; else features are the
-        inputs of the last layer.
-      agrees: Description of the fraction `agreement`.
+      embeds: Whether the features of an image are `values` rather than the inputs of
+        the last layer.
+      agrees: Format of the message for the fraction that `agreement` returns.
     """
 
     logits_name: ClassVar[str] = "logits"
@@ -97,16 +97,16 @@ class OutputDecoder:
     # Table of `predict`, and its console summary.
 
     def columns(self, topk: int = 1) -> Columns:
-        """Columns of the table; {} if the outputs do not fit a row."""
+        """Columns of the table; {} if the outputs of an image are not a row."""
         del topk
         return {}
 
     def heads(self) -> tuple[str, ...]:
-        """Column heads of the console table, after the file name."""
+        """Column headers of the console table, after the file name."""
         return ()
 
     def num_hidden(self) -> int:
-        """Number of values omitted from the console table."""
+        """Number of values per image that the console table omits."""
         return 0
 
     # From outputs to predictions.
@@ -148,9 +148,9 @@ class OutputDecoder:
     # Ensembles of models.
 
     def mean_outputs(self, outputs: Any) -> Any:
-        """Mean prediction of several models, as outputs of one. Traced.
+        """Average the predictions of several models, as outputs of one model. Traced.
 
-        For classes, the logits of the mean probabilities.
+        For classes, the result is the logits of the mean probabilities.
 
         Args:
           outputs: Outputs of each model, stacked: (models, B, ...).
@@ -161,7 +161,7 @@ class OutputDecoder:
         """Reason why ensembles are unsupported; None if they are supported."""
         if type(self).mean_outputs is not OutputDecoder.mean_outputs:
             return None
-        return "it is not said what the mean of the outputs of several models is"
+        return "its decoder does not define `mean_outputs`, the mean of several models"
 
     # Optional capabilities: by default None, or an error.
 
@@ -171,22 +171,22 @@ class OutputDecoder:
 
     def mask(self, outputs: Any) -> jax.Array:
         """Class of each pixel, uint8 (B, H, W). Traceable."""
-        raise UserError(f"task = {self.facts.task!r} tells no classes of pixels")
+        raise UserError(f"task = {self.facts.task!r} predicts no classes of pixels")
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
         """Predicted labels of images, bool (N, labels)."""
-        raise UserError(f"task = {self.facts.task!r} tells no labels")
+        raise UserError(f"task = {self.facts.task!r} predicts no labels")
 
     def check_draws(self, option: str) -> None:
         """Raise UserError for an option if predictions cannot be drawn on images."""
         if not self.draws:
             raise UserError(
-                f"{option}: task = {self.facts.task!r} draws no predictions on images; "
-                "leave it out"
+                f"{option}: task = {self.facts.task!r} cannot draw predictions on "
+                "images; leave it out"
             )
 
     def calibrated(self, temperature: float | None) -> "OutputDecoder":
-        """Decoder of logits divided by a temperature.
+        """Create a decoder that divides logits by a temperature.
 
         Raises:
           UserError: Outputs are not ranked classes (`check_ranks`).
@@ -200,7 +200,7 @@ class OutputDecoder:
         if self.facts.class_names is None:
             raise UserError(
                 f"task = {self.facts.task!r} has no classes, and so no "
-                "probabilities: ask for its logits"
+                "probabilities: request logits instead"
             )
 
     def check_boxes(self, message: str) -> None:
@@ -210,7 +210,7 @@ class OutputDecoder:
     def check_classes(self, option: str) -> None:
         """Raise UserError for an option if outputs are not image classes."""
         raise UserError(
-            f"{option}: task = {self.facts.task!r} has no classes of whole images; "
+            f"{option}: task = {self.facts.task!r} has no classes of images; "
             "leave it out"
         )
 
@@ -226,7 +226,7 @@ class OutputDecoder:
     # Export to files.
 
     def exported(self, *, probabilities: bool, nms: bool) -> "ExportedArray":
-        """Output array of an exported file.
+        """Create the output array of an exported file.
 
         Args:
           probabilities: Whether to export probabilities instead of logits.
@@ -240,14 +240,14 @@ class OutputDecoder:
         facts = self.facts
         if nms:
             self.check_boxes(
-                f"--include-nms: task = {facts.task!r} finds no boxes; leave it out"
+                f"--include-nms: task = {facts.task!r} predicts no boxes; leave it out"
             )
         if not hasattr(facts.outputs, "shape"):
             shapes = jax.tree.map(lambda x: x.shape[1:], facts.outputs)
             raise UserError(
                 f"task = {facts.task!r} has outputs of the shapes {shapes} for an "
-                "image, and an exported file has one array: give the model a task with "
-                "one of them"
+                "image, but an exported file has a single array: use a task with a "
+                "single output"
             )
         has_classes = facts.class_names is not None
         if probabilities and has_classes:
@@ -255,7 +255,7 @@ class OutputDecoder:
         return ExportedArray(self.logits_name, lambda x: x, has_classes)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Fraction of predicted classes that a quantized model preserves.
+        """Fraction of predicted classes that are unchanged by quantization.
 
         Args:
           ours: Outputs of the quantized model, (N, ..., classes).

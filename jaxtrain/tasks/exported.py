@@ -1,4 +1,4 @@
-"""Output array of an exported file, and its comparison with the model's."""
+"""Output array of an exported file, and its comparison with the model's outputs."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# Function that returns the divisor of differences, and its name.
+# outputs -> (divisor of differences, its name in messages).
 Scale = Callable[[np.ndarray], tuple[Any, str]]
-# (outputs of the file, outputs of the model) -> the former in the order of the latter,
-# and the fraction of matched items.
+# (outputs of the file, outputs of the model, ...) -> (outputs of the file in the order
+# of the model's outputs, fraction of matched items).
 Pair = Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, float]]
 
 
 def largest(outputs: np.ndarray) -> tuple[Any, str]:
-    """The largest output."""
+    """Scale differences by the largest absolute output."""
     return np.abs(outputs).max(), "the largest"
 
 
@@ -37,15 +37,15 @@ class ExportedArray:
 
     Attributes:
       name: Name of the array in the file.
-      of: Traced function of the model's outputs.
+      of: Traced function from the model's outputs to the array.
       has_classes: Whether argmax along the last axis is a class.
       scale: Scale of differences between file and model.
       about: JSON description of the numbers in the file.
       pairing: Comparison of unordered items; None compares numbers.
-      limits: Arguments of a runtime's non-maximum suppression; None for none.
-      rounds_badly: Whether a preceding 16-bit product must not be folded into it: a
-        year would be rounded to a multiple of 8.
-      remark: Description of the precision; None for full precision.
+      limits: Arguments of non-maximum suppression in the runtime; None disables it.
+      rounds_badly: Whether a preceding 16-bit product must not be fused with it: for
+        example, a year would be rounded to a multiple of 8.
+      remark: Description of reduced precision; None for full precision.
     """
 
     name: str

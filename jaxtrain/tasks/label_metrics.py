@@ -1,8 +1,8 @@
 """Multi-label metrics over the scores of a full split.
 
-They read the `kept` arrays: `score`, logits (N, labels), and `label`, 1, 0, or NaN for
-unknown, which is ignored. The value of an undefined label, such as one without
-positives, is None, and excluded from means.
+They read the per-example arrays `kept`: `score`, logits (N, labels), and `label` (N,
+labels), 1 or 0, or NaN for unknown labels, which are ignored. If a metric is undefined
+for a label, for example without positives, its value is None and excluded from means.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,19 +13,19 @@ import numpy as np
 from jaxtrain.dtypes import widen
 
 Kept = Mapping[str, np.ndarray]
-# Default threshold without validation.
+# Threshold of labels without fitted thresholds.
 THRESHOLD = 0.5
 # Relative error of float32 probabilities; XLA's sigmoid is up to 3.3e-7 off.
 ROUNDING = 1e-6
 
 
 def scores(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Keep logits and labels, (B, labels)."""
+    """Per-example arrays of the metrics: logits and labels, (B, labels) each."""
     return {"score": widen(outputs), "label": target}
 
 
 def average_precision(kept: Kept, num_examples: int) -> list[float | None]:
-    """Average precision of each label, by steps of the precision-recall curve."""
+    """Average precision of each label, a step-wise sum, as in scikit-learn."""
     return [_average_precision(*column) for column in _columns(kept)]
 
 
@@ -42,7 +42,7 @@ def positives(kept: Kept, num_examples: int) -> list[int]:
 def mean_of(
     metric: Callable[[Kept, int], list[float | None]],
 ) -> Callable[[Kept, int], float | None]:
-    """Make the mean of a metric over labels with a value."""
+    """Macro-average a metric over labels where defined."""
 
     def mean(kept: Kept, num_examples: int) -> float | None:
         known = [x for x in metric(kept, num_examples) if x is not None]
@@ -52,10 +52,10 @@ def mean_of(
 
 
 def best_thresholds(kept: Kept) -> list[float]:
-    """Probability threshold of each label with the highest F1.
+    """Choose the probability threshold with the highest F1 for each label.
 
-    Halfway to the next lower score, or slightly below the lowest. Ties go to the
-    highest threshold; 0.5 for labels without positives.
+    A threshold is halfway between two successive probabilities, or slightly below the
+    lowest. The highest threshold wins ties. Labels without positives have 0.5.
     """
     return [_best_threshold(*column) for column in _columns(kept)]
 
@@ -69,7 +69,7 @@ def f1_counts(kept: Kept, thresholds: np.ndarray) -> np.ndarray:
 
 
 def f1(counts: np.ndarray) -> list[float | None]:
-    """F1 of each label; None without positives and predicted positives."""
+    """F1 of each label; None for labels without positives and predicted positives."""
     hits, true, found = counts.tolist()
     rows = zip(hits, true, found, strict=True)
     return [2 * h / (n + p) if n + p else None for h, n, p in rows]
@@ -81,7 +81,10 @@ def probability(score: np.ndarray) -> np.ndarray:
 
 
 def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield, per label, descending scores and labels of known examples, (n,) each."""
+    """Yield scores (n,) in descending order and labels (n,), for each label.
+
+    Examples for which the label is unknown are excluded.
+    """
     for score, label in zip(kept["score"].T, kept["label"].T, strict=True):
         known = ~np.isnan(label)
         score, true = score[known], label[known] == 1
@@ -90,7 +93,7 @@ def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cuts(score: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Positions before a change of the score, and cumulative hits."""
+    """Last position of each distinct score, and the cumulative positives there."""
     ends = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
     return ends, np.cumsum(true)[ends]
 

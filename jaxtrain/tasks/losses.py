@@ -6,7 +6,7 @@ import optax
 
 from jaxtrain.dtypes import widen
 
-# Parameters of losses, as chosen by their authors.
+# Loss parameters from the papers.
 FOCAL_GAMMA = 2.0
 REVERSE_WEIGHT = 10.0
 BOOTSTRAP_BETA = 0.8
@@ -62,16 +62,16 @@ def poly(logits: jax.Array, labels: jax.Array, epsilon: float = 1.0) -> jax.Arra
 
 
 def symmetric(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Symmetric cross entropy -log p + 10 * 4 (1 - p), p of the true class.
+    """Symmetric cross entropy -log p + 10 * 4 (1 - p), p the true class's probability.
 
-    The second term is the reverse cross entropy with log 0 = -4: Wang et al. 2019,
-    arXiv:1908.06112, with alpha 1 and beta 10.
+    The second term is the reverse cross entropy with log 0 = -4 (Wang et al. 2019,
+    arXiv:1908.06112, with alpha 1 and beta 10).
     """
     return poly(logits, labels, 4 * REVERSE_WEIGHT)
 
 
 def bootstrap(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Hard bootstrapping: 0.8 cross entropy of the label + 0.2 of the predicted class.
+    """Hard bootstrapping: 0.8 CE with the label + 0.2 CE with the predicted class.
 
     Reed et al. 2015, arXiv:1412.6596, equation 6.
     """

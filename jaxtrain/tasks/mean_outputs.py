@@ -1,4 +1,4 @@
-"""Mean predictions of several models, as logits of their mean probabilities."""
+"""Ensemble predictions: logits of the mean probabilities of several models."""
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +9,14 @@ from jaxtrain.dtypes import widen
 def mean_softmax(outputs: jax.Array) -> jax.Array:
     """Log of the mean class probabilities.
 
-    Valid logits: their softmax is the mean (Lakshminarayanan et al. 2017,
+    They are logits whose softmax is the mean (Lakshminarayanan et al. 2017,
     arXiv:1612.01474).
 
     Args:
       outputs: Logits of each model, (models, ..., classes).
 
     Returns:
-      (..., classes), in at least float32.
+      Logits (..., classes), in at least float32.
     """
     shifted = widen(outputs) - jnp.max(widen(outputs), -1, keepdims=True)
     logs = shifted - jnp.log(jnp.sum(jnp.exp(shifted), -1, keepdims=True))
@@ -30,7 +30,7 @@ def mean_sigmoid(outputs: jax.Array) -> jax.Array:
       outputs: Logits of each model, (models, ...).
 
     Returns:
-      (...), in at least float32.
+      Logits (...), in at least float32.
     """
     outputs = widen(outputs)
     yes, no = (_log_mean_exp(_log_sigmoid(x)) for x in (outputs, -outputs))

@@ -20,21 +20,21 @@ def mean(total: np.ndarray, num_examples: int) -> float:
 class Metric:
     """A metric of an evaluation: a number, vector or matrix.
 
-    Either `add` computes sums, with constant memory, or `keep` keeps arrays per
-    example, for metrics that are not functions of sums, such as the area under a ROC
-    curve. Metrics with the same function share its result.
+    Either `add` computes sums, with constant memory, or `keep` collects per-example
+    arrays, for metrics that are not functions of sums, such as the area under the ROC
+    curve. Metrics with the same function share the result.
 
     Attributes:
-      add: Function `(outputs, target, mask) -> array`, on the device: sum over the
+      add: Function `(outputs, target, mask) -> array`, on the device: the sum over the
         examples of a batch with mask 1.
-      value: Function `(sum of all batches, num_examples) -> value`, or `(kept arrays,
-        num_examples) -> value`, on the host: a number or nested lists; None if
-        undefined.
+      value: Function `(sum of all batches, num_examples) -> value`, or `(per-example
+        arrays, num_examples) -> value`, on the host. The value is a number or nested
+        lists, or None if undefined.
       better: Direction, "higher" or "lower"; None for no ranking.
       keep: Function `(outputs, target) -> arrays (B, ...)`, any pytree, on the device.
-        `value` gets the arrays (N, ...) of all examples.
-      resampled: Whether `value` supports bootstrap resamples of kept arrays, fast
-        enough for 200 of them.
+        `value` takes the arrays (N, ...) of all examples.
+      resampled: Whether `value` supports bootstrap resamples of the per-example arrays,
+        and is fast enough for 200 resamples.
       title: Title in reports. Defaults to the name.
       min_classes: Smallest number of classes for the metric, such as six for top-5.
     """
@@ -49,14 +49,14 @@ class Metric:
 
     def __post_init__(self) -> None:
         if (self.add is None) == (self.keep is None):
-            raise UserError("a Metric has one of add and keep")
+            raise UserError("a Metric needs either add or keep, and not both")
         if self.resampled and self.keep is None:
-            raise UserError("a Metric with add has intervals without resampled")
+            raise UserError("a Metric with add has intervals: leave out resampled")
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A metric that ranks evaluations, and its direction."""
+    """Metric that ranks evaluations, and its direction."""
 
     metric: str
     higher: bool
@@ -71,7 +71,7 @@ class Goal:
 
 
 def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Format the named values that exist and are numbers."""
+    """Format the values with the given names that exist and are numbers."""
     return {
         name: f"{values[name]:.4f}"
         for name in names
@@ -80,14 +80,14 @@ def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]
 
 
 def scalars(values: dict[str, Any]) -> dict[str, Any]:
-    """Values that are not lists or dicts."""
+    """Select the values that are not lists or dicts."""
     return {n: v for n, v in values.items() if not isinstance(v, list | dict)}
 
 
 def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
     """Class with the lowest value of a metric; None if no class has a value."""
     found = values.get(metric)
-    # None is a class without examples; 0 a class without hits.
+    # None means a class without examples, 0 a class without hits.
     known = enumerate(found if isinstance(found, list) else [])
     rated = [(value, i) for i, value in known if value is not None]
     return min(rated)[1] if rated else None
@@ -96,7 +96,7 @@ def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
 def first_names(
     metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
 ) -> dict[Callable[..., Any], str]:
-    """Name each function of a kind after its first metric."""
+    """Name of the first metric that uses a function, by function of a kind."""
     names: dict[Callable[..., Any], str] = {}
     for name, metric in metrics.items():
         function = getattr(metric, kind)
@@ -120,7 +120,7 @@ def values_of(
     Args:
       metrics: Metrics by name.
       sums: Sums over all examples, including the loss, and `num_examples`.
-      kept: Kept arrays of all examples, (N, ...) each.
+      kept: Per-example arrays of metrics with `keep`, (N, ...) each.
     """
     num_examples, found = int(sums["num_examples"]), {**sums, **kept}
     names = found_names(metrics)
@@ -139,7 +139,7 @@ def goal_of(metrics: Mapping[str, Metric], field: str, metric: str) -> Goal:
     """Find the metric named by a config field, with its direction.
 
     Raises:
-      UserError: Unknown metric, or one without a direction.
+      UserError: The metric is unknown or has no direction.
     """
     better = {name: one.better for name, one in metrics.items()}
     ranking = {"loss": "lower", **{n: b for n, b in better.items() if b}}

@@ -21,14 +21,14 @@ from jaxtrain.tasks.losses import asymmetric_losses, label_losses
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.proposals import Advice
 
-# Key of `Task.chosen`.
+# Key in `Task.chosen`.
 THRESHOLDS = "thresholds"
 # Largest number of labels per example in a report.
 MAX_NAMED = 12
 
 
 def _metrics(find_thresholds: Any) -> dict[str, Metric]:
-    """Create the metrics, with F1 at thresholds computed from the kept arrays."""
+    """Create the metrics; `find_thresholds` computes the thresholds of F1."""
     keep = partial(Metric, keep=label_metrics.scores, resampled=True)
 
     def counts(kept: Kept) -> np.ndarray:
@@ -66,10 +66,10 @@ METRICS = _metrics(label_metrics.best_thresholds)
 
 
 class Multilabel(Task):
-    """Targets are 1 or 0 per label, -1 or NaN if unknown, (B, labels).
+    """Targets are 1 or 0 per label, or -1 or NaN for unknown labels, (B, labels).
 
-    Outputs are logits. The loss is the mean over known labels; unknown labels are
-    excluded from metrics, too.
+    Outputs are logits. The loss is the mean over known labels; metrics also exclude
+    unknown labels.
 
     Args:
       image_shape: Shape of the images.
@@ -77,8 +77,8 @@ class Multilabel(Task):
       **given: Fields of `MultilabelOptions`.
 
     Raises:
-      UserError: The data set has no label columns, or a constant one in training, or
-        the weights do not fit it.
+      UserError: The data set has no label columns, a label is constant in training, or
+        the number of weights differs from the number of labels.
     """
 
     Options = MultilabelOptions
@@ -98,16 +98,16 @@ class Multilabel(Task):
         self._options = options = MultilabelOptions(**given)
         if NAMES not in facts:
             raise UserError(
-                "task = 'multilabel': the data set does not tell which labels there "
-                "are: name columns of 0 and 1 (data.targets), or a list in the column "
-                "label (data.label_separator); see docs/multilabel.md; columns of "
-                "arrays that are one-hot are classes unless data.targets names them"
+                "task = 'multilabel': the data set has no label columns: name columns "
+                "of 0 and 1 (data.targets), or give a list of labels in the column "
+                "label (data.label_separator); see docs/multilabel.md. One-hot columns "
+                "of arrays are classes unless data.targets names them"
             )
         self.class_names = tuple(facts[NAMES])
         moved = zip(self.class_names, facts.get(ORIGIN, ()), strict=False)
         if numbers := [name for name, origin in moved if origin]:
             raise UserError(
-                f"task = 'multilabel': the column {numbers[0]!r} holds numbers, and no "
+                f"task = 'multilabel': the column {numbers[0]!r} holds numbers, not "
                 "labels of 0 and 1: leave it out of data.targets, or set task = "
                 "'regression'"
             )
@@ -122,13 +122,13 @@ class Multilabel(Task):
         assert self.class_names is not None
         for name, column in zip(self.class_names, targets.T, strict=True):
             values = np.unique(column[~np.isnan(column)])
-            # `check_targets` reports invalid values.
+            # Invalid values are reported by `check_targets`.
             if len(values) < 2:
                 told = f"always {values[0]:g}" if len(values) else "always missing"
                 raise UserError(
                     f"the label {name!r} is {told} in the {len(column):,} training "
-                    "images: nothing can be learnt of it; leave it out of data.targets "
-                    "or the lists of labels, or add images"
+                    "images: nothing can be learned from it; leave it out of "
+                    "data.targets or the lists of labels, or add images"
                 )
 
     def check_targets(self, targets: np.ndarray, split: str) -> None:
@@ -136,21 +136,20 @@ class Multilabel(Task):
         if np.ndim(targets) != 2 or targets.shape[1] != self.num_outputs:
             raise UserError(
                 f"{split} has targets of the shape {np.shape(targets)}: expected "
-                f"{self.num_outputs} labels an image"
+                f"{self.num_outputs} labels per image"
             )
         good = np.isin(targets, (-1, 0, 1)) | np.isnan(targets)
         if not good.all():
             row, column = np.argwhere(~good)[0]
             raise UserError(
                 f"{split}: the label {self.class_names[column]!r} is "
-                f"{targets[row, column]:g} for image {row}: expected 1 where an image "
-                "has it, 0 where not, -1 or nothing where it is not known; mend the "
-                "column, or leave it out of data.targets"
+                f"{targets[row, column]:g} for image {row}: expected 1 for present, 0 "
+                "for absent, and -1 or nothing for unknown; correct the column, or "
+                "leave it out of data.targets"
             )
         if not (targets >= 0).any():
             raise UserError(
-                f"{split}: of no image it is known which labels it has: choose another "
-                "split"
+                f"{split} has no image with a known label: choose another split"
             )
 
     def label(self, target: np.ndarray) -> str:
@@ -166,10 +165,10 @@ class Multilabel(Task):
     def transform_target(
         self, target: tuple[jax.Array, jax.Array], change: Mixing
     ) -> jax.Array:
-        """Mix labels by their shares: both losses are linear in the target.
+        """Average labels weighted by share, as both losses are linear in the target.
 
-        A label unknown in one of the two is unknown in the mixture, unless its share is
-        0.
+        A label that is unknown in one of the two targets is unknown in the mixture,
+        unless the share of this target is 0.
         """
         one, other = map(known_targets, target)
         share = change.weight[:, None]
@@ -201,18 +200,18 @@ class Multilabel(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
-        reason = "the mean over the labels of how well each ranks the images"
+        reason = "a mean over labels, so that rare labels count equally"
         return {"checkpoint": {"best_metric": (cls.best_metric, reason)}}
 
     def metrics(self) -> Mapping[str, Metric]:
         return _metrics(self._thresholds)
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        # Non-finite outputs have no thresholds.
+        # Thresholds are undefined for non-finite outputs.
         return {name: validation[name] for name in (THRESHOLDS,) if name in validation}
 
     def _thresholds(self, kept: Kept) -> np.ndarray:
-        """Thresholds fitted on validation; during validation, of the split itself."""
+        """Thresholds fitted on validation, or on `kept` during the validation."""
         if self.chosen is None:
             return np.array(label_metrics.best_thresholds(kept))
         return thresholds(self.chosen, self.num_outputs)

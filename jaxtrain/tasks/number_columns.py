@@ -13,7 +13,7 @@ from jaxtrain.config.regression import MAX_LEVELS
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING, is_rounded, original
 from jaxtrain.errors import UserError, counted
 
-# Name of an unnamed column.
+# Default name of an unnamed column.
 UNNAMED = "target"
 
 
@@ -24,23 +24,23 @@ def in_columns(targets: Any) -> Any:
 
 
 def training_numbers(facts: Mapping[str, Any]) -> np.ndarray:
-    """Numbers of the training split, (N, columns)."""
+    """Load the numbers of the training split, (N, columns)."""
     targets = facts["training_targets"]()
     check_numbers(targets, "the training split")
     return original(in_columns(targets), facts)
 
 
 def levels_of(targets: np.ndarray) -> tuple[float, ...]:
-    """Distinct values of the training split, ascending.
+    """Distinct values of the training split, in ascending order.
 
     Raises:
-      UserError: There are too many values.
+      UserError: There are too many distinct values.
     """
     levels = np.unique(targets[np.isfinite(targets)])
     if len(levels) > MAX_LEVELS:
         raise UserError(
-            f"task_options: loss = 'ordinal' is for numbers of at most {MAX_LEVELS} "
-            f"values, and the training split has {len(levels):,}: choose another loss"
+            f"task_options: loss = 'ordinal' takes at most {MAX_LEVELS} distinct "
+            f"numbers, and the training split has {len(levels):,}: choose another loss"
         )
     return tuple(levels.tolist())
 
@@ -50,13 +50,13 @@ def check_numbers(targets: Any, split: str) -> None:
     array = isinstance(targets, np.ndarray) and targets.ndim in (1, 2)
     if not (array and targets.dtype.kind in "biuf"):
         raise UserError(
-            f"{split} has targets that are no numbers (N,) or (N, columns): choose "
-            "another task"
+            f"{split} has targets that are not numbers (N,) or (N, columns): "
+            "choose another task"
         )
 
 
 def names_of(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:
-    """Names of the columns, with defaults for unnamed ones."""
+    """Names of the columns, with defaults for unnamed columns."""
     if NAMES in facts:
         return tuple(map(str, facts[NAMES]))
     return (UNNAMED,) if num == 1 else tuple(f"{UNNAMED}_{i}" for i in range(num))
@@ -67,10 +67,11 @@ def statistics_of(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each column, ignoring missing numbers.
 
-    Sums are exact: a run resumed on another CPU must compute the same.
+    Sums are exact, so that a run resumed on another CPU computes the same values.
 
     Raises:
-      UserError: A column has no number, a single value, or an infinite number.
+      UserError: A column has no numbers, only one distinct value, or an infinite
+        number.
     """
     check_finite(targets, names, "the training split")
     mean, std = [], []
@@ -78,37 +79,37 @@ def statistics_of(
         known = column[~np.isnan(column)]
         if not len(known):
             raise UserError(
-                f"task = 'regression': the column {name!r} has no number in the "
-                "training split; fill it in, or leave it out of data.targets"
+                f"task = 'regression': the column {name!r} has no numbers in "
+                "the training split; fill it in, or leave it out of data.targets"
             )
         mean.append(math.fsum(known) / len(known))
         std.append(math.sqrt(math.fsum(np.square(known - mean[-1])) / len(known)))
         if known.min() == known.max():
             raise UserError(
                 f"task = 'regression': the column {name!r} is {known[0]:g} in all "
-                f"{len(known):,} training examples that have it, a deviation of 0: "
-                "there is nothing to learn; leave it out of data.targets"
+                f"{len(known):,} training examples that have it: there is nothing to "
+                "learn; leave it out of data.targets"
             )
     return tuple(mean), tuple(std)
 
 
 def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> None:
-    """Raise UserError for numbers whose differences are lost in float32.
+    """Raise UserError for numbers whose differences float32 rounds away.
 
-    Only custom stores can have such numbers.
+    Such numbers can only come from custom stores.
     """
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
             raise UserError(
-                f"{split}: float32, which a step computes in, would round off the "
-                f"differences of the column {name!r}, numbers such as {column[0]}: let "
-                "the store have what jaxtrain.data.columns.centred makes of the "
-                f"numbers, and what that has subtracted as its fact {ORIGIN!r}"
+                f"{split}: training in float32 would round off the differences of the "
+                f"column {name!r}, numbers such as {column[0]}: centre the targets of "
+                "the store with jaxtrain.data.columns.centred, and add the subtracted "
+                f"origin to its facts as {ORIGIN!r}"
             )
 
 
 def as_number(x: float, std: float) -> str:
-    """Format a number with 4 digits, or enough for a hundredth of the deviation."""
+    """Format a number with at least 4 digits, and a resolution of 1 % of `std`."""
     digits = 4 if x == 0 else math.ceil(math.log10(abs(x) / std)) + 3
     return f"{x:.{min(17, max(4, digits))}g}"
 
@@ -121,7 +122,7 @@ def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
             raise UserError(
                 f"{split}: the column {name!r} is {column[bad[0]]} for "
                 f"{counted(len(bad), 'example')}, first for no. {bad[0]}: give finite "
-                "numbers, or NaN where one is missing"
+                "numbers, or NaN for missing ones"
             )
 
 
@@ -154,7 +155,7 @@ def check_levels(
     for name, numbers, zero, scale in zip(names, columns.T, origin, std, strict=True):
         near = np.array(levels) - zero
         nearest = near[np.searchsorted((near[1:] + near[:-1]) / 2, numbers)]
-        # Equal within float32 rounding.
+        # Compare with a tolerance for float32 rounding.
         same = np.abs(numbers - nearest) <= ROUNDING * scale
         for row in np.flatnonzero(~(same | np.isnan(numbers)))[:1]:
             shown = ", ".join(as_number(x, scale) for x in levels)
@@ -162,5 +163,5 @@ def check_levels(
                 f"{split}: the column {name!r} is "
                 f"{as_number(numbers[row] + zero, scale)} for image {row}, which is "
                 f"none of the levels {shown}: add it to the levels of task_options, or "
-                "mend the number"
+                "correct the number"
             )

@@ -1,4 +1,4 @@
-"""Decoders of numbers in the units of the data."""
+"""Decoders of predicted numbers, in the units of the data."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,14 +15,14 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Smallest spread relative to a column's largest number, a few float32 roundings.
+# Minimum spread over largest magnitude: tolerances stay above float32 rounding.
 LEAST_SPREAD = 0.02
 # Largest number of names in a description.
 MAX_DESCRIBED = 8
 
 
 class NumberPrediction(NumbersPrediction):
-    """Numbers of one image; by name in JSON."""
+    """Predicted numbers of one image, by name in JSON."""
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk
@@ -31,7 +31,7 @@ class NumberPrediction(NumbersPrediction):
 
 
 class NumberDecoder(RowDecoder):
-    """Decoder of numbers by a readout.
+    """Decoder of outputs to numbers by a readout.
 
     Args:
       facts: Recorded facts of the run.
@@ -56,7 +56,7 @@ class NumberDecoder(RowDecoder):
         return self.readout.whole(values)
 
     def check_values(self) -> None:
-        """Accept, as numbers are values."""
+        """Accept any option, as the predictions are numbers."""
 
     def answer_parts(self) -> AnswerParts:
         columns = self.readout.columns
@@ -68,8 +68,8 @@ class NumberDecoder(RowDecoder):
         if shift is not None:
             largest = max(shift, key=abs)
             remark = (
-                f"float32, which has numbers {abs(np.spacing(np.float32(largest))):g} "
-                f"apart near {largest!r}; predict has finer ones"
+                f"float32, with a spacing of {abs(np.spacing(np.float32(largest))):g} "
+                f"near {largest!r}; predict is more precise"
             )
         return ExportedArray(
             self.readout.name,
@@ -88,8 +88,8 @@ class RegressionDecoder(NumberDecoder):
       facts: Recorded facts of the run.
       readout: Readout of the outputs.
       targets: Names of the target columns.
-      distribution: Loss with distribution parameters as outputs; None if outputs are
-        the numbers themselves.
+      distribution: Name of a loss whose outputs are distribution parameters; None if
+        outputs are the predicted numbers.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class RegressionDecoder(NumberDecoder):
         if self.distribution is None:
             return None
         return (
-            f"with the loss {self.distribution} it puts out a distribution, and the "
-            "mean of the outputs of several models is not that of the mixture"
+            f"with the loss {self.distribution} its outputs are distributions, whose "
+            "mixture is not the mean of the outputs"
         )
 
 
 def _spread(outputs: np.ndarray) -> tuple[Any, str]:
-    """Spread of each column, at least the resolution of float32.
+    """Spread of each column, at least the resolution of float32 at its largest number.
 
     Columns have different units, and may be far from 0.
     """

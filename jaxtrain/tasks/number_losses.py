@@ -1,7 +1,7 @@
 """Regression losses and their outputs, one class per kind.
 
-Outputs and targets are standardized by mean and standard deviation of their column.
-Outputs are (B, columns, num_outputs).
+Outputs (B, columns, num_outputs) and targets are standardized by the mean and standard
+deviation of each column.
 """
 
 import math
@@ -11,21 +11,21 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-# Epsilon of a learned variance, to keep its logarithm finite.
+# Epsilon added to a learned variance, to keep its logarithm finite.
 LEAST_VARIANCE = 1e-6
-# Suffix of the name of a standard deviation, in the unit of its column.
+# Suffix of the names of predicted standard deviations, in the unit of the column.
 STD = "_std"
 
 
 class NumberLoss:
-    """Loss of a column's outputs, and their readout.
+    """Regression loss, and readout of its outputs.
 
-    Each additional output adds a number to the prediction.
+    Each additional output of a column adds a number to the prediction.
     """
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Suffixes of the additional numbers' names."""
+        """Suffixes of the names of the additional numbers."""
         return ()
 
     @property
@@ -35,7 +35,7 @@ class NumberLoss:
 
     @property
     def has_interval(self) -> bool:
-        """Whether the outputs define an interval."""
+        """Whether the outputs define a prediction interval."""
         return self.num_outputs > 1
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
@@ -47,18 +47,18 @@ class NumberLoss:
         return outputs[..., 0]
 
     def beside(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
-        """Additional numbers, in the order of `endings`, (B, columns) each."""
+        """Additional predicted numbers, (B, columns) each, in order of `endings`."""
         del outputs
         return ()
 
     def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Bounds of the interval, (B, columns) each."""
+        """Prediction interval, (B, columns) per bound."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PointLoss(NumberLoss):
-    """Point prediction with a loss of the error."""
+    """Point prediction with a loss that is a function of the error."""
 
     name: str
 
@@ -109,8 +109,8 @@ class GaussianLoss(NumberLoss):
 class QuantileLoss(NumberLoss):
     """Quantile regression with the mean pinball loss (Koenker and Bassett 1978).
 
-    Quantiles are sums of steps from the median, each the softplus of an output, so that
-    they never cross.
+    The quantiles are the median plus or minus cumulative softplus outputs, so that they
+    never cross.
     """
 
     quantiles: tuple[float, ...]

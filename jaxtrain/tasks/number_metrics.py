@@ -1,7 +1,7 @@
 """Regression metrics: sums per column on the device, values on the host.
 
-Metrics of several columns are averaged, as scikit-learn's `uniform_average`. Missing
-numbers, NaN, are ignored.
+Metrics are averaged over columns, as scikit-learn's `uniform_average`. Missing numbers,
+NaN, are ignored.
 """
 
 import math
@@ -14,9 +14,9 @@ import numpy as np
 
 from jaxtrain.tasks.metrics import Metric
 
-# (outputs, target, mask) -> sums of a batch.
+# Function (outputs, target, mask) -> sums over a batch.
 Add = Callable[..., jax.Array]
-# Suffix of the name of a metric with a value per column.
+# Suffix of the names of metrics with a value per column.
 OF_COLUMNS = "_of_columns"
 OfColumn = Callable[[np.ndarray], float | None]
 
@@ -26,8 +26,8 @@ def error_sums(
 ) -> jax.Array:
     """Sums over a batch, (5, columns).
 
-    Count, |error|, error^2, target and target^2; targets minus their mean, as raw sums
-    of squares would lose the precision that R^2 needs.
+    The rows are count, |error|, error^2, target and target^2. Targets are centred, as
+    raw sums of squares would lose the precision that R^2 needs.
 
     Args:
       error: Error of each number in standard deviations, (B, columns).
@@ -43,7 +43,7 @@ def error_sums(
 
 
 def coverage_sums(inside: jax.Array, known: jax.Array) -> jax.Array:
-    """Numbers of known targets, and of those within their interval; (2, columns)."""
+    """Count known targets, and known targets inside the interval, (2, columns)."""
     counts = jnp.sum(known, 0), jnp.sum(known & inside, 0)
     return jnp.stack(counts).astype(jnp.int32)
 
@@ -59,7 +59,7 @@ def _rmse(sums: np.ndarray) -> float | None:
 
 
 def _r2(sums: np.ndarray) -> float | None:
-    """R^2; None without variance."""
+    """R^2; None if the targets have no variance."""
     num, _, square, target, target_square = map(float, sums)
     spread = target_square - target**2 / num if num else 0.0
     return 1 - square / spread if spread > 0 else None
@@ -71,7 +71,7 @@ def _covered(sums: np.ndarray) -> float | None:
 
 
 def _rows(add: Add, name: str, of: OfColumn, **given: Any) -> dict[str, Metric]:
-    """Rows of a metric: the mean over the columns, and per column."""
+    """Create two metrics: the mean over the columns, and the values per column."""
 
     def each(sums: np.ndarray, num_examples: int) -> list[float | None]:
         del num_examples

@@ -1,4 +1,4 @@
-"""Regression loss by options, and readout in the units of the data."""
+"""Regression loss of the task options, and readout in the units of the data."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from jaxtrain.tasks.number_losses import (
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
 from jaxtrain.tasks.outputs import Readout
 
-# Ratio of mean to standard deviation from which on numbers are reported in float64:
-# float32 rounding would exceed a ten thousandth of the deviation.
+# Ratio of mean to standard deviation above which numbers are reported in float64:
+# float32 rounding would exceed 1e-4 standard deviations.
 FAR = 1e-4 * 2**24
 
 
@@ -30,7 +30,7 @@ def make_loss(
     std: Sequence[float],
     levels: Sequence[float] | None,
 ) -> NumberLoss:
-    """Create the loss of the task's options.
+    """Create the loss that the task options select.
 
     Args:
       options: Options of the task.

@@ -1,7 +1,8 @@
 """Ordinal regression by CORN (Shi et al. 2021, arXiv:2111.08851).
 
-Each level except the lowest has the logit of P(number >= level | number >= previous
-level). P(number >= level) is the product of these, and so decreases with the level.
+There is one logit per level except the lowest, for P(number >= level | number >=
+previous level). P(number >= level) is the product of these probabilities, so it
+decreases with the level.
 """
 
 import math
@@ -33,11 +34,11 @@ class OrdinalLoss(NumberLoss):
         return False
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
-        """Mean over the levels of the cross entropies.
+        """Compute the mean of the binary cross entropies over the levels.
 
-        It is 0 for levels whose condition fails. The paper divides by the number of
-        applicable levels in the batch, which would make the loss of an example depend
-        on others.
+        Levels whose condition fails count as 0. The paper divides by the number of
+        applicable levels in the batch, but then the loss of an example would depend on
+        the other examples.
         """
         between = jnp.asarray((self.levels[:, 1:] + self.levels[:, :-1]) / 2)
         passed = target[..., None] > between.astype(target.dtype)
@@ -47,7 +48,7 @@ class OrdinalLoss(NumberLoss):
         return jnp.mean(jnp.where(asked, entropy, 0), -1)
 
     def prediction(self, outputs: jax.Array) -> jax.Array:
-        # Log-products as cumulative sums, by one matrix product.
+        # A matrix product computes the cumulative sums of log-probabilities.
         sums = jnp.asarray(np.triu(np.ones(2 * (self.num_outputs,))), outputs.dtype)
         highest = jax.lax.Precision.HIGHEST
         logs = jnp.dot(jax.nn.log_sigmoid(outputs), sums, precision=highest)

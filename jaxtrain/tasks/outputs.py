@@ -22,11 +22,12 @@ class Readout(NamedTuple):
 
     Attributes:
       name: Name of the array in an exported file.
-      columns: Names of the numbers, as in a table.
+      columns: Names of the numbers, the columns of a table.
       of: Traced function from outputs (B, num_outputs) to numbers (B, len(columns)).
-      shift: Offset of each column, float64, not included in `of`, for numbers so far
-        from 0 that float32 would lose their differences. None for none.
-      decimals: Number of decimals that `of` resolves, for each column with a `shift`.
+      shift: Offset of each column, float64, to add to the result of `of`, for numbers
+        so far from 0 that float32 would lose their differences. None means no offset.
+      decimals: Number of decimals that `of` resolves in each column, if there is a
+        `shift`.
     """
 
     name: str
@@ -61,14 +62,14 @@ def check_columns(columns: Sequence[str]) -> None:
     for name in columns:
         if name in taken:
             raise UserError(
-                f"the target column {name!r} would be in the table of predictions "
-                "twice: give it another name"
+                f"the target column {name!r} would be twice in the table of "
+                "predictions: rename it"
             )
         taken.add(name)
 
 
 def in_numbers(tree: Any) -> str:
-    """Format the arrays of a tree; long arrays by their first and last numbers."""
+    """Format the arrays of a tree, and abbreviate long arrays."""
     texts = []
     for path, x in by_path(tree).items():
         text = np.array2string(np.asarray(x), precision=4, threshold=12)
@@ -82,7 +83,7 @@ def is_shape(spec: Any) -> bool:
 
 
 def abstract_outputs(task: "Task", batch: tuple[int, ...], dtype: Any) -> Any:
-    """Abstract outputs for a batch, a tree of jax.ShapeDtypeStruct."""
+    """Abstract outputs of a task for a batch, a tree of `jax.ShapeDtypeStruct`."""
 
     def shaped(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*batch, *shape), dtype)

@@ -7,12 +7,12 @@ from PIL import Image, ImageDraw
 
 from jaxtrain.font import fitted, font
 
-# Smallest side of a matrix, and width of a name next to it, in pixels.
+# Smallest side of the matrix, and width of the margin with names, in pixels.
 SIDE, MARGIN = 480, 60
-# Smallest cell with a number, in pixels.
+# Smallest side of a cell that shows its count, in pixels.
 MIN_TEXT_CELL = 24
 LIGHT, DARK = np.array([247, 251, 255]), np.array([8, 48, 107])
-# Colours of pixel classes, and of boxes, over an image.
+# Colours of pixel classes and boxes drawn over an image.
 COLOURS = np.array(
     [
         *((230, 80, 30), (50, 130, 240), (60, 190, 90), (170, 90, 220)),
@@ -23,7 +23,7 @@ COLOURS = np.array(
 
 
 def _palette() -> np.ndarray:
-    """Palette of PASCAL VOC, from the bits of the class index."""
+    """Create the palette of PASCAL VOC, from the bits of the class index."""
     numbers = np.arange(256)[:, None]
     colours = np.zeros((256, 3), int)
     for bit in range(8):
@@ -40,7 +40,7 @@ PALETTE = _palette()
 def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """Draw a matrix of counts; darker cells are larger fractions of their row.
 
-    Drawn at each evaluation: Pillow takes 4 ms for ten classes, matplotlib 0.2 s.
+    Pillow takes 4 ms for ten classes, matplotlib 0.2 s, at each evaluation.
 
     Args:
       counts: Square matrix of counts.
@@ -67,7 +67,7 @@ def overlay(
     """Overlay pixel classes on an image, uint8 (H, W, C).
 
     Args:
-      image: Image below the translucent colours.
+      image: Image to draw the translucent colours on.
       classes: Class of each pixel, int (H, W); 0 or less is transparent.
       colours: Colours of the classes from 1 on, uint8 (N, 3), repeated cyclically.
 
@@ -80,7 +80,7 @@ def overlay(
 
 
 def mistakes(image: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Highlight wrong pixels, bool (H, W), in an image, uint8 (H, W, C)."""
+    """Highlight misclassified pixels, bool (H, W), in an image, uint8 (H, W, C)."""
     return overlay(_coloured(image) // 2, wrong)
 
 
@@ -97,7 +97,7 @@ def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     picture = Image.fromarray(_coloured(image))
     draw, boxes = ImageDraw.Draw(picture), np.asarray(boxes, np.float64).reshape(-1, 4)
     for number in np.flatnonzero(np.isfinite(boxes).all(-1)):
-        # Clip coordinates far outside.
+        # Pillow cannot draw coordinates far outside of the image.
         x, y = np.sort(boxes[number].clip(-1e4, 1e4).reshape(2, 2), axis=0).T
         colour = tuple(COLOURS[number % len(COLOURS)].tolist())
         draw.rectangle((x[0], y[0], x[1], y[1]), outline=colour)
@@ -111,7 +111,7 @@ def labelled_boxes(
 
     Args:
       image: Image to draw on.
-      boxes: Left, top, right and bottom in pixels, (N, 4); the first is on top.
+      boxes: Left, top, right and bottom in pixels, (N, 4); the first box is on top.
       classes: Class of each box, (N,).
       texts: Text of each box.
 
@@ -133,7 +133,7 @@ def labelled_boxes(
 
 
 def _coloured(image: np.ndarray) -> np.ndarray:
-    """Convert an image to three channels."""
+    """Convert an image to RGB."""
     return image[..., :3] if image.shape[-1] > 2 else image[..., :1].repeat(3, -1)
 
 
@@ -144,10 +144,10 @@ def _write(
     names: Sequence[str],
     cell: int,
 ) -> None:
-    """Write the counts, and the names of rows (left) and columns (top)."""
+    """Write the counts, the row names (left) and the column names (top)."""
     places = [MARGIN + i * cell + cell // 2 for i in range(len(names))]
     draw.font = font()
-    draw.text((4, 4), "true: rows\nfound: columns", fill="black", font=font(9))
+    draw.text((4, 4), "true: rows\npredicted: columns", fill="black", font=font(9))
     for name, place in zip(names, places, strict=True):
         left, above = fitted(name, MARGIN - 6), fitted(name, cell - 4)
         draw.text((MARGIN - 4, place), left, fill="black", anchor="rm")

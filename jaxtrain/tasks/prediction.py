@@ -13,9 +13,9 @@ class AnswerParts(NamedTuple):
 
     Attributes:
       kind: Plural noun of the parts, such as "classes".
-      names: Names of the parts; () without names.
+      names: Names of the parts; () if they have no names.
       health: JSON values of `GET /health`.
-      num_ranked: Largest `topk` of a request; 0 without ranked classes.
+      num_ranked: Largest `topk` of a request; 0 if classes are not ranked.
     """
 
     kind: str
@@ -25,10 +25,10 @@ class AnswerParts(NamedTuple):
 
 
 class Prediction:
-    """Prediction for one image, on the host; by default without row and JSON.
+    """Base class of the prediction for one image, on the host.
 
     Attributes:
-      boxes: Boxes in the image; None for other decoders.
+      boxes: Boxes; None for models without boxes.
     """
 
     boxes: Any = None
@@ -38,14 +38,14 @@ class Prediction:
         return {}
 
     def cells(self) -> tuple[str, ...]:
-        """Texts below the decoder's `heads`."""
+        """Texts in the console columns of the decoder's `heads`."""
         return ()
 
     def json(self, topk: int) -> dict[str, Any]:
         """Server response as JSON values.
 
         Args:
-          topk: Number of classes, for ranked classes.
+          topk: Number of classes to return, if classes are ranked.
         """
         raise NotImplementedError
 
@@ -59,10 +59,10 @@ class Prediction:
         return None
 
     def caption(self) -> str:
-        """Caption of a Grad-CAM of the most likely class, one line."""
+        """One-line caption of a Grad-CAM heatmap for the most likely class."""
         raise NotImplementedError
 
 
 def plain(x: Any) -> float:
-    """Shortest Python number that equals a NumPy scalar in its dtype."""
+    """Shortest Python number that rounds to a NumPy scalar in its dtype."""
     return float(str(x))

@@ -5,13 +5,13 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-# Config section -> field -> value and reason.
+# (value, reason) by field by config section.
 Advice = dict[str, dict[str, tuple[Any, str]]]
 
 
 @runtime_checkable
 class Proposable(Protocol):
-    """Protocol of task classes that are proposed for data sets."""
+    """Protocol of task classes that can be proposed for a data set."""
 
     def suits(self, facts: Mapping[str, Any], groups: np.ndarray) -> bool:
         """Whether to propose this task for a data set.
@@ -23,7 +23,7 @@ class Proposable(Protocol):
         ...
 
     def advice(self, class_counts: np.ndarray) -> Advice:
-        """Proposed config fields of a recipe for a new data set.
+        """Config fields that a recipe for a new data set proposes.
 
         Args:
           class_counts: Number of training examples of each non-empty class or label,

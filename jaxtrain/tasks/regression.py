@@ -45,29 +45,29 @@ from jaxtrain.tasks.number_readout import make_loss, make_readout
 from jaxtrain.tasks.outputs import check_columns
 from jaxtrain.tasks.proposals import Advice
 
-# Fields incompatible with ordinal regression.
-UNMIXED = {"data.augment.mixup": "there is nothing between two levels"}
+# Config fields that are incompatible with ordinal regression, with the reason.
+UNMIXED = {"data.augment.mixup": "ordinal targets have no values between two levels"}
 # Largest number of values per example in texts.
 MAX_SHOWN = 8
-# Sample size of a split if reading all targets would read images.
+# Sample size of a split if targets cannot be read without images.
 FEW = 2
 
 
 class Regression(Task):
-    """Targets are numbers, (B,) or (B, columns), NaN if missing.
+    """Targets are numbers, (B,) or (B, columns); NaN is a missing number.
 
-    Targets are standardized by mean and standard deviation of their column. Metrics and
-    predictions are in the units of the data.
+    Targets are standardized by the mean and standard deviation of each column. Metrics
+    and predictions are in the units of the data.
 
     Args:
       image_shape: Shape of the images.
       facts: Facts of the data set: `target_names` of named columns, and in training
         `training_targets`, a function that returns all training targets.
       **given: Fields of `RegressionOptions`. Mean and standard deviation default to
-        the training targets'.
+        the statistics of the training targets.
 
     Raises:
-      UserError: The targets are classes, or a column cannot be learnt.
+      UserError: The targets are classes, or a column is empty or constant.
     """
 
     Options = RegressionOptions
@@ -76,9 +76,9 @@ class Regression(Task):
     best_metric = "mae"
     shown = ("mae",)
     refused: Mapping[str, str] = {
-        "data.augment.cutmix": "a part of an image does not have that part of its "
-        "numbers; data.augment.mixup mixes them",
-        "data.sampling": "numbers are no classes whose images could be balanced",
+        "data.augment.cutmix": "the numbers of an image are not proportional to its "
+        "area; use data.augment.mixup instead",
+        "data.sampling": "numbers have no classes to balance",
     }
 
     def __init__(
@@ -91,8 +91,8 @@ class Regression(Task):
         options = RegressionOptions(**given)
         if NAMES not in facts and "num_classes" in facts:
             raise UserError(
-                "task = 'regression': the targets of the data set are classes; name "
-                "the columns that hold its numbers by data.targets"
+                "task = 'regression': the targets of the data set are classes; set "
+                "data.targets to the names of numeric columns"
             )
         mean, std, levels = options.mean, options.std, options.levels
         if mean is None or std is None:
@@ -116,7 +116,7 @@ class Regression(Task):
                     f"{counted(len(values), 'value')}, the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
-        # Origin of the stored numbers, and so of a batch's.
+        # Origin that the store has subtracted from its numbers.
         self._origin = np.array(facts.get(ORIGIN, (0.0,) * num))
         self._mean, self._std = np.array(mean) - self._origin, np.array(std)
         self._levels = levels
@@ -141,8 +141,8 @@ class Regression(Task):
         columns = in_columns(targets)
         if columns.shape[1] != len(self._names):
             raise UserError(
-                f"{split} has {counted(columns.shape[1], 'column')} of numbers, and "
-                f"the task {len(self._names)}: {', '.join(self._names)}"
+                f"{split} has {counted(columns.shape[1], 'column')} of numbers, "
+                f"but the task has {len(self._names)}: {', '.join(self._names)}"
             )
         check_finite(columns, self._names, split)
         if not jax.config.read("jax_enable_x64"):
@@ -150,9 +150,9 @@ class Regression(Task):
         if self._levels is not None:
             names, off = self._names, self._origin
             check_levels(columns, names, off, self._std, self._levels, split)
-        # A sample may contain a column without numbers.
+        # In a sample a column may have no numbers.
         if len(columns) > FEW and np.isnan(columns).all():
-            raise UserError(f"{split} has no number: choose another split")
+            raise UserError(f"{split} has no numbers: choose another split")
 
     def label(self, target: Any) -> str:
         return self._told(np.ravel(target))
@@ -167,7 +167,7 @@ class Regression(Task):
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Mean loss over the known numbers of an example; 0 without any."""
+        """Compute the mean loss over the known numbers of an example, or 0."""
         del training
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
@@ -180,7 +180,7 @@ class Regression(Task):
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         num, absolute, *_ = self._errors(outputs, target, jnp.ones(len(target)))
         mae = absolute / jnp.maximum(num, 1)
-        # The mean over columns with a number in the batch.
+        # Mean over the columns that have a number in the batch.
         mean = jnp.sum(mae) / jnp.maximum(jnp.sum(num > 0), 1)
         return {"mae": mean.astype(jnp.float32)}
 
@@ -191,7 +191,7 @@ class Regression(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
-        whole = "what is cut off would not be counted, or move the others"
+        whole = "a crop could remove what the numbers describe"
         return {"data": {"crop_pct": (1.0, whole)}}
 
     def metrics(self) -> Mapping[str, Metric]:
@@ -244,13 +244,13 @@ class Regression(Task):
     def _read(
         self, outputs: Any, target: jax.Array, mask: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Outputs (B, columns, ...), standardized targets, and whether they count.
+        """Outputs (B, columns, ...), standardized targets, and mask of counted targets.
 
-        Missing targets are 0, so that no gradient is NaN.
+        Missing targets are replaced by 0, so that no gradient is NaN.
         """
         outputs = widen(outputs)
         shape = len(target), len(self._names), self._loss.num_outputs
-        # Subtract the rounding error of a float32 mean from the small remainders.
+        # Correct the small differences for the rounding error of the float32 mean.
         rounded = self._mean.astype(outputs.dtype)
         rest = (self._mean - rounded) / self._std
         mean, std, rest = (

@@ -8,9 +8,9 @@ class Required(NamedTuple):
     """Requirement of a task on a config field.
 
     Attributes:
-      holds: Predicate of the field's value.
-      reason: Reason of the requirement.
-      fix: Advice at the end of the message.
+      holds: Function that returns whether a value of the field is allowed.
+      reason: Reason for the requirement, in the message.
+      fix: Fix at the end of the message.
     """
 
     holds: Callable[[Any], bool]

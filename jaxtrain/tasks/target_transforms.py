@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def transform_of(task: Task) -> Follow:
-    """`transform_target` of a task, restricted to its declared changes.
+    """Get `transform_target` of a task for the augmentations in `target_changes`.
 
-    Other changes leave targets unchanged.
+    Other augmentations leave targets unchanged.
     """
 
     def follow(target: Any, change: Any) -> Any:
@@ -26,10 +26,10 @@ def transform_of(task: Task) -> Follow:
 
 
 def moves_targets(task: Task) -> bool:
-    """Whether targets follow geometric changes of images."""
+    """Whether targets change with geometric augmentations of images."""
     return handles(task, Geometry)
 
 
 def handles(task: Task, change: type) -> bool:
-    """Whether a task transforms targets under a kind of change."""
+    """Whether targets follow a kind of image transform."""
     return issubclass(change, task.target_changes)

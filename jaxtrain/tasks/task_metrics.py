@@ -20,7 +20,7 @@ def goal(task: Task, field: str, metric: str) -> Goal:
     """Find the metric named by a config field, with its direction.
 
     Raises:
-      UserError: Unknown metric, or one without a direction.
+      UserError: The metric is unknown or has no direction.
     """
     return goal_of(all_metrics(task), field, metric)
 
@@ -35,9 +35,9 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 
     Args:
       task: Task of the model.
-      outputs: Outputs of the model, of the shapes of `Task.output_spec`.
+      outputs: Outputs of the model, with the shapes in `Task.output_spec`.
       target: Result of `Task.target`.
-      mask: Mask (B,) of 0 and 1; 0 is padding.
+      mask: Mask of the batch, (B,); 0 for padding, else 1.
     """
     labelled = task.labelled(target)
     if labelled is not None:
@@ -55,7 +55,7 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
     """Arrays that metrics keep per example of a batch, (B, ...) each. Traced.
 
-    Named after the first metric that uses them, like sums.
+    Keyed by the first metric that uses them, as in `sums_of`.
 
     Args:
       task: Task of the model.

@@ -1,4 +1,4 @@
-"""Training losses of a batch, including auxiliary outputs."""
+"""Training losses of a batch, including the losses of auxiliary outputs."""
 
 from collections.abc import Callable
 from functools import partial
@@ -35,7 +35,7 @@ def checked_loss(
     if loss.shape != batch:
         raise UserError(
             f"the loss of {type(task).__name__} has the shape {loss.shape} for "
-            f"outputs {shapes}: expected one value an example, {batch}"
+            f"outputs {shapes}: expected one value per example, {batch}"
         )
     return loss
 
@@ -45,8 +45,8 @@ def losses_and_metrics(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Compute the training loss of each example, (B,), and metrics of the batch.
 
-    Auxiliary outputs add weighted losses, and their mean as a metric. Metrics of the
-    task use the main outputs.
+    Auxiliary outputs add weighted losses, whose mean is an additional metric. The
+    metrics of the task use the main outputs.
 
     Args:
       task: Task of the run.
@@ -54,7 +54,7 @@ def losses_and_metrics(
       target: Result of `Task.target`.
 
     Raises:
-      UserError: Auxiliary outputs have another shape than the main ones.
+      UserError: The shapes of auxiliary and main outputs differ.
     """
     if not isinstance(outputs, WithAuxiliary):
         losses = checked_loss(task, outputs, target, training=True)
@@ -68,7 +68,7 @@ def losses_and_metrics(
 def auxiliary_losses(
     outputs: WithAuxiliary, loss: Callable[[Any], jax.Array], zero: jax.Array
 ) -> jax.Array:
-    """Weighted losses of auxiliary outputs per example, (B,).
+    """Compute the weighted losses of auxiliary outputs per example, (B,).
 
     Args:
       outputs: Outputs of the model in training mode.
@@ -76,15 +76,15 @@ def auxiliary_losses(
       zero: Zeros to add the losses to, (B,).
 
     Raises:
-      UserError: Auxiliary outputs have another shape than the main ones.
+      UserError: The shapes of auxiliary and main outputs differ.
     """
     expected = jax.tree.map(np.shape, outputs.outputs)
     for auxiliary in outputs.auxiliary:
         shapes = jax.tree.map(np.shape, auxiliary)
         if shapes != expected:
             raise UserError(
-                f"an auxiliary head puts out {shapes}, the model {expected}: "
-                "expected the same"
+                f"an auxiliary head has outputs {shapes}, but the model {expected}: "
+                "they must be equal"
             )
         zero += outputs.weight * loss(auxiliary)
     return zero

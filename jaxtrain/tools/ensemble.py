@@ -41,10 +41,10 @@ class Ensembled:
     Attributes:
       model: The ensemble.
       config: Config of the new workdir, from the first run.
-      validation: Metrics on the validation split; None without a split that no run was
-        trained on.
+      validation: Metrics on the validation split; None if no such split is unseen by
+        all runs.
       test: Metrics on the test split.
-      each: Metrics of each single model.
+      each: Metrics of each member on the test split.
     """
 
     model: TrainedModel
@@ -129,7 +129,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         folder = partial / CHECKPOINTS / str(step)
         made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
-        # Origins of the weights are recorded with the weights.
+        # Fitted thresholds are stored in the checkpoint instead.
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, run.stamp(about.to_dict()))
         summary = _summary(made, runs, ends)
@@ -145,8 +145,8 @@ def read_end(run: Path) -> dict[str, Any]:
     end = read_of_run(run / workdir_lib.SUMMARY, dict[str, Any], RunId.read(run))
     if end is None:
         raise UserError(
-            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; train "
-            "it to its end first"
+            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; finish "
+            "its training first"
         )
     return end
 

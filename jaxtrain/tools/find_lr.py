@@ -49,7 +49,7 @@ class RangeTest:
 
 
 def rising(start: float, end: float, num_steps: int) -> Schedule:
-    """Learning rate of each step, from `start` to `end`."""
+    """Schedule that grows exponentially from `start` to `end`."""
     factor = end / start
 
     def schedule(step: ArrayLike) -> jax.Array:
@@ -64,8 +64,8 @@ def range_test(
 ) -> RangeTest:
     """Train with an increasing learning rate; nothing is saved.
 
-    It ends early when the smoothed loss is four times its minimum, or a step is not
-    finite.
+    The test ends early when the smoothed loss is four times its minimum, or a step is
+    not finite.
 
     Args:
       config: Config of the run; its schedule and length are ignored.
@@ -90,8 +90,8 @@ def range_test(
                 break
     if len(losses) < MIN_STEPS:
         raise UserError(
-            f"the loss was bad after {len(losses)} steps, at a learning rate of "
-            f"{rates[-1] if rates else start:g}: begin lower, with --start"
+            f"the loss diverged after {len(losses)} steps, at a learning rate of "
+            f"{rates[-1] if rates else start:g}: start lower, with --start"
         )
     return RangeTest(
         rates=np.array(rates), losses=np.array(losses), smoothed=smooth(losses)
@@ -102,13 +102,13 @@ def _shortened(config: Config, num_steps: int) -> Config:
     """Shorten a config to a number of steps, without evaluations and saves."""
     if config.optimizer.learning_rate is None:
         raise UserError(
-            f"optimizer.name = {config.optimizer.name!r} is set to find its steps by "
+            f"optimizer.name = {config.optimizer.name!r} chooses its step sizes "
             "itself: there is no learning rate to find"
         )
     if config.optimizer.name in DISTANCE_NAMES:
         raise UserError(
             f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
-            "optimizer.learning_rate is a factor on it, as a rule 1"
+            "optimizer.learning_rate is a factor on it, usually 1"
         )
     units = ("epochs", "steps", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)

@@ -31,7 +31,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
     """Check that models differ only in their weights.
 
     Args:
-      doing: Purpose of the models in messages, an imperative.
+      doing: Imperative verb for messages, such as `join`.
 
     Raises:
       UserError: There are fewer than two models, or they differ.
@@ -54,6 +54,6 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
                 f"{n} = {getattr(other, n)!r}, not {getattr(first, n)!r}" for n in names
             )
             raise UserError(
-                f"model {number} is not like the first: {told}; {doing} runs of one "
+                f"model {number} differs from the first: {told}; {doing} runs of one "
                 "recipe, with data.mean and data.std in it where their splits differ"
             )

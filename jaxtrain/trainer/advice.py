@@ -6,22 +6,22 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# Accounts with fewer seconds than this are no bottleneck.
+# Accounts with fewer seconds than this are not reported as bottlenecks.
 MIN_SECONDS = 10.0
 # Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
 LOW_MFU = 0.2
-# Steps with a smaller share of the time are no bottleneck.
+# Steps are a bottleneck only above this share of the time.
 MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """Threshold of an account's share of the time, and advice above it."""
+    """Advice that is given if an account's share of the time exceeds `above`."""
 
     account: str
     name: str
     above: float
     text: str
-    # Further advice by config: a text, and hints of plug-ins.
+    # Appended if `helps(config)`: a text, and the plug-ins' hints on `occasion`.
     more: str = ""
     occasion: str = ""
     helps: Callable[[Config], bool] = lambda config: False
@@ -41,9 +41,9 @@ RULES = (
         "compile",
         "compilation",
         0.2,
-        "programs are kept for the next run (docs/command-line.md, Compiled programs); "
-        "a longer run pays for them once",
-        ", and each of data.progressive_sizes has its own",
+        "compiled programs are cached for the next run (docs/command-line.md, Compiled "
+        "programs), and their share is smaller in a longer run",
+        "; each of data.progressive_sizes compiles a separate program",
         "",
         lambda config: bool(config.data.progressive_sizes),
     ),
@@ -63,13 +63,13 @@ RULES = (
         "lost",
         "lost to restarts",
         0.1,
-        "save more often (checkpoint.every_steps), and see why the run was killed",
+        "save more often (checkpoint.every_steps), and find out why the run was killed",
     ),
     Rule(
         "setup",
         "start",
         0.3,
-        "a longer run pays for it once",
+        "a one-time cost, whose share is smaller in a longer run",
         "",
         "opening files",
         lambda config: _of_files(config.data),

@@ -21,7 +21,7 @@ from jaxtrain.processes import cluster
 from jaxtrain.records import data_record
 from jaxtrain.trainer.records import versions
 
-# Largest number of processes, and of differing values, in a message.
+# Maximum numbers of processes per value, and of differing values, in a message.
 NUM_PROCESSES, NUM_VALUES = 5, 20
 # Longest wait in seconds for a file written by process 0: NFS caches the absence of a
 # file for half a minute (acdirmin).
@@ -40,7 +40,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     """
     if cluster.current().num == 1:
         return
-    # Data are compared later, once they are open.
+    # `check_same_data` compares the data later, once they are open.
     fields = _fields(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}
@@ -58,7 +58,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
 
 
 def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
-    """Check that all processes read the same data, at whatever path.
+    """Check that all processes read the same data, even from different paths.
 
     Args:
       config: Config of the run.
@@ -75,7 +75,7 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
 
 
 def check_same_workdir(workdir: Path, run: RunId) -> None:
-    """Check that all processes see the workdir in which process 0 started the run.
+    """Check that all processes see the same workdir as process 0.
 
     Raises:
       UserError: A process does not see it.
@@ -84,9 +84,9 @@ def check_same_workdir(workdir: Path, run: RunId) -> None:
     for process, reason in enumerate(cluster.current().gather(told)):
         if reason is not None:
             raise UserError(
-                f"process {process} does not see the run that process 0 has begun in "
-                f"its --workdir ({reason}): give all processes the same folder, on a "
-                "disk that they share"
+                f"process {process} does not see the run that process 0 started in "
+                f"its --workdir ({reason}): give all processes the same directory, on "
+                "a shared file system"
             )
 
 
@@ -136,14 +136,14 @@ def _fields(config: Config, *, same_data: bool) -> dict[str, Any]:
 
 
 def _look_for(workdir: Path, run: RunId) -> str | None:
-    """Reason why the workdir does not contain the run; None if it does."""
+    """Reason why this process does not see the run in the workdir, or None."""
     until = time.monotonic() + LOOK_SECONDS
     while True:
         try:
             found = RunId.read(workdir)
             if found.value == run.value:
                 return None
-            reason = f"{found.source} is that of another run"
+            reason = f"{found.source} belongs to another run"
         except UserError as error:
             reason = str(error)
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""Reports of skipped steps and loss spikes; stops a run after too many in a row."""
+"""Callback that logs skipped steps and loss spikes, and stops a run after too many."""
 
 import math
 from typing import Any, NoReturn
@@ -10,13 +10,13 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.calls import Call
 from jaxtrain.trainer.run_state import RunState
 
-# Largest number of log lines, each with the examples of its batch; later steps are only
-# counted.
+# Maximum number of logged steps, each with the indices of its examples; later ones are
+# only counted.
 MAX_TOLD = 20
 
 
 class BadSteps(Callback):
-    """Callback that reports skipped steps and spikes, and ends a run after too many."""
+    """Callback that logs bad steps; `train.max_bad_steps` in a row end the run."""
 
     def on_metrics(self, run: RunState, call: Call) -> None:
         _look(run, call.start, call.metrics)
@@ -40,7 +40,7 @@ def _look(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
 
 
 def _tell(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
-    """Log one skipped step, up to the largest number of lines."""
+    """Log a skipped step or a spike, up to `MAX_TOLD` of them."""
     progress = run.progress
     progress.bad_steps_told += 1
     if progress.bad_steps_told > MAX_TOLD:
@@ -50,7 +50,7 @@ def _tell(run: RunState, event: str, step: int, found: dict[str, float]) -> None
         for name, value in found.items()
     }
     if progress.bad_steps_told == MAX_TOLD:
-        details["note"] = "the last that is told, others are counted"
+        details["note"] = "last one logged; later ones are only counted"
     # Indices of the examples in the training split.
     examples = run.trainer.data.order.indices(step).tolist()
     run.log.write("event", step + 1, event=event, **details, examples=examples)
@@ -66,8 +66,8 @@ def _stop(run: RunState, step: int, count: int, found: dict[str, float]) -> NoRe
         why = ", but the update is not finite"
     message = (
         f"step {step + 1}: {count} {kind} steps in a row (train.max_bad_steps): "
-        f"loss {found['loss']}, gradient norm {found['grad_norm']}{why}. They changed "
-        f"nothing; the last good checkpoint is {run.saved.newest()}. Try, in "
+        f"loss {found['loss']}, gradient norm {found['grad_norm']}{why}. They were "
+        f"skipped; the last good checkpoint is {run.saved.newest()}. Try, in "
         "another --workdir or with --fresh, a lower optimizer.learning_rate, "
         "optimizer.clip_norm or a longer warm-up"
     )

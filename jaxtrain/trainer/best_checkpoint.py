@@ -7,7 +7,7 @@ from jaxtrain.trainer.run_state import RunState
 class BestCheckpoint(Callback):
     """Callback that records the best evaluation and requests a save of its step.
 
-    Among equal evaluations the latest counts as the best.
+    Ties go to the latest evaluation.
     """
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:

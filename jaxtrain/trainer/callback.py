@@ -32,19 +32,20 @@ class Callback:
     """Base class of callbacks; every hook does nothing.
 
     A callback may call `run.request_stop`, `run.request_save` and
-    `run.set_rate_factor`. Its memory, saved with each checkpoint, is
-    `run.progress.callbacks[name]`, any JSON.
+    `run.set_rate_factor`. It may store JSON in `run.progress.callbacks[name]`, which is
+    saved with each checkpoint.
 
     Attributes:
       profiles: Whether it profiles steps, which requires XLA flags.
-      sets_rate: Whether it calls `run.set_rate_factor`: the state then has a factor.
+      sets_rate: Whether it calls `run.set_rate_factor`, which requires that the state
+        has a factor.
     """
 
     profiles: bool = False
     sets_rate: bool = False
 
     def on_start(self, run: "RunState") -> None:
-        """Called before the first step of this start."""
+        """Called before the first step, also when a run is resumed."""
 
     def on_step_start(self, run: "RunState", batch: "StepBatch") -> None:
         """Called before a call of the training step is dispatched."""
@@ -56,7 +57,7 @@ class Callback:
         """Called with the metrics of a finished call, in order of the calls.
 
         Raises:
-          BadNumbersError: To end the run here, with exit code 5.
+          BadNumbersError: The callback ends the run, with exit code 5.
         """
 
     def on_eval_start(self, run: "RunState", split: str) -> None:
@@ -69,7 +70,7 @@ class Callback:
         """Called before a save, to update `run.progress`."""
 
     def on_stop(self, run: "RunState") -> None:
-        """Called after the last step of this start."""
+        """Called after the last step, also when the run is not complete."""
 
     def close(self) -> None:
         """Release resources, after success or failure."""
@@ -79,7 +80,7 @@ class Callback:
 
 
 class Callbacks(Callback):
-    """A list of callbacks, called in order."""
+    """Callback that calls a list of callbacks in order."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()):
         self._each = tuple(callbacks)
@@ -148,5 +149,5 @@ def make_callbacks(config: Config, *, profile: bool = False) -> Callbacks:
     steps = config.train.profile_steps
     if (profile or steps is not None) and not callbacks.profiles:
         given = "--profile" if profile else f"train.profile_steps = {steps}"
-        raise UserError(f"{given}: no plug-in that profiles is installed; leave it out")
+        raise UserError(f"{given}: no installed plug-in can profile; leave it out")
     return callbacks

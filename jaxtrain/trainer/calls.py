@@ -19,7 +19,7 @@ class Call:
     Attributes:
       start: Number of steps before the call.
       metrics: Metrics of its steps, (steps,) each.
-      finished: Time in seconds at which the device finished it; infinity before that.
+      finished: Time in seconds at which the device finished; infinity until then.
     """
 
     start: int
@@ -45,11 +45,11 @@ class CallQueue:
     def __init__(self, seconds: Callable[[], float]):
         self._seconds = seconds
         self._calls = collections.deque[Call]()
-        # Time at which the last finished call was done.
+        # Finish time of the last finished call.
         self.finished = seconds()
-        # Number of steps completed by then.
+        # Number of steps completed at that time; None before the first finished call.
         self.done_step: int | None = None
-        # Seconds per step of the calls that finished last.
+        # Seconds per step of the most recently finished calls.
         self._step_seconds: float | None = None
 
     def __len__(self) -> int:
@@ -83,14 +83,14 @@ class CallQueue:
         return self._step_seconds * self._calls[-1].num_steps
 
     def most(self) -> int:
-        """Number of calls that may be in flight, by their estimated duration."""
+        """Maximum number of calls in flight, given the duration of a call."""
         return calls_ahead(self.call_seconds())
 
     def wait(self, most: int) -> None:
         """Wait until at most `most` calls are in flight."""
         for call in list(self._calls)[: max(0, len(self._calls) - most)]:
             if call.finished == math.inf:
-                # Waiting in device_get would take a tenth of the CPU from the step.
+                # Waiting in `device_get` would use a tenth of the CPU time of the step.
                 call.metrics["bad_steps"].block_until_ready()
                 self.look()
 

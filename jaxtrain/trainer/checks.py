@@ -34,13 +34,13 @@ def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Proble
     if steps is not None and steps[1] > total:
         yield Problem(
             f"train.profile_steps = {steps}: the run has {counted(total, 'step')}; "
-            "profile earlier ones, or make it longer",
+            "profile earlier steps, or lengthen the run",
             ("train.profile_steps",),
         )
 
 
 def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
-    """Check that batches, and batch-norm groups, are divisible by the devices."""
+    """Check that batch sizes and batch-norm groups are divisible by the devices."""
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
@@ -64,8 +64,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
         yield Problem(
             f"parallel.batch_norm = {config.parallel.batch_norm} makes "
             f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
-            f"{num_shards} devices cannot share without splitting one: {largest} or a "
-            f"divisor of it would fit, or global",
+            f"{num_shards} devices cannot share without splitting a group: set it to "
+            f"{largest}, a divisor of {largest}, or global",
             ("parallel.batch_norm",),
         )
 
@@ -78,33 +78,32 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
         axes = " and ".join(f"parallel.{a} = {n}" for a, n in sizes.items() if n > 1)
         yield Problem(
             f"parallel.reduce_dtype = {asked!r} with {axes}: XLA sums the gradients of "
-            f"the parts of an image in what the layers compute in, {compute.name}; "
-            "leave parallel.reduce_dtype out, or have the devices share the batch "
-            "alone",
+            f"image shards in the compute dtype of the layers, {compute.name}; "
+            "leave parallel.reduce_dtype out, or shard only the batch",
             ("parallel.reduce_dtype",),
         )
 
 
 def check_rate_factor(config: Config) -> Iterator[Problem]:
-    """Refuse a factor on the learning rate to optimizers that go by the rate itself."""
+    """Refuse a learning-rate factor if the optimizer reads the rate in its update."""
     name = config.optimizer.name
     if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
         yield Problem(
-            f"optimizer.name = {name!r}: a callback sets a factor on the learning rate "
-            "(sets_rate), and this optimizer needs to know the rate before the step; "
-            "use another, such as adamw, or leave the callback out"
+            f"optimizer.name = {name!r}: a callback scales the learning rate "
+            "(sets_rate), which this optimizer does not support; use another "
+            "optimizer, such as adamw, or leave the callback out"
         )
 
 
 def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
-    """Check that mixed examples lie on one device."""
+    """Check that the task supports mixing, and that mixed examples share a device."""
     augment = config.data.augment
     if not augment.mixes:
         return
     if augment.mosaic and not handles(task, Mosaic):
         yield Problem(
-            f"data.augment.mosaic: task = {config.task!r} does not say what the target "
-            "of a mosaic of four images is; leave it out, or name Mosaic among the "
+            f"data.augment.mosaic: task = {config.task!r} does not define the target "
+            "of a mosaic of four images; leave it out, or name Mosaic among the "
             "target_changes of the task (docs/tasks.md)",
             ("data.augment.mosaic",),
         )
@@ -112,8 +111,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     change = Mixing if augment.mixup else Pasting
     if augment.mixes_pairs and not handles(task, change):
         yield Problem(
-            f"{' and '.join(fields)}: task = {config.task!r} does not say what the "
-            "target of two mixed examples is; leave it out, or name Mixing among the "
+            f"{' and '.join(fields)}: task = {config.task!r} does not define the "
+            "target of two mixed examples; leave it out, or name Mixing among the "
             "target_changes of the task (docs/tasks.md)",
             tuple(fields),
         )
@@ -146,7 +145,7 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_required(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse field values other than those the task requires."""
+    """Refuse field values that violate a requirement of the task."""
     for path, required in task.required.items():
         value = config_lib.get(config, path)
         if not required.holds(value):
@@ -165,8 +164,8 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
         yield Problem(
             f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
-            f"and the run has {steps}: lengthen it, "
-            "or set train.freeze alone to freeze layers throughout",
+            f"but the run has {steps}: lengthen the run, "
+            "or set only train.freeze to freeze layers throughout",
             ("train.freeze_epochs",),
         )
 
@@ -181,8 +180,8 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
     if in_units is not None:
         yield Problem(
             f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
-            "its outputs have the units of the data, and would be rounded to 256 "
-            "steps: leave model.quantize out",
+            "its outputs are in units of the data, and 8 bits would round them to 256 "
+            "levels: leave model.quantize out",
             ("model.quantize",),
         )
 
@@ -198,12 +197,12 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {num}: the loss of task = {config.task!r} compares each "
                 "example with others of its batch, and a micro-batch has only some "
-                f"of them: set {path} to 1, and data.batch_size to what fits",
+                f"of them: set {path} to 1, and data.batch_size to a size that fits",
                 (path,),
             )
 
 
-# Checks of the training examples against the task.
+# Checks of the config against the task.
 OF_TASK: tuple[Callable[[Config, Task], Iterator[Problem] | None], ...] = (
     check_rounded,
     check_whole_batch,

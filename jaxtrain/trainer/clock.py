@@ -9,7 +9,7 @@ from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
 # `setup` ends where the loop starts, `step` is the loop without the other accounts,
-# and `lost` is time after a checkpoint that a later start resumed from.
+# and `lost` is the time after a checkpoint until the interruption, repeated on resume.
 Account = Literal[
     "setup",
     "compile",
@@ -21,7 +21,7 @@ Account = Literal[
     "other",
 ]
 ACCOUNTS: tuple[Account, ...] = get_args(Account)
-# Shortest interval in seconds for a measurement of speed.
+# Lower bound in seconds of the interval in `Clock.speed`.
 MIN_SECONDS = 1e-3
 # Accounts that `train_seconds` excludes.
 NOT_TRAINING = ("setup", "compile", "lost")
@@ -30,12 +30,12 @@ NOT_TRAINING = ("setup", "compile", "lost")
 class Clock:
     """Charges each second of a run to exactly one account.
 
-    Compilation time is subtracted from the account during which it happens.
+    Compilation time is charged to `compile` instead of the current account.
 
     Args:
       began: Start time of the run. Defaults to now.
-      compile_seconds: Seconds of compilation of this process so far.
-      now: The time, in seconds.
+      compile_seconds: Function that returns this process's total compilation time.
+      now: Function that returns the current time in seconds.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Clock:
 
     @contextlib.contextmanager
     def charging(self, account: Account) -> Iterator[None]:
-        """Context manager that charges an account."""
+        """Charge an account while the context is open."""
         before = self.switch(account)
         try:
             yield
@@ -90,7 +90,7 @@ class Clock:
           until: Finish time of these steps, in `step_seconds`.
         """
         seconds, self._told = until - self._told, until
-        # Steps that are polled together would seem to take no time.
+        # The interval is zero if both calls finished by the same poll.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(
@@ -100,7 +100,7 @@ class Clock:
 
         Args:
           saved: Seconds by account at the resumed checkpoint.
-          spent: Total known seconds of the earlier starts.
+          spent: Total seconds of the earlier starts, as far as they were logged.
           since: Account to charge for the seconds after the checkpoint.
         """
         self._charge()
@@ -118,7 +118,7 @@ class Clock:
         )
 
     def _charge(self) -> None:
-        """Charge the time since the last call, compilation apart."""
+        """Charge the time since the last call; compilation goes to `compile`."""
         now, compiled_seconds = self._now(), self._compile_seconds()
         compiling = compiled_seconds - self._compiled
         self._seconds[self._account] += now - self._charged_at - compiling

@@ -65,23 +65,23 @@ def check_augment(config: Config, splits: Splits, task: Task) -> list[Problem]:
 def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
     """Check the targets of the splits against the task.
 
-    The host crops and resizes images, with their targets only where the store supports
-    it; the step transforms both.
+    The host crops and resizes images, but their targets only if the store supports it.
+    The augmentations of the step transform both.
     """
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
     resized = data.image_size is not None and not on_device
     if resized and not splits.train.is_placed and moves_targets(task):
         yield Problem(
-            f"data.image_size = {data.image_size} resizes the images, which the "
-            "targets of this task would have to follow: prepare the data in that size",
+            f"data.image_size = {data.image_size} resizes the images, but not the "
+            "targets of this task: prepare both in that size",
             ("data.image_size",),
         )
     if data.augment.augmix and moves_targets(task):
         yield Problem(
-            f"data.augment.augmix = {data.augment.augmix} mixes several copies of an "
-            "image that move apart: the targets of this task cannot follow all; leave "
-            "it out",
+            f"data.augment.augmix = {data.augment.augmix} mixes copies of an image "
+            "with different geometric transforms, which the targets of this task "
+            "cannot follow; leave it out",
             ("data.augment.augmix",),
         )
     problems = ProblemList()
@@ -102,20 +102,20 @@ def check_several_classes(
 ) -> Iterator[Problem]:
     """Refuse a training split of a single class.
 
-    Classes are counted only if that does not read the images.
+    Skipped if counting the classes would read the images.
     """
     train = splits.train
     has_several = getattr(train.store, "has_several_classes", None)
     if task.classes_fact == PIXEL_CLASSES and has_several is not None:
         several = has_several(train.indices)
         fewer = "the masks of the training split have pixels of fewer than two classes"
-        fix = "give masks of two or more"
+        fix = "add masks of other classes"
     elif task.one_class_an_image and isinstance(
         labels := train.all_targets(), np.ndarray
     ):
         several = len(np.unique(labels[labels >= 0])) > 1
-        fewer = "the images of the training split are of fewer than two classes"
-        fix = "give images of two or more"
+        fewer = "the training split has images of fewer than two classes"
+        fix = "add images of other classes"
     else:
         return
     if not several:
@@ -149,7 +149,7 @@ CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]]
     "sampling": check_order,
     "split_sizes": check_sizes,
 }
-# Checks that depend on the recipe, too.
+# Checks that require a recipe.
 OF_RECIPE = frozenset({"split_sizes"})
 
 
@@ -167,7 +167,7 @@ def judge(
         unless the config sets one.
 
     Returns:
-      The name of the task, None if none fits; and (kind, message) of each problem.
+      Name of the task, or None if no task fits, and (kind, message) of each problem.
     """
     if not with_recipe and config.task == config_lib.Config.task:
         train = splits.train

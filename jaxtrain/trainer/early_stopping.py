@@ -8,7 +8,7 @@ NAME = "early_stopping"
 
 
 class EarlyStopping(Callback):
-    """Callback: ends a run after `train.early_stop_patience` evaluations in vain."""
+    """Stop a run after `train.early_stop_patience` evaluations without improvement."""
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         trainer, progress = run.trainer, run.progress
@@ -18,7 +18,7 @@ class EarlyStopping(Callback):
             return
         memory = progress.callbacks.get(NAME, {})
         if memory.get("metric", goal.metric) != goal.metric:
-            # The model still changes: its best is yet to come.
+            # The resumed run monitors another metric: count from zero again.
             memory, progress.evals_without_improvement = {}, 0
         value, best = evaluation.metrics[goal.metric], memory.get("best")
         if goal.improves(value, best):
@@ -33,6 +33,6 @@ class EarlyStopping(Callback):
 
 
 def reconsider(progress: Progress, patience: int | None) -> None:
-    """Continue a run that stopped early, if its patience was raised."""
+    """Clear the early stop of a resumed run if its patience was raised."""
     if patience is None or progress.evals_without_improvement < patience:
         progress.stopped_early = False

@@ -43,11 +43,11 @@ def validate(run: RunState) -> None:
 
 
 def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
-    """Evaluate the best checkpoint on the test split; its state becomes the run's.
+    """Restore the best checkpoint into the run, and evaluate it on the test split.
 
     Returns:
-      The evaluation, and the validation metrics of the same weights if there are any;
-      None after a signal.
+      The test evaluation, and the validation metrics of the same weights or None;
+      None instead of both if a signal came.
 
     Raises:
       CheckpointError: No checkpoint can be read.
@@ -77,7 +77,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
     abstract = as_dict(run.trainer.abstract_state)
     with run.clock.charging("checkpoint"), run.watchdog.saving():
         while (step := _choose(run)) != loaded:
-            # Frees device memory: two states might not fit.
+            # Free the current state first: device memory may not hold two.
             jax.tree.map(lambda array: array.delete(), run.state)
             loaded = None
             try:
@@ -92,12 +92,12 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
 
 
 def _choose(run: RunState) -> int:
-    """Select the best step, in process 0 for all."""
+    """Select the best step in process 0, for all processes."""
     step = None
     if jax.process_index() == 0:
         steps = run.saved.listed()
         if not steps:
-            raise CheckpointError(f"{run.saved.directory} holds no checkpoint any more")
+            raise CheckpointError(f"{run.saved.directory} no longer holds a checkpoint")
         step = best_step(run.saved.info(steps[-1]), steps)
     return cluster.current().gather(step)[0]
 

@@ -29,11 +29,11 @@ Four = tuple[Program, Program, tuple[Program, ...], Program]
 class Execution(abc.ABC):
     """Placement of a model on the devices of a run, and the programs of its steps.
 
-    A row of `EXECUTIONS`: class methods make the meshes and check the task; `build`
-    returns an instance for a model.
+    `EXECUTIONS` holds the subclasses. Class methods make the meshes and check the task;
+    `build` returns an instance for a model.
     """
 
-    # Reason why features of frozen layers cannot be cached; None if they can.
+    # Reason why features of frozen layers cannot be cached, or None.
     obstacle: ClassVar[str | None] = None
 
     @classmethod
@@ -41,7 +41,7 @@ class Execution(abc.ABC):
     def make_meshes(
         cls, config: ParallelConfig, devices: Sequence[Any] | None = None
     ) -> list[Mesh]:
-        """Create the meshes of the model, in order; data go to the first.
+        """Create the meshes of the model, in order; the first receives the data.
 
         Args:
           config: Config section `parallel`.
@@ -114,7 +114,7 @@ class Execution(abc.ABC):
         return {}
 
 
-# The core's execution on one mesh, and those of plug-ins.
+# Executions by name: `whole` on one mesh, and executions of plug-ins.
 EXECUTIONS: Table[type[Execution]] = Table(
     "executions", {"whole": "jaxtrain.trainer.whole:Whole"}
 )
@@ -130,7 +130,7 @@ def kind_of_execution(config: ParallelConfig) -> type[Execution]:
         return EXECUTIONS["whole"]
     if "stages" not in EXECUTIONS:
         raise UserError(
-            f"parallel.pipeline_stages = {config.pipeline_stages}: no plug-in here "
-            "cuts a model into stages; set parallel.pipeline_stages to 1"
+            f"parallel.pipeline_stages = {config.pipeline_stages}: no installed "
+            "plug-in splits a model into stages; set parallel.pipeline_stages to 1"
         )
     return EXECUTIONS["stages"]

@@ -1,4 +1,4 @@
-"""Warnings about a resumed run with another length."""
+"""Warnings about a resumed run whose length was changed."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,17 +15,17 @@ MAX_FACTOR = 1.5
 def describe_jump(
     setup: Setup, saved: dict[str, Any], step: int, taken: int
 ) -> list[str]:
-    """Describe a jump of the learning rate in a run resumed with another length.
+    """Describe a jump of the learning rate in a run whose length was changed.
 
-    The new rate is compared with the old schedule's, so drops of a schedule do not
-    count.
+    A jump differs from both the last rate and the old schedule's next rate, so that
+    scheduled drops do not count.
 
     Args:
       saved: Config of the checkpoint, as JSON.
-      taken: Number of steps that the optimizer took.
+      taken: Number of optimizer steps, without skipped steps.
     """
     length = {name: saved["train"][name] for name in ("epochs", "steps")}
-    # Ignore more steps per call than the old run had.
+    # With 1, `make_timetable` never refuses the value for the old length.
     train = replace(setup.config.train, **length, steps_per_call=1)
     before = make_timetable(
         replace(setup.config, train=train),

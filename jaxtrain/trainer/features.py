@@ -36,9 +36,9 @@ class FeaturePlan:
 
     Attributes:
       part: Pieces of the model whose output is cached.
-      features: Abstract features of all training examples: `image` is that output, any
-        pytree, and `target`.
-      obstacle: Reason not to cache; None if features are cached.
+      features: Abstract arrays of all training examples: `image`, the cached output
+        (any pytree), and `target`.
+      obstacle: Reason why features are not cached, or None.
     """
 
     part: slice
@@ -59,7 +59,7 @@ def plan(setup: Setup) -> FeaturePlan:
     """Plan the caching of frozen layers' outputs."""
     weights = setup.abstract_state.params, setup.abstract_state.model_state
     model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].frozen
-    # Pieces without layers count as frozen; something is always trained.
+    # Pieces without layers count as frozen; at least one piece is trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
     part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
     source, everywhere = setup.splits.train, data_sharding.replicated(setup.mesh)
@@ -78,17 +78,17 @@ def plan(setup: Setup) -> FeaturePlan:
 
 
 def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
-    """Reason why features cannot be cached; None if they can."""
+    """Reason why features cannot be cached, or None."""
     config, kind = setup.config, type(setup.task)
     obstacles = {
         "they are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
         **kept.changes_of_images(config.data, setup.splits.train.input),
-        "the task makes its targets of the images": kind.target is not Task.target,
+        "the task computes its targets from the images": kind.target is not Task.target,
         "train.method may look at the images": config.train.method != "plain",
         "the task may look at the images": defines(kind, "objective"),
         setup.execution.obstacle: setup.execution.obstacle is not None,
-        "devices share images (parallel.spatial)": any(
+        "images are sharded (parallel.spatial)": any(
             setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
         ),
         **kept.too_large(features),

@@ -16,30 +16,28 @@ from jaxtrain.evaluation.reducers import OnDevices
 from jaxtrain.trees import num_bytes
 
 # Purpose of the program, for messages.
-PURPOSE = "what is kept of the training images"
+PURPOSE = "cached outputs of the training images"
 
 
 def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
     """Reasons why training images differ between epochs.
 
     Args:
-      data: Section of the data.
+      data: Config section `data`.
       input: Kind of the training examples.
 
     Returns:
-      Reason -> whether it holds.
+      Mapping from each possible reason to whether it holds.
     """
     return {
         **input.changes(),
         "the images are augmented (data.augment)": data.augment != AugmentConfig(),
-        "training images have another size than those of evaluations": bool(
-            data.training_sizes
-        ),
+        "training and evaluation images differ in size": bool(data.training_sizes),
     }
 
 
 def too_large(arrays: Any) -> dict[str, bool]:
-    """Reason why arrays are too large for the data memory of a device."""
+    """Reason not to cache arrays, mapped to whether they are too large for a device."""
     size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}
@@ -59,7 +57,7 @@ def of_each_example(
       apply: Function of a batch, traced.
       weights: Parameters and other state for `apply`.
       abstract: Outputs for all examples, (examples, ...) each, with shardings.
-      config: Section of the data.
+      config: Config section `data`.
       dataset: Training split of the run.
       mesh: Mesh of the devices.
     """

@@ -18,7 +18,8 @@ class MetricLines(Callback):
     def on_start(self, run: RunState) -> None:
         self._interval = Interval(run.progress.interval)
         self._machine = MachineSampler(run)
-        # Sum and number of the logged losses, and those since `_mean_loss`.
+        # Sum and number of the losses: of written intervals, and at the last
+        # call of `_mean_loss`.
         self._told, self._counted = np.zeros(2), np.array(self._interval.losses())
 
     def on_metrics(self, run: RunState, call: Call) -> None:
@@ -35,7 +36,7 @@ class MetricLines(Callback):
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         if evaluation.split == "test" and self._interval.values():
-            # The last steps, an incomplete interval.
+            # The steps since the last log line, an incomplete interval.
             self._write(run, run.step, run.calls.finished)
         told: dict[str, Any] = {"split": evaluation.split, **evaluation.metrics}
         if evaluation.split == "test":

@@ -48,11 +48,11 @@ def check_all(
 
 
 def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
-    """Refuse options that need a model of pieces to a plain Flax module."""
+    """Refuse options that require a model of pieces if it is a plain Flax module."""
     if model.has_pieces:
         return
     name = config.model.name
-    # Nobody has looked for convolutions of groups in Linen modules (`check_groups`).
+    # `check_groups` cannot see the grouped convolutions of Linen modules.
     is_linen = isinstance(model, nnx.bridge.ToNNX)
     split = is_annotated(model, "model") and not is_linen
     needs = {
@@ -97,10 +97,10 @@ def check_image_shape(
 
 
 def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
-    """Check that the `model` axis divides grouped convolutions evenly.
+    """Check that the `model` axis splits the channels of grouped convolutions evenly.
 
-    With batches on the other axes and unsplit channels, XLA (jax 0.10.2) multiplies the
-    gradient of such a kernel by the size of this axis.
+    If it does not, and other axes shard the batch, XLA (jax 0.10.2) multiplies the
+    gradient of the kernel by the size of this axis.
     """
     devices = mesh.shape["model"]
     if devices == 1:
@@ -112,9 +112,9 @@ def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
         if not split or layer.out_features % devices:
             yield Problem(
                 f"parallel.model = {devices} does not split the {layer.out_features} "
-                f"channels of {'/'.join(map(str, path))}, a convolution of groups, and "
-                "XLA then computes its gradient wrongly; "
-                + ("set another" if split else "set parallel.model = 1"),
+                f"channels of {'/'.join(map(str, path))}, a grouped convolution, and "
+                "XLA then computes a wrong gradient; "
+                + ("set another value" if split else "set parallel.model = 1"),
                 ("parallel.model",),
             )
             return

@@ -30,9 +30,9 @@ PURPOSE = "a batch for the statistics of averaged weights"
 class NewStatistics:
     """Batch-norm statistics of the averaged weights of a run.
 
-    They are means over batches, of the size of a micro-batch, of fixed training images
-    with evaluation preprocessing (or of as many windows). So they are a function of the
-    weights: stops and resumes do not change them.
+    Means over micro-batches of a fixed set of training images (or of sliding windows)
+    with evaluation preprocessing. They depend only on the weights: stops and resumes
+    do not change them.
 
     Attributes:
       setup: Setup of the run.
@@ -45,7 +45,7 @@ class NewStatistics:
     programs: tuple[tuple[int, Compiled], ...]
 
     def of(self, state: TrainState, step: int) -> TrainState:
-        """Recompute the statistics of the average in a state after `step` steps."""
+        """Recompute the batch-norm statistics of the averaged weights in a state."""
         programs = [program for start, program in self.programs if start <= step]
         if not programs:  # All layers with statistics are frozen at first.
             return state
@@ -65,7 +65,7 @@ class NewStatistics:
 def make_new_statistics(
     setup: Setup, dataset: Dataset, plain: Preprocess
 ) -> NewStatistics | None:
-    """Create the recomputation; None if the run does not need it.
+    """Create the recomputation, or return None if the run does not need it.
 
     Args:
       setup: Setup of the run.
@@ -77,7 +77,7 @@ def make_new_statistics(
         return None
     programs = []
     for phase in setup.phases:
-        # Statistics of the average change even if those of the weights are fixed.
+        # The average needs new statistics even when the weights' statistics are fixed.
         frozen = replace(phase.frozen, statistics=False)
         keeps = {
             path: kept

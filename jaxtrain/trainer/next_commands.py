@@ -50,12 +50,12 @@ NEXT_COMMANDS: Table[NextCommand] = Table(
 
 
 def evaluate(run: FinishedRun) -> str:
-    """Suggest to evaluate the model."""
+    """Command that evaluates the model."""
     return f"evaluate {run.words}"
 
 
 def predict(run: FinishedRun) -> str:
-    """Suggest to predict images, with the options that suit the outputs."""
+    """Command that predicts images, with the options that suit the outputs."""
     return f"predict {run.words} {run.decoder.command_options} IMAGES"
 
 
@@ -65,7 +65,7 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
         return
     report, words = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"
     if own_references(config):
-        # These commands do not name the parts themselves.
+        # The commands load custom modules that only the config names.
         words += " --trust"
     run = FinishedRun(workdir, words, config, task)
     commands = filter(None, (suggest(run) for suggest in NEXT_COMMANDS.values()))

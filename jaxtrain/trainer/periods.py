@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Groups of mutually exclusive fields.
 LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
-# Quantizer ranges are fixed from this fraction of a run on, if the learning rate is at
-# most this fraction of its peak from then on: with a larger rate, models with fixed
-# batch-norm statistics diverge (docs/decisions.md).
+# Quantizer ranges are fixed after FIX_FROM of a run, once the learning rate stays below
+# LOW_RATE of its peak: at larger rates, models with fixed batch-norm statistics diverge
+# (docs/decisions.md).
 FIX_FROM, LOW_RATE = 0.75, 0.1
 
 
@@ -33,8 +33,8 @@ def make_timetable(
 ) -> Timetable:
     """Convert epochs to steps.
 
-    An epoch is `num_examples // batch_size` steps: the remainder is dropped, other
-    examples in each epoch.
+    An epoch is `num_examples // batch_size` steps: the remainder, different examples in
+    each epoch, is dropped.
 
     Raises:
       UserError: All problems: the batch is larger than the training split, the step
@@ -103,16 +103,16 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
     start = max(1, round(epochs * per_epoch))
     if start > total:
         raise UserError(
-            f"train.swa_start_epochs = {epochs:g} are {start} steps, and the run has "
-            f"{total}: lengthen it, or begin earlier"
+            f"train.swa_start_epochs = {epochs:g} are {start} steps, but the run has "
+            f"{total}: lengthen the run, or start the averaging earlier"
         )
     return start, per_epoch
 
 
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
-    """Step at which frozen layers are unfrozen; None if none are frozen at first.
+    """Step at which frozen layers are unfrozen, or None if this never happens.
 
-    Defaults to one epoch for train.fine_tune, or half of a run of one epoch.
+    With `train.fine_tune` it defaults to one epoch, or to half of a shorter run.
     """
     train = config.train
     if train.first_epochs is None:
@@ -137,13 +137,13 @@ def _image_sizes(
     if starts != sorted(set(starts)) or any(start >= total for start in starts):
         raise UserError(
             f"data.progressive_sizes = {sizes} are {len(sizes)} sizes for {epochs:g} "
-            "epochs: each takes one epoch at least; give fewer sizes"
+            "epochs, but each size takes at least one epoch; give fewer sizes"
         )
     return tuple(zip(starts, sizes, strict=True))
 
 
 def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
-    """Step from which on there are no mosaics; None if there always are."""
+    """Step at which mosaics end, or None if they never end."""
     if not epochs:
         return None
     step = total - max(1, round(epochs * per_epoch))
@@ -151,14 +151,14 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
         length = total / per_epoch
         raise UserError(
             f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} "
-            "epochs, so that none would have mosaics; give fewer, or leave "
+            "epochs, so no epoch would have mosaics; give fewer epochs, or leave "
             "data.augment.mosaic out"
         )
     return step
 
 
 def _fix_step(config: Config, timetable: Timetable) -> int | None:
-    """Step from which on ranges and statistics are fixed; None for never."""
+    """First step with fixed quantizer ranges and batch-norm statistics, or None."""
     if config.model.quantize is None:
         return None
     total = timetable.total_steps
@@ -167,7 +167,7 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
 
 
 def _low_from(config: Config, timetable: Timetable) -> float:
-    """Fraction of the run after which the learning rate stays low; 1 for never."""
+    """Fraction of the run after which the learning rate stays low; 1 if it never is."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule == "plateau":
         return 1.0
@@ -212,13 +212,13 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
     train = config.train
     if train.early_stop_patience:
         yield Problem(
-            f"train.early_stop_patience = {train.early_stop_patience} watches a "
+            f"train.early_stop_patience = {train.early_stop_patience} monitors a "
             "validation metric: set data.validation_fraction or data.validation_split",
             ("train.early_stop_patience",),
         )
     if config.optimizer.schedule == "plateau":
         yield Problem(
-            "optimizer.schedule = 'plateau' watches a validation metric: set "
+            "optimizer.schedule = 'plateau' monitors a validation metric: set "
             "data.validation_fraction or data.validation_split",
             ("optimizer.schedule",),
         )
@@ -231,9 +231,9 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
 
 
 def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
-    """Refuse a `steps_per_call` that no period of the run has room for."""
-    # All periods start with the run: no gap between boundaries is wider than the first,
-    # but where the frozen layers begin in the midst of it, mosaics end, or ranges stay.
+    """Refuse a `steps_per_call` larger than every interval between boundaries."""
+    # All periods start at step 0, so no interval is longer than the first, except after
+    # layers are unfrozen, mosaics end, or quantizer ranges are fixed.
     size, start = config.train.steps_per_call, timetable.unfreeze_step or 0
     close = timetable.close_mosaic_step or 0
     starts = (0, start, timetable.next_boundary(start), close)
@@ -253,15 +253,15 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     }
     shortest = [path for path, steps in periods.items() if steps == largest]
     raise UserError(
-        f"train.steps_per_call = {size} has no effect: a call goes up to the next line "
-        "of metrics, evaluation, checkpoint or the end of the run, never more than "
-        f"{counted(largest, 'step')} by {' and '.join(shortest)}; use at most "
-        f"{largest}, or make that longer"
+        f"train.steps_per_call = {size} has no effect: a call ends at the next log "
+        "line, evaluation, checkpoint or end of the run, after at most "
+        f"{counted(largest, 'step')} ({' and '.join(shortest)}); use at most "
+        f"{largest}, or lengthen that period"
     )
 
 
 def _set_one(config: Config, name: str) -> str:
-    """Field of a group that is set, else the first, which has the default."""
+    """Field of a group that is set, or the first, which has a default."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])
 

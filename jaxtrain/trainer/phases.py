@@ -50,7 +50,7 @@ def build_phases(
     *,
     sets_rate: bool = False,
 ) -> tuple[Phase, ...]:
-    """Create the phases in order; all have the same structure of the state.
+    """Create the phases in order; the state has the same structure in all of them.
 
     Args:
       timetable: Timetable with the step at which layers are unfrozen.
@@ -108,7 +108,7 @@ def build_phases(
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
-        # With no option that only it has a use for, as without it.
+        # Reset `close_mosaic` too, which is refused without mosaics.
         plain = AugmentConfig()
         augments[timetable.close_mosaic_step] = replace(
             config.data.augment,
@@ -131,11 +131,12 @@ def _with_fixed_statistics(
 ) -> dict[int, Phase]:
     """Fix batch-norm statistics and quantizer ranges from a step on.
 
-    The schedule continues from its own step, even after skipped steps.
+    The learning rate is the schedule's value at `start` or later, even if skipped steps
+    left the optimizer's count behind.
 
     Args:
       phases: Phases by first step.
-      start: Step from which on the statistics are fixed.
+      start: First step with fixed statistics.
       told: Optimizer that takes the learning rate as an argument, in place of one
         that counts its own steps.
     """
@@ -152,12 +153,12 @@ def _with_fixed_statistics(
 
 
 def _last(changes: Mapping[int, T], step: int) -> T:
-    """Value of the last change up to a step."""
+    """Value at a step, from a mapping of the first step of each value."""
     return changes[max(start for start in changes if start <= step)]
 
 
 def find_frozen(config: Config, model: Model) -> Frozen:
-    """Find the layers that are frozen at first, or throughout.
+    """Find the layers that are frozen in the first phase.
 
     Raises:
       UserError: A pattern matches no layer, or no layer is trainable.

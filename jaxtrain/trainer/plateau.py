@@ -42,14 +42,15 @@ def after_evaluation(
 ) -> dict[str, Any]:
     """Update the schedule's memory after an evaluation.
 
-    As PyTorch's ReduceLROnPlateau without a threshold: after more than `patience`
-    evaluations in a row without improvement the rate is reduced, and counting restarts.
+    Same rule as PyTorch's ReduceLROnPlateau with threshold=0: after more than
+    `patience` evaluations in a row without improvement, the rate is reduced and
+    counting restarts.
 
     Args:
       config: Config section of the optimizer.
-      before: Memory before: `factor`, `best` and `waited`; {} at first.
-      goal: Name of the monitored metric.
-      value: Value of that metric, of any type.
+      before: Previous memory: `factor`, `best` and `waited`; {} at first.
+      goal: Monitored metric and its direction.
+      value: Value of the metric, of any type.
     """
     factor, patience = config.step_factor, config.plateau_patience
     factor = STEP_FACTOR if factor is None else factor

@@ -31,8 +31,8 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
 
     Args:
       setup: Setup of the run.
-      trained: Pretrained weights. Defaults to those that completed the config; without
-        any, None is returned.
+      trained: Pretrained weights. Defaults to `setup.trained`; if that is None too, the
+        result is None.
 
     Raises:
       UserError: The weights do not fit.
@@ -60,7 +60,7 @@ def first_weights(
       setup: Setup of the run.
       programs: Programs that initialize weights.
       run_data: Data for kernels computed from images.
-      start: Pretrained weights. Defaults to those that the config names, if any.
+      start: Pretrained weights. Defaults to the weights of `model.pretrained`, if set.
 
     Raises:
       UserError: The weights of `model.pretrained` do not fit, or are damaged.
@@ -71,9 +71,9 @@ def first_weights(
         return _fit_kernels(setup, run_data, weights), None
     start = start or plan_start(setup, open_weights(config.model))
     assert start is not None
-    text = f"begins with the weights of {start.weights.where}"
+    text = f"starts from the weights of {start.weights.where}"
     if "new" in start.rows:
-        text += ", but for " + start.rows["new"].partition(":")[0]
+        text += ", except for " + start.rows["new"].partition(":")[0]
     return start.fill(weights), text
 
 
@@ -88,7 +88,7 @@ def _fit_kernels(
       weights: Parameters and other state, on the devices.
 
     Raises:
-      UserError: `model.transform` has removed such a kernel.
+      UserError: `model.transform` removed one of these kernels.
     """
     blueprint = setup.create.blueprint
     fits = blueprint.model_class.kernels_from_images
@@ -101,9 +101,9 @@ def _fit_kernels(
         first = params.get(layer, {}).get("kernel")
         if first is None:
             raise UserError(
-                f"model.transform: the model has no {layer}/kernel any more, which "
-                f"{setup.config.model.name} computes from training images; leave that "
-                "layer as it is"
+                f"model.transform removed {layer}/kernel, which "
+                f"{setup.config.model.name} computes from training images; keep that "
+                "layer unchanged"
             )
         # CPUs may round differently: all processes use the kernels of process 0.
         kernel = cluster.current().gather(fit(images, first.shape).tolist())[0]
@@ -114,7 +114,7 @@ def _fit_kernels(
 def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
     """Read evenly spaced, normalized training images, [N, H, W, C].
 
-    With sliding-window evaluation, windows of images.
+    With sliding-window evaluation, the result holds windows of images.
     """
     source, grid = run_data.train_set.source, setup.grid
     most = max(1, MAX_PIXELS // math.prod(grid.window))
@@ -122,7 +122,7 @@ def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
     image, window = grid.choose(num, most)
     indices = (np.arange(num) * len(source) // num)[image]
     prepare = unaugmented(setup, run_data.mean, run_data.std, np.float32)
-    # Full images of all windows might not fit in memory.
+    # Read in parts: the full images of all windows may not fit in memory.
     size = max(1, MAX_PIXELS // math.prod(grid.whole))
     parts = []
     for start in range(0, len(indices), size):

@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
     from jaxtrain.trainer.new_statistics import NewStatistics
 
-# Imported by runs that average weights.
+# Imported only by runs that average weights.
 NEW_STATISTICS = "jaxtrain.trainer.new_statistics:make_new_statistics"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Programs:
-    """The compiled functions, and the arrays that the method reads.
+    """Compiled functions of a run, and the input arrays of its training method.
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
-    `train` has for each phase, `(state, root_key, data, batches, **beside) -> (state,
-    metrics)`, where `beside` are arrays that the method reads besides the model;
-    `eval` is `((params, model_state), data, batches) -> (found, known)`, the metrics
-    of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics` computes
-    batch statistics for averaged weights; None if they are averaged as well, or if the
-    model has none.
+    `train` holds the first step of each phase and its function `(state, root_key, data,
+    batches, **beside) -> (state, metrics)`, where `beside` are the input arrays of the
+    method. `eval` is `((params, model_state), data, batches) -> (found, known)`, the
+    metrics of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics`
+    recomputes batch-norm statistics for averaged weights; None if the statistics are
+    averaged too, or if the model has no batch norm.
     """
 
     weights: Program
@@ -57,7 +57,7 @@ class Programs:
     statistics: NewStatistics | None = None
 
     def train_at(self, step: int) -> Program:
-        """Program of the steps after `step` steps."""
+        """Training program of the phase that contains a step."""
         return [program for start, program in self.train if start <= step][-1]
 
     def compile_seconds(self) -> float:

@@ -21,14 +21,14 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
       The event that the run logs.
 
     Raises:
-      UserError: there is no checkpoint of this step.
+      UserError: There is no checkpoint of this step.
     """
     steps = saved.steps()
     if step not in steps:
         known = ", ".join(map(str, steps)) or "none"
         raise UserError(
             f"--resume-step {step}: no such checkpoint in {saved.directory}; "
-            f"there is {known}"
+            f"available: {known}"
         )
     newest = steps[-1]
     if jax.process_index() == 0:

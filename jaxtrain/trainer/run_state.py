@@ -39,12 +39,12 @@ class RunState:
       workdir: Workdir of the run.
       saved: Checkpoints in the workdir.
       signals: Signals that stop the run.
-      callbacks: Callbacks, the core's first.
+      callbacks: Callbacks, with the core callbacks first.
       clock: Seconds of the run by account.
       log: Log file, metric writers and console.
       watchdog: Ends the process if a step hangs.
-      versions: Versions of the packages, as loaded.
-      own_parts: Digests of custom code files, as loaded.
+      versions: Versions of the imported packages.
+      own_parts: Digests of the loaded custom code files.
       step: Number of completed steps.
       state: TrainState after these steps.
       progress: Host-side state, saved with `state`.
@@ -81,14 +81,15 @@ class RunState:
     def request_stop(self, reason: str) -> None:
         """Stop the run after this call, with a save and without a test.
 
-        Several processes stop after their next evaluation, as process 0 decides.
+        With several processes, a request of process 0 stops all of them after the next
+        evaluation.
         """
         self.stop_asked = reason
         if cluster.current().num == 1:
             self.end_reason = reason
 
     def request_save(self) -> None:
-        """Request a save of this step, in each of several processes.
+        """Request a save of this step; with several processes, each must request it.
 
         The initial weights, before the first step, are not saved.
         """
@@ -97,15 +98,15 @@ class RunState:
     def set_rate_factor(self, factor: float) -> None:
         """Set a factor on the scheduled learning rate, from the next step on.
 
-        A resumed run keeps it. Each of several processes must set it.
+        A resumed run keeps the factor. With several processes, each must set it.
 
         Raises:
-          UserError: The steps of this run read no factor.
+          UserError: The state of this run has no learning-rate factor.
         """
         if PLATEAU not in self.state.extras:
             raise UserError(
-                "the learning rate has no factor to set: give the callback the "
-                "attribute sets_rate = True (docs/python.md)"
+                "the state of this run has no learning-rate factor: set sets_rate = "
+                "True on the callback (docs/python.md)"
             )
         old = self.state.extras[PLATEAU]["factor"]
         new = jax.device_put(np.float32(factor), old.sharding)
@@ -120,7 +121,7 @@ class RunState:
         return trained or self.progress.stopped_early
 
     def ended(self) -> bool:
-        """Whether this start takes no further step."""
+        """Whether no step follows: the run is complete, or a stop was requested."""
         stop = self.step >= self.trainer.timetable.stop_after_steps
         stop = stop or self.end_reason is not None
         return stop or self.signals.requested() or self.complete
@@ -151,7 +152,7 @@ class RunState:
     def settle(self, in_flight: int = 0) -> None:
         """Pass the metrics of all calls but the last few to the callbacks.
 
-        Those metrics are already computed: the loop waits only to bound the queue.
+        Waits for these calls if the device has not finished them.
 
         Args:
           in_flight: Number of calls that may remain in the queue.
@@ -174,7 +175,7 @@ class RunState:
     def renew_statistics(self) -> None:
         """Recompute the batch-norm statistics of the averaged weights.
 
-        Done before an evaluation or a save, unless the average has its own statistics.
+        Called before evaluations and saves; no effect if the statistics are averaged.
         """
         if self.renewed != self.step and self.trainer.programs.statistics is not None:
             with self.clock.charging("evaluation"), self.watchdog.saving():

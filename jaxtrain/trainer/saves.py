@@ -20,10 +20,10 @@ MAX_FAILURES = 3
 
 
 class Saves:
-    """Saves the state with the host-side state.
+    """Saves the device state together with the host-side state.
 
-    A run survives failed saves, but not too many in a row. Each of several processes
-    writes its shards; only process 0 learns of failures, and if it ends, the others do.
+    `MAX_FAILURES` failed saves in a row end a run. With several processes, each writes
+    its shards; only process 0 detects failures, and if it ends, the others end too.
     """
 
     def __init__(self, run: RunState):
@@ -78,8 +78,8 @@ class Saves:
     def look(self, *, wait: bool = False) -> None:
         """Warn if the last save failed; optionally wait for it.
 
-        Several processes call it with `wait` at synchronization points, as one must not
-        fail while others are in a step.
+        With several processes it acts only with `wait`, at synchronization points: no
+        process may fail while others are in a step.
 
         Raises:
           CheckpointError: Too many saves failed in a row.
@@ -93,7 +93,7 @@ class Saves:
     def amend(self) -> None:
         """Add the evaluation of this step to a checkpoint saved without it.
 
-        This happens after a signal during the evaluation; otherwise the checkpoint
+        The evaluation is missing if a signal cancelled it. Without it, the checkpoint
         could not become the best.
         """
         run, progress = self._run, self._run.progress
@@ -128,7 +128,7 @@ class Saves:
             self.save()
         with self._saving():
             self._wait()
-            self._run.meet()  # Other processes wait for it, too.
+            self._run.meet()  # The other processes wait for the save, too.
 
     def _wait(self) -> None:
         saved = self._run.saved
@@ -140,13 +140,13 @@ class Saves:
         if self._error is not None:
             raise CheckpointError(
                 f"{self._error}: this was the last save, and the run is not finished "
-                f"without it. To mend it: {self._remedy}; the same command goes on "
+                f"without it. To fix it: {self._remedy}; the same command goes on "
                 "from the checkpoint before"
             )
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show the save on the console, and stop the training time meanwhile."""
+        """Show a save on the console, and charge its time to `checkpoint`."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:
@@ -171,12 +171,14 @@ class Saves:
             message = f"{self._note(error)}: failure {self._failures} of {MAX_FAILURES}"
             message += " in a row"
             if self._failures < MAX_FAILURES:
-                self._run.tell(f"{message}; training goes on, and tries again")
+                self._run.tell(
+                    f"{message}; training continues, and the next save is tried"
+                )
                 return
             self._run.tell(message)
             steps = self._run.saved.listed()
             raise CheckpointError(
                 f"{message}. The last good checkpoint is "
-                f"{steps[-1] if steps else 'none'}. To mend it: {self._remedy}; the "
-                "same command goes on from there"
+                f"{steps[-1] if steps else 'none'}. To fix it: {self._remedy}; the "
+                "same command resumes from there"
             ) from error

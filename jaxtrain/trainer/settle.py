@@ -37,7 +37,7 @@ class Settled(NamedTuple):
     Attributes:
       config: Config, resolved except for mean and standard deviation, which need the
         number of channels.
-      trained: Pretrained weights; None without any, or in a resumed run.
+      trained: Pretrained weights; None in a resumed run or if the config names no file.
       method: Method of the run, with open files.
     """
 
@@ -101,7 +101,7 @@ def _check_name(found: str, model: ModelConfig) -> None:
     if backbone is not None and found in CLASSIFIERS:
         field, value = "backbone", backbone.name
     raise UserError(
-        f"model.pretrained = {model.pretrained!r} is of {found}, and "
+        f"model.pretrained = {model.pretrained!r} has weights of {found}, but "
         f"model.{field} = {value!r}: set --model.{field} {found}"
     )
 
@@ -116,7 +116,7 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
 
     Args:
       data: Config section of the data.
-      kind: `resizing` for only the fields that resize images.
+      kind: `resizing` for only the fields that resize images; None for all fields.
     """
     found = with_metadata(type(data), "from_weights")
     return [name for name, of in found.items() if kind in (None, of)]
@@ -125,7 +125,7 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
     """Resizing fields to take from pretrained weights.
 
-    The crop fraction belongs to the classifier, and is not taken for features.
+    The crop fraction is taken only if the weights are of the full model.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):
@@ -138,7 +138,7 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
 
 
 def _begun(workdir: Path) -> Config | None:
-    """Config of a run with a checkpoint, read by process 0 for all."""
+    """Config of a workdir with checkpoints, read by process 0 for all processes."""
     text, folder = None, workdir / CHECKPOINTS
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):

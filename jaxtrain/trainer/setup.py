@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 class Setup:
     """Parts of a run. `abstract_state` carries the shardings.
 
-    `layout` belongs to the mesh of the data. `best` is the metric that ranks
+    `layout` is for the mesh that receives the data. `best` is the metric that ranks
     checkpoints; `watched` is monitored by early stopping and `plateau` by the plateau
-    schedule, else None. Phases differ in trainable layers or image size. `config` is
-    resolved; `recipe` is the config before pretrained values, and `trained` the weights
-    that supplied them.
+    schedule (None for other schedules). Phases differ in trainable layers or image
+    size. `recipe` is the config as given, `config` the resolved config, and `trained`
+    the pretrained weights that supplied values.
     """
 
     config: Config
@@ -84,7 +84,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Number of examples of the evaluations after a step, in full batches."""
+        """Number of examples evaluated after a step, in units of training batches."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
@@ -95,7 +95,7 @@ class Setup:
 
     @property
     def average(self) -> Average | None:
-        """Average of the weights to evaluate; None evaluates the weights."""
+        """Weight average that evaluations use, or None for the weights themselves."""
         found = [
             one for one in self.create.transforms if isinstance(one, WeightAverage)
         ]
@@ -222,7 +222,7 @@ def build_setup(
         )
         for mesh in meshes
     ]
-    # From the model's shapes: building it takes as long as tracing its step.
+    # Use the abstract model: building it again takes as long as tracing its step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
     micro = blueprint.images(config.micro_batch_size)
     method, method_inputs = method.plan_inputs(

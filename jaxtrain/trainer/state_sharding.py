@@ -45,7 +45,7 @@ def make_meshes(
 
 
 def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies | None:
-    """Per-device parameter copies; None: the partitioner inserts the collectives."""
+    """Per-device parameter copies; None if the partitioner inserts the collectives."""
     asked = config.parallel.reduce_dtype
     compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
     summed = wide(params) if asked is None else jnp.dtype(asked)
@@ -65,8 +65,8 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
 def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
     """Memory order of kernel dims; None for row-major.
 
-    Row-major on several devices, where XLA lays out gradient all-reduces so: another
-    order would move 2 % more bytes for ResNet-50 on eight GPUs (docs/decisions.md).
+    Several devices use row-major, XLA's layout for gradient all-reduces: another order
+    would move 2 % more bytes for ResNet-50 on eight GPUs (docs/decisions.md).
     """
     if sum(mesh.size for mesh in meshes) > 1:
         return None

@@ -90,7 +90,7 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
 
 
 def _describe_rounded(setup: Setup) -> dict[str, str]:
-    """Describe quantization, and the step from which on ranges are fixed."""
+    """Describe quantization, and the step at which ranges are frozen."""
     step = setup.timetable.fix_step
     if setup.config.model.quantize is None:
         return {}
@@ -150,7 +150,7 @@ def describe_result(
         "examples": test["num_examples"],
         **_describe_weights(setup, summary),
         **_describe_zeros(summary),
-        # Over all starts, like the next row.
+        # Total of all starts, as in the next row.
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),
@@ -178,7 +178,7 @@ def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
-    """Describe the tested weights, and the last and best steps if others."""
+    """Describe the tested weights, and the last and best steps if they differ."""
     model, last, best = summary["model"], summary["last"], summary["best"]
     metric = setup.best.metric
 
@@ -195,6 +195,6 @@ def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
         if setup.config.checkpoint.keep_best:
             rows["best weights"] = f"{found}: its checkpoint is gone"
         else:
-            rows["best evaluation"] = f"{found}; by checkpoint.keep_best = 0 the last"
-            rows["best evaluation"] += " weights are the model"
+            rows["best evaluation"] = f"{found}; the last weights are the model"
+            rows["best evaluation"] += " (checkpoint.keep_best = 0)"
     return rows

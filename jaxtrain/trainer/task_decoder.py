@@ -27,7 +27,7 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
         options=config.task_options,
         class_names=task.class_names,
         column_names=task.column_names,
-        # Only sizes and numbers of boxes depend on it, which nobody requests here.
+        # A placeholder: only box sizes and box counts depend on it, unused here.
         image_shape=(1, 1, 1),
         outputs=outputs,
         chosen={},

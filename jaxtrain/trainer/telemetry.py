@@ -31,10 +31,10 @@ COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 class MachineSampler:
-    """Samples this process, its GPUs, and the loop's waits for data.
+    """Sampler of this process, its GPUs, and the loop's waits for data.
 
     Args:
-      run: Run to log the figures of.
+      run: Run whose figures are logged.
       sensors: Sensors of the GPUs. Defaults to the GPUs of this process.
       seconds: Clock, in seconds.
     """
@@ -52,7 +52,7 @@ class MachineSampler:
         self._at, self._cpu_seconds = seconds(), host_seconds()[0]
 
     def sample(self, step: int, examples_per_second: float) -> Telemetry:
-        """Figures since the last sample; in process 0, of all processes.
+        """Machine metrics of all processes in process 0; {} in other processes.
 
         Args:
           step: A step of the log line.
@@ -90,7 +90,7 @@ class MachineSampler:
         cpu_seconds, memory = host_seconds()
         now, used = self._seconds(), cpu_seconds - self._cpu_seconds
         elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
-        # The seconds of a data worker that has ended are lost.
+        # Negative if a data worker ended, since its seconds are no longer counted.
         cores = max(0.0, used) / max(elapsed, 1e-9)
         return {"host_cpu_cores": cores, "host_memory_bytes": memory}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """Timetable of a run in steps; a period of None never comes."""
+    """Timetable of a run in steps; None disables a period."""
 
     num_examples: int
     batch_size: int
@@ -17,15 +17,15 @@ class Timetable:
     save_every_steps: int
     log_every_steps: int
     stop_after_steps: int
-    # Step at which frozen layers are unfrozen; None for never.
+    # Step at which frozen layers are unfrozen, or None.
     unfreeze_step: int | None = None
     # First step of each training image size; () for a constant size.
     image_sizes: tuple[tuple[int, int], ...] = ()
-    # Step from which on there are no mosaics; None for never.
+    # First step without mosaics, or None.
     close_mosaic_step: int | None = None
-    # Step from which on ranges and batch-norm statistics are fixed; None for never.
+    # First step with fixed quantizer ranges and batch-norm statistics, or None.
     fix_step: int | None = None
-    # Start and cycle of weight averaging (SWA); None for never.
+    # First step and period of stochastic weight averaging (SWA), or None.
     swa: tuple[int, int] | None = None
     # First step at which evaluations may rank checkpoints or stop the run
     # (`StepTransform.settled_after`).
@@ -40,7 +40,7 @@ class Timetable:
         return total // every - step // every + at_the_end
 
     def epoch(self, step: int) -> float:
-        """Epochs completed after `step` steps, a fraction."""
+        """Number of epochs in `step` steps, with a fractional part."""
         return round(step / self.steps_per_epoch, 4)
 
     def next_boundary(self, step: int) -> int:
@@ -58,8 +58,8 @@ class Timetable:
     ) -> Iterator[int]:
         """Yield the steps of each call: `steps_per_call`, or 1 before a boundary.
 
-        At most two programs are compiled, and nothing is due within a call. Stops do
-        not change the calls, and so not their rounding.
+        At most two programs are compiled, and nothing is due within a call. A resumed
+        run has the same calls, so its results are rounded in the same way.
 
         Args:
           start: Number of steps before the first call.

@@ -118,7 +118,7 @@ def train(
                 clock.switch("other")
                 take_steps(run)
                 summary = _finish(run)
-            if "eval" in summary:  # Not after early stopping.
+            if "eval" in summary:  # Missing if the run is not complete.
                 show_table("result", describe_result(trainer, summary, workdir))
                 run.callbacks.on_end(run, summary)
                 show_next(workdir, trainer.config, trainer.task)
@@ -131,7 +131,7 @@ def _open(
     """Check the workdir and its disk, in process 0 for all.
 
     Returns:
-      The summary of a finished run, else None; and the id of the run.
+      The summary of a finished run (or None), and the id of the run.
     """
     summary, run, data = None, None, describe_data(trainer)
     agreement.check_same_data(trainer.config, data)
@@ -227,11 +227,11 @@ def _begin(
 def _count_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
     """Add the seconds of earlier starts, and those lost after the checkpoint.
 
-    Seconds of earlier starts are known up to their last log line.
+    The seconds of earlier starts are known only up to their last log line.
     """
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # At the checkpoint's own step, the rest was the wait for the save.
+        # If the last log line is at the checkpoint's step, the rest was the save.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
@@ -243,8 +243,8 @@ def _restore_or_create(
     """Restore the newest checkpoint or create the initial state, sharded.
 
     Returns:
-      The state, the progress, the JSON of the checkpoint if there is one, and the event
-      of the initial weights if there is one.
+      The state, the progress, the JSON of the restored checkpoint (or None), and the
+      event of the initial weights (or None).
     """
     restored = saved.restore_newest(as_dict(trainer.abstract_state))
     if restored is None:
@@ -291,6 +291,6 @@ def _write(run: RunState, summary: dict[str, Any]) -> None:
         workdir_lib.write_digested(path, run.saved.run.stamp(summary))
     except OSError as error:
         raise CheckpointError(
-            f"could not write {path} ({error.strerror}): the model is saved; the "
-            "same command writes it"
+            f"could not write {path} ({error.strerror}): the model is saved; "
+            "run the same command again"
         ) from error

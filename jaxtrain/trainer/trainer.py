@@ -60,8 +60,8 @@ class StepBatch(NamedTuple):
 class Trainer(Setup):
     """Model, data and compiled programs of a config; immutable.
 
-    Data are opened and checked at once, and loaded at first use, as programs are
-    compiled at first use. Each part can be used alone:
+    The constructor opens and checks the data; they are loaded, and programs compiled,
+    at first use. The methods can be used separately:
 
         trainer = jaxtrain.Trainer(config)
         state = trainer.init()
@@ -105,7 +105,7 @@ class Trainer(Setup):
 
     @cached_property
     def pretrained(self) -> Transfer | None:
-        """Pretrained weights, matched with the model; None without any.
+        """Pretrained weights matched with the model, or None.
 
         Raises:
           UserError: The weights do not fit.
@@ -123,22 +123,22 @@ class Trainer(Setup):
         return make(self.config.seed)
 
     def init(self) -> TrainState:
-        """Create the initial state, sharded from the start."""
+        """Create the initial state, with sharded arrays."""
         return self.begin()[0]
 
     def begin(self) -> tuple[TrainState, str | None]:
-        """Create the initial state, and the event of its pretrained weights if any."""
+        """Create the initial state, and the event of pretrained weights (or None)."""
         weights, told = first_weights(self, self.programs, self.data, self.pretrained)
         return self.programs.begin(weights), told
 
     def batches(
         self, start: int = 0, stop: int | None = None
     ) -> Generator[StepBatch, None, None]:
-        """Yield the batches of steps, a function of seed and step only.
+        """Yield training batches, which depend only on the seed and the step.
 
         Args:
           start: First step of the batches.
-          stop: Step after the last. Defaults to the length of the run.
+          stop: Step after the last batch. Defaults to the length of the run.
         """
         config, timetable = self.config, self.timetable
         train_set, total = self.data.train_set, timetable.total_steps
@@ -164,7 +164,7 @@ class Trainer(Setup):
         Args:
           batch: `image`, uint8 (B, H, W, C), and `target`, as stored by the source;
             optionally `index`, (B,), example indices that augmentation depends on.
-            Defaults to 0, 1, ... Each of several processes passes its own rows.
+            Defaults to 0, 1, ... With several processes, each passes its local rows.
           step: Number of steps before this one.
 
         Raises:
@@ -234,14 +234,12 @@ class Trainer(Setup):
         """Evaluate a state on a split, each example exactly once.
 
         Args:
-          state: State to evaluate; averaged weights if it has any.
+          state: State to evaluate; its averaged weights are used if it has them.
           split: `validation` or `test`.
-          chosen: Values fitted on validation, such as thresholds, for metrics of the
-            test
-            split. Defaults to none.
-          renew: Whether to recompute batch-norm statistics of averaged weights first,
-            as
-            `renewed` does.
+          chosen: Values fitted on validation, such as thresholds, for test metrics;
+            None for the defaults of the task.
+          renew: Whether to recompute batch-norm statistics of averaged weights first
+            (see `renewed`).
           should_stop: Called between batches; True ends the evaluation.
 
         Returns:
@@ -279,7 +277,7 @@ class Trainer(Setup):
         return statistics.of(state, step)
 
     def dataset(self, split: str) -> Dataset:
-        """Get a split.
+        """Data set of a split.
 
         Args:
           split: `train`, `validation` or `test`.

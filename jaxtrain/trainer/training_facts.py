@@ -21,7 +21,7 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
     """Facts of a data set, with functions that read its training split on demand."""
     return {
         **train.facts,
-        # Other tasks skip or refuse examples without a label.
+        # Only custom sources and `UNLABELLED` splits have examples without a label.
         "all_labelled": not own.is_own(config.data.source)
         and UNLABELLED not in config.data.train_split,
         "class_counts": partial(class_counts, config, train),
@@ -69,7 +69,7 @@ def training_targets(config: Config, train: Source) -> Any:
     targets = train.all_targets()
     if targets is None:
         raise UserError(
-            f"{config.data.source} does not tell its targets without its images: give "
-            "its store a method targets (docs/extending.md)"
+            f"{config.data.source} cannot read targets without images: add a "
+            "method `targets` to its store (docs/extending.md)"
         )
     return targets

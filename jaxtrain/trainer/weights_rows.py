@@ -36,14 +36,14 @@ def _describe_settled(
         return {}
     digest = f", sha256 {(model.pretrained_digest or 'unknown')[:NUM_SHOWN]}"
     if trained is None:
-        return {"weights": f"begun with those of {model.pretrained}{digest}"}
+        return {"weights": f"started from {model.pretrained}{digest}"}
     taken, changed = [], []
     for path, value in _theirs(trained, config).items():
         used = config_lib.get(config, path)
         if config_lib.get(recipe, path) in (None, {}):
             taken += [f"{path} = {_shown(used)}"] if used is not None else []
         elif used != value:
-            changed.append(f"{path} = {_shown(used)}, theirs is {_shown(value)}")
+            changed.append(f"{path} = {_shown(used)}, the weights have {_shown(value)}")
     rows = {
         "weights": trained.where + digest,
         "from the weights": "; ".join(taken),
@@ -53,7 +53,7 @@ def _describe_settled(
 
 
 def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
-    """Config values of the weights' own training, by field path."""
+    """Config values recorded with the pretrained weights, by field path."""
     about = trained.about
     found: dict[str, Any] = {}
     if config.data.image_size is not None:
@@ -75,5 +75,5 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"({', '.join(f'{x:.4g}' for x in value)})"
     if isinstance(value, dict):
-        return f"those of {counted(len(value), 'layer')}"
+        return f"values of {counted(len(value), 'layer')}"
     return f"{value:g}" if isinstance(value, float) else repr(value)

@@ -23,8 +23,7 @@ from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step
 
-# Purpose of the programs that create the state, and advice against running out of
-# memory.
+# Purpose of the programs that create the state, and the fix if memory runs out.
 FIRST_STATE = (
     "the first state of the run",
     "set parallel.fsdp or a smaller model",

@@ -12,10 +12,10 @@ import jax
 
 # Largest number of calls in flight.
 MAX_IN_FLIGHT = 8
-# Largest total duration of the calls in flight, in seconds. One call may always be
-# queued behind the running call,
+# Largest total duration of the calls in flight, in seconds.
 AHEAD_SECONDS = 1.0
-# unless a call takes longer than this: the dispatch is then negligible.
+# One call may always be queued behind the running call, unless a call takes longer than
+# this: the device then waits only briefly for the next dispatch.
 LONG_CALL_SECONDS = 5.0
 
 
@@ -43,7 +43,7 @@ class Pace:
         self._since, self._num_sent, self._most = seconds(), 0, 1
 
     def sent(self, result: Any) -> None:
-        """Record a dispatched call; wait for `result` if too many calls are in flight."""
+        """Record a dispatched call; wait for `result` if too many are in flight."""
         self._num_sent += 1
         if self._num_sent < self._most:
             return

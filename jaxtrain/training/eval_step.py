@@ -25,8 +25,8 @@ def make_apply(
     """Return `((params, model_state), data, batches) -> (outputs, batch)`.
 
     Dropout is off. `view` is the test-time augmentation of the prepared images, `size`
-    the input size of the model (None: the size of the prepared images). The returned batch
-    has the target of the task.
+    the input size of the model (None: the size of the prepared images). The returned
+    batch has the target of the task.
     """
 
     def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:

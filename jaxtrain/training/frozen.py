@@ -21,7 +21,7 @@ class Frozen:
     Their batch norms use running statistics, and their dropout is off.
 
     Attributes:
-      layers: Paths such as `stage1_block2/conv1`, including all layers within them.
+      layers: Paths of the frozen layers and of all layers within them.
       statistics: Whether batch norms and quantizers of all other layers also use
         their running statistics and ranges, without updating them.
     """

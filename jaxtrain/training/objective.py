@@ -121,7 +121,7 @@ class MakeObjective:
         return grads
 
     def _trained_average(self, state: TrainState) -> Any:
-        """Averaged weights of the trainable parameters, in the dtypes of the parameters."""
+        """Averaged weights of the trainable parameters, in the parameters' dtypes."""
         average = jax.tree.map(
             lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )

@@ -1,4 +1,4 @@
-"""Optimizers of optax, with its defaults."""
+"""Optimizers, from optax and with its defaults."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,9 +28,9 @@ def make_optimizer(
     """Create the optimizer of a config, with its weight decay.
 
     Clipping is separate (`clipping.py`). `schedule` is None for lbfgs, which has a line
-    search: its `update` needs `value`, `grad` and `value_fn`, which others ignore.
-    State, arithmetic and updates are in float32, or float64 for such parameters;
-    `update.optimize` rounds the new parameters.
+    search: its `update` needs `value`, `grad` and `value_fn`, which other optimizers
+    ignore. State, arithmetic and updates are in float32, or in float64 for float64
+    parameters; `update.optimize` rounds the new parameters.
 
     Raises:
       UserError: Unknown name, missing learning rate, or an option without effect on the
@@ -39,28 +39,28 @@ def make_optimizer(
     if config.name == LINE_SEARCH:
         _check_line_search(config)
     elif schedule is None:
-        raise UserError(f"optimizer.learning_rate is not set: {config.name} needs one")
+        raise UserError(f"optimizer.learning_rate is not set: {config.name} needs it")
     return _widened(
         call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     )
 
 
 def decay_mask(params: Any) -> Any:
-    """Mask of weight decay: False for vectors (biases, norm parameters)."""
+    """Weight-decay mask: False for vectors (biases and norm parameters)."""
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 
 def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
     """Run `tx` on parameters and gradients in at least float32.
 
-    A decay of 0.999 rounds to 1 in bfloat16: the second moment would never decay.
+    In bfloat16 a decay of 0.999 rounds to 1, so the second moment would never decay.
     """
     tx = optax.with_extra_args_support(tx)
 
     def init(params: Any) -> Any:
         state = tx.init(widen(params))
-        # lbfgs's state has weak types, which would recompile the second step, and
-        # duplicate buffers, which cannot be donated. Copies have neither.
+        # The state of lbfgs has weak types, which would recompile the second step,
+        # and duplicate buffers, which cannot be donated. Copies avoid both.
         return jax.tree.map(lambda x: jnp.array(x, x.dtype), state)
 
     def update(
@@ -73,7 +73,7 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
 
 
 def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """L2 regularization: `tx` gets `gradients + weight_decay * params`."""
+    """L2 regularization: add `weight_decay * params` to the gradients."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         tx = make(lr, **options)
@@ -83,7 +83,7 @@ def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
 
 
 def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """Decoupled weight decay by `make` itself, scaled by the learning rate."""
+    """Decoupled weight decay of the optimizer, scaled by the learning rate."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         return make(lr, weight_decay=weight_decay, mask=decay_mask, **options)
@@ -135,7 +135,7 @@ def _muon(
     lr: Schedule, weight_decay: float, momentum: float = 0.95, nesterov: bool = True
 ) -> Tx:
     def dimension_numbers(p: jax.Array) -> MuonDimensionNumbers | None:
-        # A convolution kernel, HWIO, is the matrix of H * W * I inputs and O outputs.
+        # An HWIO kernel is a matrix with H * W * I inputs and O outputs.
         return MuonDimensionNumbers(range(p.ndim - 1), -1) if p.ndim > 1 else None
 
     return optax.contrib.muon(
@@ -153,7 +153,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
-    """Subtract `lr * weight_decay * kernel`, after the momentum.
+    """Subtract `lr * weight_decay * kernel` from the updates, after the momentum.
 
     `optax.add_decayed_weights` takes no schedule.
     """
@@ -169,7 +169,7 @@ def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
 
 
 def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
-    """Add the decay of the kernels to updates."""
+    """Add decoupled weight decay to updates: subtract `share * params` for kernels."""
     return jax.tree.map(
         lambda u, p, decays: u - (share * p).astype(u.dtype) if decays else u,
         updates,
@@ -179,7 +179,7 @@ def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
 
 
 def _schedule_free_sgd(lr: Schedule, momentum: float = SCHEDULE_FREE_BETA) -> Tx:
-    del momentum  # Of the average (`ScheduleFree`).
+    del momentum  # Used by the average (`ScheduleFree`).
     return optax.sgd(lr)
 
 
@@ -190,7 +190,7 @@ def _schedule_free_adamw(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> Tx:
-    del b1  # Of the average (`ScheduleFree`).
+    del b1  # Used by the average (`ScheduleFree`).
     return optax.chain(
         optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
         optax.add_decayed_weights(weight_decay, decay_mask),
@@ -199,13 +199,14 @@ def _schedule_free_adamw(
 
 
 def _lbfgs(lr: None, weight_decay: float) -> Tx:
-    # _check_line_search has refused both arguments.
+    # `_check_line_search` makes sure that both arguments are unset.
     tx = optax.lbfgs()
 
     def init(params: Any) -> Any:
         if jax.tree.leaves(params):
             return tx.init(params)
-        # `optax.tree_map_params` passes no arrays, but the line search reads a dtype.
+        # `optax.tree_map_params` passes placeholders, but the line search needs a
+        # dtype.
         pair = params, jnp.zeros(())
         alike = jax.tree.structure(pair)
 
@@ -224,13 +225,13 @@ def _check_nesterov(momentum: float, nesterov: bool) -> None:
 
 
 def _check_line_search(config: OptimizerConfig) -> None:
-    """Raise UserError for settings that a line search overrides or cannot honour."""
+    """Raise UserError for options that have no effect with a line search."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name != "name" and value and value != field.default:
             raise UserError(
-                f"optimizer.{field.name} = {value!r}: lbfgs takes no options, its line "
-                "search finds the length of every step; leave it unset"
+                f"optimizer.{field.name} = {value!r}: lbfgs takes no options, as its "
+                "line search sets the step size; leave it unset"
             )
 
 
@@ -243,7 +244,7 @@ ADAM = Row(_l2(optax.adam), ("b1", "b2", "eps", "nesterov"))
 ADAMW = Row(_decoupled(optax.adamw), ("b1", "b2", "eps", "nesterov"))
 # You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
 LAMB = Row(_decoupled(optax.lamb), ("b1", "b2", "eps"))
-# You et al. 2017, arXiv:1708.03888, the trust ratio on kernels alone.
+# You et al. 2017, arXiv:1708.03888, the trust ratio on kernels only.
 LARS = Row(_lars, ("momentum", "nesterov"))
 # Chen et al. 2023, arXiv:2302.06675.
 LION = Row(_decoupled(optax.lion), ("b1", "b2"))
@@ -257,7 +258,7 @@ ADOPT = Row(_adopt, ("b1", "b2", "eps"))
 RMSPROP = Row(_l2(_rmsprop), ("b2", "eps", "momentum", "nesterov"))
 # Duchi et al. 2011, JMLR 12.
 ADAGRAD = Row(_l2(optax.adagrad), ("eps",))
-# https://kellerjordan.github.io/posts/muon, for kernels; Adam for the rest.
+# https://kellerjordan.github.io/posts/muon for kernels; Adam for other parameters.
 MUON = Row(_muon, ("momentum", "nesterov"))
 # Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 1.
 SGDW = Row(_sgdw, ("momentum", "nesterov"))

@@ -1,4 +1,4 @@
-"""Phases of a run: consecutive steps that share one compiled program."""
+"""Phases of a run: consecutive steps with the same compiled program."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,24 +14,25 @@ from jaxtrain.training.transforms.base import StepTransform
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Steps that share one compiled program.
+    """Consecutive steps with the same compiled program.
 
     Attributes:
       start: First step of the phase.
-      tx: Optimizer of the trainable parameters, with clipping; its `update` gets
+      tx: Optimizer of the trainable parameters, with clipping. Its `update` takes
         `grad_norm`, and `learning_rate` if `rate_from` is given.
       schedule: Learning rate by step; None logs no learning rate.
       transforms: Transforms of the step, in order.
       frozen: Frozen layers, without gradients.
-      momenta: Momentum of each running statistic of `BatchNorm` per micro-batch, by
+      momenta: Momentum of each running statistic of batch norm, per micro-batch, by
         path.
       num_micro: Number of micro-batches of gradient accumulation.
-      rate_from: Minimum of the schedule's step, regardless of skipped steps; the rate
-        is then an argument of the optimizer. None: the optimizer counts its own steps.
+      rate_from: Smallest step at which the schedule is evaluated, however many steps
+        were skipped; the learning rate is then an argument of `update`. None: the
+        step count of the optimizer sets the learning rate.
       line_search: Whether the optimizer evaluates the loss at other parameters.
       remat: Outputs that the backward pass recomputes.
       augment: Augmentation of the images.
-      image_size: Height and width of training images; None: as in evaluation.
+      image_size: Height and width of training images; None: the size in evaluation.
     """
 
     tx: optax.GradientTransformationExtraArgs

@@ -21,7 +21,7 @@ class Policy(jmp.Policy):
     Attributes:
       products: Precision of float32 products, a value of
         `jax.default_matmul_precision`. JAX's default is TensorFloat-32 on NVIDIA GPUs
-        from Ampere on.
+        since Ampere.
     """
 
     products: Literal["float32", "tensorfloat32", "default"]
@@ -42,7 +42,7 @@ class Policy(jmp.Policy):
         """Describe the dtypes of parameters, products and logits."""
         params, compute, output = (jnp.dtype(d).name for d in _dtypes(self))
         products = self.products if compute == "float32" else compute
-        rounding = "" if params == wide(params) else ", updates rounded at random"
+        rounding = "" if params == wide(params) else ", updates rounded stochastically"
         return f"parameters {params}{rounding}, products {products}, logits {output}"
 
 
@@ -53,8 +53,8 @@ def parse(text: str) -> Policy:
       UserError: Invalid text, or float64 without `jax_enable_x64`.
     """
     try:
-        # jmp reads a bare dtype as all three, logits included, unlike `bf16` and
-        # `fp16` here.
+        # jmp applies a bare dtype to parameters, computation and logits; our `bf16`
+        # and `fp16` differ.
         if text not in POLICIES and "=" not in text:
             raise ValueError("not a known name")
         dtypes = _dtypes(jmp.get_policy(POLICIES.get(text, text)))
@@ -65,8 +65,8 @@ def parse(text: str) -> Policy:
         ) from None
     if any(jax.dtypes.canonicalize_dtype(dtype) != dtype for dtype in dtypes):
         raise UserError(
-            f"precision = {text!r}: JAX computes in float64 only if it is told so: set "
-            "JAX_ENABLE_X64=1 in the environment"
+            f"precision = {text!r}: float64 is disabled in JAX: set JAX_ENABLE_X64=1 "
+            "in the environment"
         )
     if text == "tf32":
         return Policy(*dtypes, "tensorfloat32")
@@ -76,13 +76,14 @@ def parse(text: str) -> Policy:
 def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:
     """Add updates to parameters, with stochastic rounding to their dtypes.
 
-    The sum is computed in float32. With rounding to nearest, bfloat16 or float16 would
-    lose each update below half of the last bit (Zamirai et al. 2021, arXiv:2010.06192).
+    The sum is computed in float32. With rounding to nearest, bfloat16 or float16
+    parameters would lose each update below half a unit in the last place (Zamirai et
+    al. 2021, arXiv:2010.06192).
 
     Args:
-      params: Floats of any dtypes.
-      updates: Updates of the same tree, in at least float32.
-      key: Key of the step, folded with the path of each array.
+      params: Parameters, floating-point arrays of any dtype.
+      updates: Updates, a tree of the same structure, in at least float32.
+      key: Random key of the step; the path of each array is folded in.
     """
 
     def add(path: Any, p: jax.Array, update: jax.Array) -> jax.Array:
@@ -96,13 +97,13 @@ def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:
 
 
 def round_at_random(x: jax.Array, dtype: Any, key: jax.Array) -> jax.Array:
-    """Round to one of the two nearest values, with expectation `x`.
+    """Round stochastically: to one of the two nearest values, with expectation `x`.
 
     Args:
-      x: Floats in float32. Non-finite values stay so; values too large for `dtype`
-        become infinite.
+      x: Array in float32. Non-finite values are unchanged; values too large for
+        `dtype` become infinite.
       dtype: Either bfloat16 or float16.
-      key: Key of the draws, one per element.
+      key: Random key of the array.
     """
     nearest = x.astype(dtype)
     error = x - nearest.astype(x.dtype)

@@ -1,4 +1,4 @@
-"""Layer-wise learning rates: factors on the learning rate of the run."""
+"""Layer-wise learning rates, as factors on the learning rate of the run."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,13 +19,14 @@ def make_rates(
 
     Args:
       model: Model, which may be abstract.
-      layer_decay: Factor from each piece to the one before: layer_decay**(n - 1 - i)
-        for piece i of n, as in timm, whose groups of a ResNet are our pieces: the stem,
-        each block, the head. Or factors by patterns of paths: the last
-        matching pattern applies, and unmatched parameters have 1. None: 1.
+      layer_decay: Layer-wise decay: piece i of n has the factor
+        layer_decay**(n - 1 - i), as in timm, whose layer groups of a ResNet equal our
+        pieces: the stem, each block, the head. Or factors by path pattern: the last
+        matching pattern applies, and unmatched parameters have 1. None means 1 for
+        all parameters.
 
     Returns:
-      The factors; {} if all are 1.
+      The factors by path; {} if all are 1.
 
     Raises:
       UserError: A pattern matches no parameter.
@@ -51,13 +52,13 @@ def make_rates(
 def with_rates(
     tx: optax.GradientTransformationExtraArgs, rates: Mapping[str, float]
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiply the updates of `tx` by these factors; its state is unchanged.
+    """Multiply the updates of `tx` by factors; the optimizer state is unchanged.
 
-    Updates of every optimizer are proportional to the learning rate.
+    The updates of every optimizer here are proportional to the learning rate.
 
     Args:
       tx: Optimizer of these parameters.
-      rates: Factor of each parameter, by its path; {}: 1 for all.
+      rates: Factors by path of the parameter; {} means 1 for all parameters.
     """
     if not rates:
         return tx

@@ -15,7 +15,7 @@ def repeat(
     xs: Any,
     platform: str | None = None,
 ) -> tuple[Carry, Any]:
-    """Equivalent of `jax.lax.scan(body, carry, xs)`, unrolled unless it `scans`."""
+    """Equivalent of `jax.lax.scan(body, carry, xs)`, unrolled if not `scans(xs)`."""
     if scans(xs, platform):
         return jax.lax.scan(body, carry, xs)
     results = []
@@ -26,9 +26,9 @@ def repeat(
 
 
 def scans(xs: Any, platform: str | None = None) -> bool:
-    """Whether iterations over `xs` are a loop in the program.
+    """Whether `repeat` compiles to a loop over `xs`.
 
-    On CPU, and for a single iteration, the body is unrolled: XLA:CPU runs a convolution
+    On CPU, and for a single iteration, the body is unrolled: XLA:CPU runs convolutions
     in a loop body on a slow path (measured: 20 times slower), and `scan(...,
     unroll=True)` still emits a loop of one iteration.
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: functions of the optimizer's step."""
+"""Learning-rate schedules: functions of the optimizer's step count."""
 
 import itertools
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES
 
 Schedule = Callable[[ArrayLike], jax.Array]
-# A schedule of optax, which returns a Python number for a Python number.
+# A schedule, as in optax. For a Python number it returns a Python number.
 Rate = optax.Schedule
 
-# Defaults of fastai and PyTorch: start at 1/25 of the peak, rise over the first 30 %
-# of the run.
+# Defaults of one-cycle schedules in fastai and PyTorch: start at 1/25 of the peak, and
+# rise during the first 30 % of the run.
 ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Default milestones of the step schedule.
@@ -34,13 +34,13 @@ FINE_TUNE_END_FACTOR = 1e-5
 def make_schedule(
     config: OptimizerConfig, *, total_steps: int, warmup_steps: int
 ) -> Schedule:
-    """Create the learning-rate schedule, a float32 function of the step.
+    """Create the learning-rate schedule, a function from the step to a float32.
 
-    The first step is 0. A decay ends at `total_steps`, one after the last step, and
-    stays there.
+    The first step is 0. A decay ends at step `total_steps`, one after the last step;
+    the learning rate is constant from there on.
 
     Args:
-      config: Name of the schedule, its options, and the peak.
+      config: Name and options of the schedule, and its peak.
       total_steps: Number of steps of the run.
       warmup_steps: Number of linear warm-up steps, part of `total_steps`; for
         one_cycle, the steps of its rise.
@@ -56,9 +56,9 @@ def make_schedule(
             given = f"optimizer.warmup_fraction = {fraction:g}: "
             advice = "a smaller fraction"
         raise UserError(
-            f"{given}a warm-up of {warmup_steps} steps leaves nothing of a run of "
-            f"{total_steps} steps: lengthen the run, or give {advice} of it, such as "
-            "--optimizer.warmup-fraction 0.1"
+            f"{given}the warm-up of {warmup_steps} steps must be shorter than the run "
+            f"of {total_steps} steps: lengthen the run, or give {advice} of it, such "
+            "as --optimizer.warmup-fraction 0.1"
         )
     peak = config.learning_rate
     if peak is None:
@@ -76,10 +76,10 @@ def make_schedule(
 def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule:
     """Create the schedule of fastai's `fine_tune` (arXiv:2002.04688).
 
-    The first cycle, which trains the head only, rises from 1/25 of the peak over 99 %
-    of its steps; the second rises from 1/10 to 1/2 of the peak over 30 % of its steps.
-    Both rise and fall along cosines, down to 1e-5 of their peaks (the defaults of
-    fastai 2.7). The momentum is not cycled.
+    The first cycle, which trains only the head, rises from 1/25 of `peak` to `peak` in
+    the first 99 % of its steps. The second cycle rises from 1/10 to 1/2 of `peak` in
+    the first 30 % of its steps. Both rise and fall along cosines, down to 1e-5 of their
+    highest rates (the defaults of fastai 2.7). The momentum is not cycled.
 
     Args:
       peak: Peak of the first cycle.
@@ -106,7 +106,7 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
 
 def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
-    """Make a schedule constant from step `start` on."""
+    """Hold a schedule at the constant `rate` from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)
@@ -115,7 +115,7 @@ def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
     return learning_rate
 
 
-# Schedule after the warm-up: arguments `peak`, `steps` after it, `total` steps.
+# Function (peak, steps after the warm-up, total steps) -> schedule after the warm-up.
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
@@ -130,7 +130,7 @@ def _plateau(
     step_factor: float = STEP_FACTOR,
     plateau_patience: int = PLATEAU_PATIENCE,
 ) -> Rate:
-    """Stay at the peak: evaluations reduce the rate (`jaxtrain.trainer.plateau`)."""
+    """Stay at the peak; `jaxtrain.trainer.plateau` reduces the learning rate."""
     del step_factor, plateau_patience
     return _constant(peak, steps, total)
 
@@ -145,14 +145,14 @@ def _cosine_restarts(
 ) -> Rate:
     """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
 
-    Each cycle begins at the peak; all are equally long (the paper's T_mult is 1).
+    Each cycle starts at the peak. All cycles have equal length (T_mult is 1).
     """
     ends = [round(steps * part / cycles) for part in range(cycles + 1)]
     lengths = [end - start for start, end in itertools.pairwise(ends)]
     if 0 in lengths:
         raise UserError(
-            f"optimizer.cycles = {cycles}: {steps} steps after the warm-up are "
-            "too few, each cycle takes one at least; give fewer cycles"
+            f"optimizer.cycles = {cycles}: each cycle needs at least one of the "
+            f"{steps} steps after the warm-up; give fewer cycles"
         )
     decays = [optax.cosine_decay_schedule(peak, n, end_factor) for n in lengths]
     return optax.join_schedules(decays, ends[1:-1])
@@ -169,7 +169,7 @@ def _polynomial(
     """Polynomial decay (power 2 in You et al. 2017, arXiv:1708.03888)."""
     end = peak * end_factor
 
-    # optax raises 1 - count / steps to the power, which rounding can make negative.
+    # Rounding can make optax's base of the power, 1 - count / steps, negative.
     def rate(count: ArrayLike) -> jax.Array:
         left = (steps - jnp.minimum(jnp.asarray(count), steps)) / steps
         return end + (peak - end) * left**power
@@ -188,7 +188,7 @@ def _warmup_stable_decay(
     decay_steps = max(1, round(decay_fraction * total))
     if decay_steps > steps:
         raise UserError(
-            f"optimizer.decay_fraction = {decay_fraction}: the decay begins at step "
+            f"optimizer.decay_fraction = {decay_fraction}: the decay starts at step "
             f"{total - decay_steps}, within the warm-up of {total - steps} steps"
         )
     end = peak * end_factor
@@ -205,12 +205,12 @@ def _step(
 ) -> Rate:
     """Multiply by `step_factor` at each milestone, a fraction of the run.
 
-    With `step_every`, at multiples of that fraction instead; drops within the warm-up
-    are delayed to its end (Tan & Le 2019, arXiv:1905.11946).
+    With `step_every`, multiply at each multiple of this fraction instead; the decays
+    within the warm-up are applied at its end (Tan & Le 2019, arXiv:1905.11946).
     """
     warmup_steps = total - steps
     if step_every is not None:
-        # A very short run may have several drops per step.
+        # In a very short run several decays may fall on the same step.
         period = round(step_every * total) or step_every * total
 
         def rate(count: ArrayLike) -> jax.Array:
@@ -230,20 +230,20 @@ def _step(
 
 
 def _exponential(peak: float, steps: int, total: int, end_factor: float = 0.01) -> Rate:
-    """Exponential decay to `end_factor` at the end."""
+    """Decay exponentially, to `end_factor` times the peak at the end of the run."""
     if end_factor == 0:
         raise UserError(
-            "optimizer.end_factor = 0: exponential never reaches it, set it above 0"
+            "optimizer.end_factor = 0: exponential never reaches 0; set it above 0"
         )
     return optax.exponential_decay(peak, steps, end_factor, end_value=peak * end_factor)
 
 
 def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
-    """Table row of a schedule that follows a linear warm-up.
+    """Create the `SCHEDULES` row of a schedule that follows a linear warm-up.
 
     The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187).
-    Goyal et al. (2017, arXiv:1706.02677) start from the rate of a batch of 256: set
-    `warmup_factor` to 256 / batch size.
+    Goyal et al. (2017, arXiv:1706.02677) start from the learning rate for a batch size
+    of 256: set `warmup_factor` to 256 / batch size.
     """
 
     def build(
@@ -257,10 +257,10 @@ def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
 
 
 def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -> Rate:
-    """Rise from peak / 25, then decay, both along a cosine (arXiv:1708.07120).
+    """Rise from peak / 25, then decay, both along a cosine (1cycle, arXiv:1708.07120).
 
-    The rise takes `warmup` steps, or 30 % of the run if that is 0. The momentum is not
-    cycled.
+    The rise takes `warmup` steps, or 30 % of the run if `warmup` is 0. The momentum is
+    not cycled.
     """
     rise_steps = warmup or round(ONE_CYCLE_RISE * total)
     return optax.piecewise_interpolate_schedule(

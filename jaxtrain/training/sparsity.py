@@ -1,4 +1,4 @@
-"""Sparsity of a model: fraction of zero weights per layer."""
+"""Sparsity of a model: the fraction of zero weights per layer."""
 
 from typing import Any, TypedDict
 
@@ -9,7 +9,7 @@ from jaxtrain.trees import by_path
 
 
 class ZeroShare(TypedDict):
-    """Zero and nonzero weights of one or more kernels.
+    """Counts of weights and nonzero weights in one or more kernels.
 
     Attributes:
       weights: Number of weights.
@@ -23,7 +23,7 @@ class ZeroShare(TypedDict):
 
 
 class ModelSparsity(ZeroShare):
-    """Sparsity of all kernels together, and of each by path."""
+    """Sparsity of all kernels together, and of each kernel by path."""
 
     layers: dict[str, ZeroShare]
 
@@ -32,7 +32,7 @@ def sparsity_of(params: Any) -> ModelSparsity | None:
     """Compute the sparsity of a model's kernels; None if no weight is 0.
 
     Args:
-      params: Parameters, nested dicts; arrays of two dims or more are kernels.
+      params: Parameters, nested dicts; arrays with two or more dims are kernels.
     """
     kernels = {path: x for path, x in by_path(params).items() if x.ndim > 1}
     layers = {
@@ -46,7 +46,7 @@ def sparsity_of(params: Any) -> ModelSparsity | None:
 
 
 def describe_sparsity(found: ModelSparsity) -> dict[str, str]:
-    """Table rows: remaining weights of all kernels and of each."""
+    """Table rows: nonzero weights of all kernels together and of each kernel."""
     rows = {"all kernels": _told(found)}
     return rows | {path: _told(one) for path, one in found["layers"].items()}
 

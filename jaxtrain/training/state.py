@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-# Names of transforms whose extras the core reads.
+# Names of transforms whose arrays are read outside of the transforms.
 AVERAGE, GUARD = "average", "guard"
 
 
@@ -21,7 +21,7 @@ class TrainState:
       params: Parameters, nested dicts.
       model_state: Other model state, such as batch-norm statistics.
       opt_state: Optimizer state.
-      extras: Arrays of each StepTransform, by its name.
+      extras: Arrays of each StepTransform, by transform name.
     """
 
     step: jax.Array
@@ -37,7 +37,7 @@ class TrainState:
 
     @property
     def eval_params(self) -> Any:
-        """Parameters to evaluate: averaged if the run averages weights."""
+        """Parameters to evaluate: the average, if the run averages weights."""
         return eval_weights(as_dict(self))[0]
 
     @property
@@ -47,23 +47,23 @@ class TrainState:
 
 
 def as_dict(state: TrainState) -> dict[str, Any]:
-    """Fields of the state as a dict, as stored in a checkpoint."""
+    """Convert a state to a dict of its fields, the content of a checkpoint."""
     return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
 
 
 def eval_weights(fields: dict[str, Any]) -> tuple[Any, Any]:
-    """Parameters and model state to evaluate, from the fields of a state."""
+    """Get parameters and model state to evaluate from the fields of a state."""
     average = fields["extras"].get(AVERAGE, fields)
     return average["params"], average["model_state"]
 
 
 def with_extra(state: TrainState, name: str, extra: dict[str, Any]) -> TrainState:
-    """Replace the arrays of the transform `name`."""
+    """Replace the arrays of the transform `name` in a state."""
     return replace(state, extras={**state.extras, name: extra})
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
-    """Split a model into graph, parameters and other state, as plain dicts."""
+    """Split a model into its graph, parameters and other state, as plain dicts."""
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 

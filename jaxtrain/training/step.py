@@ -49,20 +49,20 @@ def make_train_step(
 ) -> Callable[..., tuple[TrainState, Metrics]]:
     """Make `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
 
-    `batches` has a leading axis of steps, all run in one call; `metrics` has one value
-    per step. `beside` are constant input arrays of the method. A step with a non-finite
-    loss, gradient, batch-norm statistic or new parameter is skipped: counted, without a
-    change of model or optimizer.
+    `batches` has a leading axis of steps, which all run in one call; `metrics` has one
+    value per step. `beside` holds the input arrays of the method. A step with a
+    non-finite loss, gradient, batch-norm statistic or new parameter is skipped: it is
+    counted, but model and optimizer do not change.
 
     Args:
       task: Task of the run; defines the objective.
       graphdef: Structure of the model.
       phase: Optimizer, transforms and frozen layers. The backward pass ends at the
         first trainable layer.
-      preprocess: Augments and normalizes images: of the full batch if it `mixes`
-        examples, else of one micro-batch at a time, which saves memory.
+      preprocess: Function that augments and normalizes images: the full batch if it
+        `mixes` examples, else one micro-batch at a time, which saves memory.
       layout: Layout of the run.
-      part: Pieces of the model to apply to the images, up to the last.
+      part: Slice of the model's pieces to apply to the images, up to the last piece.
       mixes: Whether `preprocess` mixes examples of a batch.
       method: Method that computes gradients of the objective.
       normalization: Mean and standard deviation of the pixel normalization.
@@ -80,7 +80,7 @@ def make_train_step(
         root: jax.Array, data: Any, beside: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
-            # Drop the data set: the inner step must not capture it.
+            # The inner step must not capture the data set.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
         params, rest = frozen.part(layout.trained_params(gradient_params(phase, state)))
@@ -158,12 +158,12 @@ def loss_at(
     micro: Callable[[jax.Array], tuple[Batch, jax.Array]],
     params: Any,
 ) -> jax.Array:
-    """Loss of a step at other parameters, for a line search.
+    """Compute the loss of a step at given parameters, for a line search.
 
     Args:
       make_objective: Factory of the objectives of the phase.
       state: State before the step.
-      micro: Function from a micro-batch's number to (micro-batch, key).
+      micro: Function from the index of a micro-batch to (micro-batch, key).
       params: Trainable parameters to evaluate.
     """
     layout, phase = make_objective.layout, make_objective.phase
@@ -182,7 +182,7 @@ def loss_at(
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
     """Select a micro-batch (batch / num, ...) from (batch, ...).
 
-    It has every num-th example, so that no example moves to another device.
+    It consists of every num-th example, so that no example moves to another device.
     """
     parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
     return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)

@@ -1,10 +1,10 @@
 """Update of the training state from the gradients of a step.
 
-`grads` are the gradients of a micro-batch on one device; `total` is their sum over
-micro-batches and devices, times the loss scale; after `mean_grads`, `grads` are the
-mean gradients that transforms and the optimizer get.
+`total` is the sum of the gradients over micro-batches and devices, times the loss
+scale; `grads` are the mean gradients that transforms and the optimizer take.
 
-Norms are arguments, as they are over all layers and a pipeline stage has only some.
+Norms are arguments because they are over all layers, and a pipeline stage has only a
+part of the layers.
 """
 
 import math
@@ -36,12 +36,12 @@ from jaxtrain.trees import by_path
 
 
 def zero_grads(params: Any) -> Any:
-    """Zeros of the parameters' shapes, in at least float32, to accumulate gradients."""
+    """Create zeros to accumulate gradients, in at least float32."""
     return jax.tree.map(lambda p: jnp.zeros(p.shape, wide(p.dtype)), params)
 
 
 def gradient_params(phase: Phase, state: TrainState) -> Any:
-    """Parameters at which a step computes the gradients."""
+    """Compute the parameters at which a step evaluates the gradients."""
     params = state.params
     for transform in phase.transforms:
         params = transform.gradient_params(params, state.extras[transform.name])
@@ -49,12 +49,12 @@ def gradient_params(phase: Phase, state: TrainState) -> Any:
 
 
 def loss_scales(phase: Phase, extras: dict[str, Extra]) -> dict[str, Extra]:
-    """Extras that `loss_factor` reads."""
+    """Arrays of the transforms that scale the loss, the input of `loss_factor`."""
     return {t.name: extras[t.name] for t in _scaling(phase)}
 
 
 def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
-    """Loss scale of the gradients, a scalar."""
+    """Compute the loss scale of the gradients, a scalar."""
     found = [t.loss_factor(extras[t.name]) for t in _scaling(phase)]
     factors = [factor for factor in found if factor is not None]
     if not factors:
@@ -66,7 +66,8 @@ def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
 def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
     """Compute the mean gradients of a step.
 
-    They stay in the dtype of the sum: unscaled, small gradients underflow in float16.
+    They keep the dtype of `total`: in float16, small unscaled gradients would
+    underflow.
 
     Args:
       phase: Phase of the step.
@@ -81,7 +82,7 @@ def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
 def transform_grads(
     phase: Phase, grads: Any, state: TrainState, root: jax.Array, loss: jax.Array
 ) -> tuple[Any, dict[str, Extra], Metrics]:
-    """Apply `on_gradients` of all transforms: gradients, changed extras, metrics."""
+    """Apply `on_gradients` of all transforms: gradients, new arrays and metrics."""
     changing = [t for t in phase.transforms if overrides(t, "on_gradients")]
     extras, metrics = {}, {}
     for transform in changing:
@@ -102,7 +103,7 @@ def optimize(
     grad_norm: jax.Array,
     **extra_args: Any,
 ) -> tuple[Any, Any]:
-    """Compute new parameters and optimizer state, not yet checked to be finite."""
+    """Compute new parameters and optimizer state, which may be non-finite."""
     trained, rest = phase.frozen.part(state.params)
     at, _ = phase.frozen.part(gradient_params(phase, state))
     if phase.rate_from is not None:
@@ -117,7 +118,7 @@ def optimize(
 
 
 def checked(phase: Phase, params: Any, model_state: Any) -> Any:
-    """Select the arrays that can overflow even with finite gradients."""
+    """Select the arrays that can become non-finite despite finite gradients."""
     params, model_state = (phase.frozen.part(t)[0] for t in (params, model_state))
     others = {
         path: x
@@ -144,7 +145,7 @@ def apply_gradients(
 
     Args:
       phase: Phase of the step.
-      state: State before the step; a skipped step changes only its counts.
+      state: State before the step; a skipped step changes only the step counts.
       root: Key of the run.
       grads: Mean gradients of the trainable parameters.
       grad_norm: Global gradient norm of the model; non-finite if batch-norm statistics
@@ -211,7 +212,7 @@ def _rate_factors(phase: Phase, state: TrainState) -> list[jax.Array]:
 
 def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
     assert phase.schedule is not None
-    # The optimizer does not count skipped steps.
+    # The schedule does not count skipped steps.
     count = _steps_taken(state)
     if phase.rate_from:
         count = jnp.maximum(count, phase.rate_from)
@@ -223,7 +224,7 @@ def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
 
     def changed(state: TrainState) -> dict[str, Any]:
         fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}
-        # By flat names: the paths in the model follow, as `choose` reads them.
+        # `choose` reads all keys after the first as the path of the parameter.
         return fields | {
             f"{name}.{key}": value
             for name in names

@@ -1,4 +1,4 @@
-"""Test-time augmentation: one or several views of an image.
+"""Test-time augmentation: average the predictions for several views of an image.
 
 Probabilities of the views are averaged, as in Krizhevsky et al. 2012. With averaged
 logits, a single confident view would outvote all others.
@@ -16,12 +16,13 @@ from jaxtrain.training.scan import repeat
 
 # Images (B, H, W, C) -> outputs of the model, (B, outputs) or (B, H, W, outputs).
 Apply = Callable[[jax.Array], jax.Array]
-# (apply, images, height and width that the model takes); images may be larger.
+# Function (apply, images, (height, width) of the model's input) -> outputs. Images may
+# be larger than the input size.
 View = Callable[[Apply, jax.Array, tuple[int, int]], jax.Array]
 
 
 def plain(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Outputs for the unchanged images."""
+    """Outputs for unchanged images."""
     return apply(pixels)
 
 
@@ -44,7 +45,7 @@ def ten_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Arra
 def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
     """Crop the four corners and the centre, (5, B, height, width, C).
 
-    In the order of torchvision: top left, top right, bottom left, bottom right, centre.
+    The order is torchvision's: top left, top right, bottom left, bottom right, centre.
     """
     (height, width), (whole, wide) = size, pixels.shape[1:3]
     down, right = whole - height, wide - width
@@ -56,7 +57,7 @@ def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 def _mean(apply: Apply, views: jax.Array) -> jax.Array:
     """Log of the mean probabilities over views (V, B, H, W, C).
 
-    Log-probabilities, usable as logits; views run sequentially to bound memory.
+    The log-probabilities can replace logits. Views run sequentially to bound memory.
     """
 
     def body(carry: None, pixels: jax.Array) -> tuple[None, jax.Array]:
@@ -72,9 +73,9 @@ def sliding_windows(
 ) -> jax.Array:
     """Per-pixel logits of full images, averaged over overlapping windows.
 
-    The windows of all images of a batch are one batch of the model. Positions are as in
-    MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the last window of
-    a row or column ends at the image border.
+    The model takes the windows of all images of a batch as one batch. The positions are
+    the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the
+    last window of a row or column ends at the image border.
     """
     (height, width), whole = size, pixels.shape[1:3]
     if whole == size:
@@ -97,7 +98,7 @@ def sliding_windows(
 def _joined(
     parts: Sequence[jax.Array], places: Sequence[int], whole: int, dim: int
 ) -> jax.Array:
-    """Log-sum-exp of overlapping parts along a dim."""
+    """Combine overlapping parts along a dim by log-sum-exp."""
     shape = list(parts[0].shape)
     shape[dim] = whole
     total = jnp.full(shape, -jnp.inf, parts[0].dtype)
@@ -108,19 +109,19 @@ def _joined(
 
 
 def _covered(places: Sequence[int], part: int, whole: int) -> np.ndarray:
-    """Number of windows that cover each pixel of a side, (whole,)."""
+    """Count the windows that cover each pixel along a side, (whole,)."""
     counts = np.zeros(whole, int)
     for start in places:
         counts[start : start + part] += 1
     return counts
 
 
-# View by option name.
+# Views by option name.
 VIEWS: dict[str, View] = {"flip": flip, "five_crop": five_crop, "ten_crop": ten_crop}
-# Views that take images larger than the model's.
+# Views that take images larger than the model's input size.
 CROPS = ("five_crop", "ten_crop")
 
 
 def named(name: str | None) -> View:
-    """Get a view by option name; None is the unchanged image."""
+    """Get a view by option name; None leaves the image unchanged."""
     return plain if name is None else VIEWS[name]

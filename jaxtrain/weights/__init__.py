@@ -1,4 +1,4 @@
-"""Trained weights: `load` reads them, `transfer` initialises a model with them."""
+"""Trained weights: `load` opens them, and `transfer` initialises a model with them."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 # Number of digits of a digest in messages.
 NUM_SHOWN = 12
-# Name -> module, imported on first use: runs without pretrained weights need neither.
+# Name -> module, imported on first use, as most runs have no pretrained weights.
 _MODULES = {
     "compare": "transfer_learning",
     "load": "resolve",

@@ -32,8 +32,8 @@ from jaxtrain.training import precision
 MODEL = "model.json"
 # Remedy for a damaged file.
 ANEW = (
-    "restore it from a copy, or train further with more train.epochs, which writes it "
-    "anew"
+    "restore it from a copy, or continue the run with more train.epochs, which writes "
+    "it again"
 )
 
 
@@ -49,7 +49,7 @@ class Description:
       num_outputs: Number of outputs for an image.
       class_names: Names of the outputs. None if they are not classes.
       mean: Mean of each channel, in 0..1, subtracted from images in 0..1.
-      std: Standard deviation of each channel, in 0..1, which divides the result.
+      std: Standard deviation of each channel, in 0..1, by which images are divided.
       crop_pct: Share of the shorter side that the centre crop of larger images keeps.
       interpolation: Interpolation of resizing, bilinear or bicubic.
       crop_mode: Conversion of non-square images to squares.
@@ -57,7 +57,7 @@ class Description:
       output_spec: Shape of the outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
       column_names: Names of predicted numbers, if any.
-      num_centres: Number of class centres that were learnt after the outputs, if any.
+      num_centres: Number of learnt class centres of an embedding model, if any.
       projection: Projection head of self-supervised training, if any.
       members: Number of models of an ensemble, whose predictions are averaged; 1 for a
         single model.
@@ -66,7 +66,7 @@ class Description:
         `image_shape`. None means images of `image_shape`.
       task_options: Options of the task, as in the config of the run.
       chosen: Values fitted on the validation split (`Task.choose`): lists of one number
-        per output, by name; {} without any, or without weights.
+        per output, by name. Empty if nothing was fitted, or without weights.
       jaxtrain: Version of jaxtrain that wrote the description.
     """
 
@@ -101,12 +101,12 @@ class Description:
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of an example of the model's size before preprocessing."""
+        """Shape of a stored example of the model's input size, before preprocessing."""
         return self.input.stored_shape(self.image_shape)
 
     @property
     def whole_shape(self) -> tuple[int, int, int]:
-        """Shape of an example to predict before preprocessing."""
+        """Shape of an example to predict, before preprocessing and sliding windows."""
         if self.sliding_size is None:
             return self.stored_shape
         return self.sliding_size, self.sliding_size, self.image_shape[-1]
@@ -134,21 +134,21 @@ class Description:
 
     @functools.cached_property
     def abstract(self) -> Model:
-        """The abstract model, or of an ensemble each member.
+        """Abstract model; for an ensemble, the abstract model of each member.
 
         Cached: tracing a deep model is slow.
         """
         return self.blueprint().abstract()
 
     def check_is_one(self, named: str) -> None:
-        """Check that it is not an ensemble.
+        """Check that the model is not an ensemble.
 
         Raises:
-          UserError: It is an ensemble.
+          UserError: The model is an ensemble.
         """
         if self.members > 1:
             raise UserError(
-                f"{named} is an ensemble of {self.members} models, and one is needed: "
+                f"{named} is an ensemble of {self.members} models, not one model: "
                 "give the folder of a run"
             )
 
@@ -194,8 +194,8 @@ class Description:
             raise UserError(
                 f"{where} describes no model of jaxtrain {jaxtrain.__version__} "
                 f"(written by {version or 'something else'}; differs in {differing}): "
-                "use the version that wrote it, install the package that brings such "
-                "inputs, or export the model again"
+                "use the version that wrote it, install the package of its inputs, or "
+                "export the model again"
             )
         spec = plain_spec(values["output_spec"])
         if spec is None and values["output_spec"] is not None:
@@ -209,10 +209,10 @@ class Description:
         return dataclasses.replace(about, input=about._input(others, where))
 
     def _input(self, kinds: dict[str, Any], where: str) -> InputKind:
-        """Read the kind of inputs from its section; {} means pictures.
+        """Parse the section of the kind of inputs; {} means pictures.
 
         Raises:
-          UserError: It is damaged, or makes images of another shape.
+          UserError: The section is damaged, or makes images of another shape.
         """
         for name, value in kinds.items():
             kind = typed.convert({name: value}, INPUTS[name], where)
@@ -283,7 +283,7 @@ def read(workdir: Path) -> Description:
     """Read the description of a run's model.
 
     Raises:
-      UserError: It is missing, of an incompatible version, or of another run.
+      UserError: The file is missing, of an incompatible version, or of another run.
     """
     path = workdir / MODEL
     values = read_object(path, advice=ANEW)

@@ -13,7 +13,8 @@ from jaxtrain.weights.names import (
     convolution,
 )
 
-# Our name of a block; ResNet's in both libraries, and timm's of other families.
+# Patterns of block names: ours, ResNet's in both libraries, and timm's of other
+# families.
 BLOCK = r"stage(\d+)_block(\d+)"
 LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
@@ -241,7 +242,7 @@ def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
 
 
 def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
-    """Return timm's name of a convolution, which depends on the block's other parts."""
+    """Return timm's name of a convolution, which depends on the block's layers."""
     if part == "fused":
         return "conv_exp" if "project" in parts else "conv"
     if part == "project":

@@ -60,7 +60,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         raise UserError(f"{path} cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         kind = (
-            "file of torch.save with tensors alone" if is_torch else "safetensors file"
+            "file of torch.save with only tensors" if is_torch else "safetensors file"
         )
         raise UserError(f"{path} is not a complete {kind}: {error}") from None
 

@@ -31,9 +31,9 @@ class Origin(TypedDict):
     """Origin of an exported model.
 
     Attributes:
-      step: Step of its checkpoint; missing or None for an imported model.
-      run: Id of the run; missing or None likewise.
-      weights: Digest of the weights: see `digest`.
+      step: Step of the exported checkpoint; missing or None for an imported model.
+      run: ID of the run; missing or None for an imported model.
+      weights: Digest of the weights; see `digest`.
     """
 
     step: NotRequired[int | None]
@@ -56,7 +56,7 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
       config: Contents of config.json.
 
     Raises:
-      UserError: It is of an incompatible version, or damaged.
+      UserError: The directory is of an incompatible version, or damaged.
     """
     place = str(folder / CONFIG)
     described = typed.convert(config[OURS], Exported, f"{place}: {OURS}")

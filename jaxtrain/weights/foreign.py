@@ -25,7 +25,7 @@ from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
-# Arguments of timm's models that follow from the arrays, and a default argument.
+# Arguments of timm models that the array shapes imply, and the supported pooling.
 IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
@@ -47,18 +47,20 @@ def open_folder(
     about = config.get("pretrained_cfg", config)
     if not isinstance(architecture, str) or not isinstance(about, dict):
         raise UserError(
-            f"{where} is not in timm's form: it has no architecture or pretrained_cfg"
+            f"{where} is not in timm's format: it has no architecture or pretrained_cfg"
         )
     _check_arguments(config, where)
     path = next((folder / n for n in weights if (folder / n).is_file()), None)
     if path is None:
-        raise UserError(f"{folder} has neither of {' and '.join(weights)}: add one")
+        raise UserError(
+            f"{folder} has no {' or '.join(weights)}: add one of these files"
+        )
     rows = find_named(architecture, where)
     return _open(path, rows, "timm", about, config.get("label_names"), where)
 
 
 def _check_arguments(config: Mapping[str, Any], where: str) -> None:
-    """Refuse arguments that change the model but not its arrays."""
+    """Reject timm arguments that change the model but not its arrays."""
     given = config.get("model_args") or {}
     if not isinstance(given, dict):
         raise UserError(f"{where}: model_args = {given!r}, expected an object")
@@ -66,15 +68,15 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
     for name, value in {**pool, **given}.items():
         if name not in IMPLIED and (name, value) != POOL:
             raise UserError(
-                f"{where}: {name} = {value!r} would make another model of "
-                f"{config['architecture']}, which jaxtrain does not have"
+                f"{where}: {name} = {value!r} changes {config['architecture']} to a "
+                "model that jaxtrain does not have"
             )
 
 
 def open_file(
     path: Path, reference: Reference | None = None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Open a weight file whose architecture the user, its name or a recipe gives.
+    """Open a weight file; the user, its name or a recipe gives the architecture.
 
     Args:
       path: Path of the file.
@@ -113,19 +115,19 @@ def _open(
 def _describe(
     found: Identified, about: Mapping[str, Any], labels: Any, where: str
 ) -> Description:
-    """Describe a model; values that `about` lacks are the source's defaults."""
+    """Describe a model, with the source's defaults for values that `about` lacks."""
     source, num = found.source, found.num_outputs
     size = about.get("input_size") or [found.channels, *2 * [source.image_size]]
     if not _are(size, int) or len(size) != 3 or size[0] != found.channels:
         raise UserError(
             f"{where}: input_size = {size!r}, expected [channels, height, width], and "
-            f"the weights are of {counted(found.channels, 'channel')}"
+            f"the weights have {counted(found.channels, 'channel')}"
         )
     if not source.takes((size[1], size[2], size[0])):
         raise UserError(
-            f"{where}: input_size = {size}, and {source.architecture} computes what "
-            f"{found.model.name} here does up to {source.max_size} pixels alone: give "
-            "a smaller size, or the file of weights without this config"
+            f"{where}: input_size = {size}, but {source.architecture} is equivalent to "
+            f"{found.model.name} only up to {source.max_size} pixels: give a smaller "
+            "size, or the weight file without this config"
         )
     mean, std = statistics(source.mean, source.std, found.channels)
     mean = _numbers(about, "mean", mean, found.channels, where)
@@ -135,9 +137,9 @@ def _describe(
     known = isinstance(interpolation, str) and interpolation in FILTERS
     if not known or about.get("crop_mode") not in (None, "center"):
         raise UserError(
-            f"{where}: images are prepared with interpolation = {interpolation!r} and "
-            f"crop_mode = {about.get('crop_mode')!r}, which would have to be "
-            f"{' or '.join(FILTERS)}, and center: change the file if that will do"
+            f"{where}: interpolation = {interpolation!r} and crop_mode = "
+            f"{about.get('crop_mode')!r}, expected {' or '.join(FILTERS)}, and center: "
+            "change the file if the difference does not matter"
         )
     if not (_are(labels, str) and len(labels) == num):
         # Classes without names are numbered.
@@ -185,7 +187,7 @@ def read_config(path: Path) -> dict[str, Any]:
     """Read the config.json of a model.
 
     Raises:
-      UserError: It is missing, unreadable or damaged.
+      UserError: The file is missing, unreadable or damaged.
     """
     config = read_object(path)
     if config is None:

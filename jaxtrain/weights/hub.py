@@ -14,7 +14,7 @@ CONFIG = "config.json"
 def fetch(reference: str, names: tuple[str, ...]) -> Path:
     """Return the directory with a model's config and one of its weight files.
 
-    Cached files are not downloaded again; `HF_HUB_OFFLINE=1` uses the cache alone.
+    Cached files are not downloaded again. `HF_HUB_OFFLINE=1` uses only the cache.
 
     Args:
       reference: `hf:OWNER/REPO`, or `hf:OWNER/REPO@REV` with a branch, tag or commit.
@@ -33,7 +33,7 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
         raise UserError(f"{reference} needs the extra hub: {extras.install('hub')}")
     repo, revision = match.groups()
     config = _download(reference, repo, revision, (CONFIG,))
-    # Pinned to the commit of the config.
+    # Download the weights from the same commit as the config.
     return _download(reference, repo, config.parent.name, names).parent
 
 
@@ -51,7 +51,7 @@ def _download(
         # Also raised offline for a file that is not cached.
         except EntryNotFoundError as missing:
             error = missing
-        # Errors of names, permissions, the network and its libraries: many types.
+        # Errors of names, permissions, the network and HTTP libraries have many types.
         except Exception as failed:
             error = failed
             break

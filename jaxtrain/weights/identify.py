@@ -17,13 +17,13 @@ from jaxtrain.trees import by_path
 from jaxtrain.weights.names import Differences, Library, Shapes
 from jaxtrain.weights.sources import WeightsSource, all_sources, sources_of
 
-# Our name of a model, and its equivalent in another library.
+# (Name of our model, its equivalent in another library).
 Row = tuple[str, WeightsSource]
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 # Number of nearest names in a message.
 NUM_NEAREST = 3
-# Defaults for files without a first or a last layer.
+# Defaults for files without a first layer (channels) or a last layer (outputs).
 CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
@@ -46,7 +46,7 @@ class Identified(NamedTuple):
 def find_named(
     architecture: str, where: str, library: Library | None = None
 ) -> list[Row]:
-    """Return the models of an architecture, which may have a timm tag.
+    """Return the models of an architecture name, with or without a timm tag.
 
     Args:
       architecture: Name, such as `resnet50` or `resnet50.a1_in1k`.
@@ -61,8 +61,8 @@ def find_named(
     matches = [row for row in rows if row[1].architecture == name]
     if not matches:
         raise UserError(
-            f"{where}: {architecture!r} is none of the architectures whose weights are "
-            f"read{_near(name, rows)}; {command('models')} lists them"
+            f"{where}: {architecture!r} is not a supported architecture"
+            f"{_near(name, rows)}; {command('models')} lists them"
         )
     return matches
 
@@ -94,9 +94,9 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
     if not matches:
         near = _near(re.split(r"[-.]", file.name)[0], rows)
         raise UserError(
-            f"{file}: its name begins with none of the architectures whose weights are "
-            f"read{near}: give it as timm:ARCHITECTURE={file}, or torchvision:... of "
-            f"one of torchvision; {command('models')} lists them"
+            f"{file}: its name does not start with a supported architecture{near}: "
+            f"give it as timm:ARCHITECTURE={file}, or torchvision:ARCHITECTURE={file}; "
+            f"{command('models')} lists them"
         )
     return matches
 
@@ -110,7 +110,7 @@ def identify(
       stored: Shapes of the arrays, by name.
       where: Path of the file, for messages.
       rows: Models to consider.
-      library: Preferred library if both have the model.
+      library: Library to prefer if both have the model.
 
     Raises:
       UserError: No candidate matches, or several do that compute different functions.
@@ -137,7 +137,7 @@ def identify(
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
         raise UserError(
             f"{where} may be of {' or '.join(names)}, whose arrays have the same names "
-            f"and shapes, though they compute different functions: name its own, as in "
+            f"and shapes, though they compute different functions: name one, as in "
             f"{names[0]}={where}"
         )
     return fitting[0]
@@ -179,7 +179,7 @@ def _compare(
 
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
-    """Whether a model has all options that the wanted one sets."""
+    """Whether a model has all options that `wanted` sets."""
     options = lasting_options(model).items()
     return all(getattr(wanted, option) in (None, value) for option, value in options)
 
@@ -189,6 +189,6 @@ def _all_rows() -> list[Row]:
 
 
 def _near(name: str, rows: Iterable[Row]) -> str:
-    """Return a hint with the architectures of the nearest names."""
+    """Return a hint with the architectures of the most similar names."""
     names = dict.fromkeys(source.architecture for _, source in rows)
     return nearest(name, names, num=NUM_NEAREST)

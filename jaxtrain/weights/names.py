@@ -24,7 +24,7 @@ LEAVES = {
 Shapes = Mapping[str, tuple[int, ...]]
 # Number of names of each kind in a message.
 NUM_LISTED = 3
-# PyTorch's counter for cumulative averages of batch norm, which is not used.
+# PyTorch's batch counter for cumulative averages of batch norm, which we do not use.
 UNUSED = r"(.*\.)?num_batches_tracked"
 
 
@@ -46,7 +46,7 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
 
 # Kernels of convolutions and dense layers, and vectors.
 USUAL = TorchLayout(_from_torch, _to_torch)
-# A dense layer (in, out) that is a 1x1 convolution in PyTorch.
+# A kernel (in, out) of a dense layer that is a 1x1 convolution in PyTorch.
 POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
 # A vector (channels,) that is (channels, 1, 1) in PyTorch.
 PER_CHANNEL = TorchLayout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
@@ -92,7 +92,7 @@ def after_flatten(size: int) -> TorchLayout:
 
 
 class Differences(NamedTuple):
-    """Differences between a file and a model, by the file's names."""
+    """Differences of arrays between a file and a model, by the file's names."""
 
     missing: list[str]
     unknown: list[str]
@@ -126,7 +126,7 @@ class ArrayNames:
         first match is used; the first row is the first convolution.
       layouts: Pattern of our array path -> layout, unless `USUAL`.
       unused: Patterns of names in the library without a counterpart in our model.
-      older: Pattern of a name in older files -> present name, with the pattern's groups
+      older: Pattern of a name in older files -> current name, with the pattern's groups
         as `{0}`, `{1}`.
     """
 
@@ -145,7 +145,8 @@ class ArrayNames:
         """Name of the classifier in the library."""
         return self.layers["head/linear"]
 
-    # Cached: matching all patterns takes 20 ms for a deep model. Instances are global.
+    # Cached, as matching all patterns takes 20 ms for a deep model. The cache keeps
+    # instances alive, but all of them are global.
     @functools.cache  # noqa: B019
     def name(self, path: str) -> str:
         """Return the library's name of our array, such as `head/linear/kernel`."""
@@ -155,7 +156,7 @@ class ArrayNames:
                 return theirs.format(*map(_part, match.groups()))
             if match := re.fullmatch(pattern, layer):
                 return f"{theirs.format(*map(_part, match.groups()))}.{LEAVES[leaf]}"
-        raise AssertionError(f"{path} has no name there")
+        raise AssertionError(f"{path} has no name in the library")
 
     def layout(self, path: str) -> TorchLayout:
         """Return the layout of our array."""
@@ -189,7 +190,7 @@ class ArrayNames:
         return Differences(missing, unknown, misshapen)
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
-        """Convert older names of arrays to present ones, unless both are there."""
+        """Convert older names of arrays to current ones, unless the file has both."""
         renamed: dict[str, T] = {}
         for name, value in stored.items():
             matches = ((re.fullmatch(p, name), now) for p, now in self.older.items())

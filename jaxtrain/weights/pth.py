@@ -16,13 +16,13 @@ from jaxtrain.errors import UserError
 CONTAINERS = ("state_dict", "model")
 # Prefixes added by wrappers such as `DataParallel` and `torch.compile`.
 PREFIXES = ("module.", "_orig_mod.")
-# Older versions run code of the file in spite of weights_only: CVE-2025-32434.
+# Older versions may execute code in the file despite weights_only: CVE-2025-32434.
 OLDEST = (2, 6)
 MAX_SHOWN = 200
 
 
 def shown(text: str) -> str:
-    """Shorten a text of a file for messages, on one line."""
+    """Shorten text from a file to one line for messages."""
     text = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
     return repr(text)[1:-1]
 
@@ -32,12 +32,12 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
     Raises:
       UserError: PyTorch is not installed, or too old.
-      ValueError: PyTorch rejects the file, or it holds other objects than tensors.
+      ValueError: PyTorch rejects the file, or it contains objects other than tensors.
     """
     if extras.missing("torch"):
         raise UserError(
-            f"{path} is a file of torch.save, which PyTorch alone reads, and torch is "
-            "not installed: take the model's safetensors file, or pip install torch"
+            f"{path} is a file of torch.save, which only PyTorch can read, and torch "
+            "is not installed: take the model's safetensors file, or pip install torch"
         )
     import torch  # pyright: ignore[reportMissingImports]
 
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         )
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    # Errors of pickles, archives, the system and PyTorch's checks: many types.
+    # Errors of pickle, archives, the system and PyTorch's checks have many types.
     except Exception as error:
         reason = shown(str(error).strip().partition("\n")[0])
         raise ValueError(f"PyTorch raises {type(error).__name__}: {reason}") from None
@@ -66,7 +66,9 @@ def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
         if isinstance(value, dict) and not has_tensors(value):
             value = value.get(name, value)
     if not has_tensors(value):
-        raise ValueError(f"there is no dict of tensors, nor one under {CONTAINERS}")
+        raise ValueError(
+            f"there is no dict of tensors, neither at the top nor under {CONTAINERS}"
+        )
     for name, tensor in value.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
             raise ValueError(f"{shown(str(name))} is not a tensor")
@@ -79,11 +81,11 @@ def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
 def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
     """Convert a tensor to an array that shares its memory."""
     tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:  # NumPy needs ml_dtypes for it.
+    if tensor.dtype == torch.bfloat16:  # NumPy has bfloat16 only through ml_dtypes.
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     try:
         return tensor.numpy()
-    except (TypeError, RuntimeError) as error:  # Sparse, quantised, 8-bit floats.
+    except (TypeError, RuntimeError) as error:  # Sparse, quantised, float8.
         raise ValueError(
-            f"{shown(name)} cannot become a NumPy array ({error})"
+            f"{shown(name)} cannot be converted to a NumPy array ({error})"
         ) from None

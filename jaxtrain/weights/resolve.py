@@ -69,17 +69,17 @@ def load(
 def load_named(
     spec: str, field: str, digest: str | None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Open the weights of a config field, equal in all processes.
+    """Open the weights of a config field, and check that all processes have the same.
 
     Args:
       spec: Value of the field; see `load`.
       field: Name of the field, for messages; `FIELD_digest` holds the digest.
-      digest: Prefix of the SHA-256. None accepts any.
+      digest: Expected prefix of the SHA-256. None accepts any.
       models: Models of the recipe.
 
     Raises:
-      UserError: They are missing, damaged, have another digest, or differ between
-        processes.
+      UserError: The weights are missing, damaged, have another digest, or differ
+        between processes.
     """
     named = f"{field} = {spec!r}"
 
@@ -99,13 +99,12 @@ def load_named(
     for process, other in enumerate(digests):
         if other != digests[0]:
             raise UserError(
-                f"{named} is {other[:NUM_SHOWN]} for process {process} and "
-                f"{digests[0][:NUM_SHOWN]} for process 0 (sha256): give all of them "
-                "the same file"
+                f"{named} has sha256 {other[:NUM_SHOWN]} in process {process} and "
+                f"{digests[0][:NUM_SHOWN]} in process 0: give all processes one file"
             )
     if not sha256.startswith(digest or ""):
         raise UserError(
-            f"{field}_digest = {digest!r}, and that of {weights.where} is {sha256}: "
+            f"{field}_digest = {digest!r}, but {weights.where} has sha256 {sha256}: "
             "these are not the intended weights"
         )
     return dataclasses.replace(weights, read=user_errors()(weights.read))
@@ -114,7 +113,7 @@ def load_named(
 def with_checkpoint(
     workdir: Path, checkpoint: str | int, use: Callable[[Weights], T]
 ) -> T:
-    """Call a function with the weights of a checkpoint that its run may remove.
+    """Call a function with the weights of a checkpoint, even while the run is training.
 
     Args:
       workdir: Directory of the run.
@@ -131,7 +130,7 @@ def with_checkpoint(
             try:
                 return use(_weights(about, saved, _choose(saved, steps, checkpoint)))
             except DamagedError:
-                # A training run replaces old checkpoints: retry with the new list.
+                # A running training removes old checkpoints: retry with the new list.
                 if saved.listed() == steps:
                     raise
 
@@ -177,8 +176,8 @@ def _choose(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
     workdir = saved.directory.parent
     if not steps:
         raise UserError(
-            f"{workdir} holds no checkpoint: it was stopped before its first; run "
-            "train on it again"
+            f"{workdir} holds no checkpoint: the run stopped before its first one; "
+            "resume it with train"
         )
     if checkpoint == "best":
         return best_step(saved.info(steps[-1]), steps)

@@ -20,7 +20,7 @@ class WeightsSource(NamedTuple):
       library: Library with the model.
       architecture: Name of the model in the library.
       names: Names of the arrays in the library.
-      options: Options of our model that make it equivalent; others have our defaults.
+      options: Options of our model that make it equivalent, if not our defaults.
       auxiliary: Arguments in the library that add auxiliary heads, if they are off by
         default.
       image_size: Height and width in training, in pixels.
@@ -142,8 +142,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# torchvision's files lack preprocessing parameters: these are of its V1 weights. A
-# directory in timm's format has them.
+# torchvision's files lack preprocessing parameters; V1 values are given here.
+# Directories in timm's format contain theirs.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),
@@ -165,7 +165,7 @@ SOURCES: dict[str, Sources] = {
     **{name: _vgg(name) for name in MODELS if name.startswith("vgg")},
     "googlenet": (_torchvision("googlenet", families.GOOGLENET, **_HALF),),
     "inception_v3": (
-        # timm's default is without the auxiliary head.
+        # timm omits the auxiliary head by default.
         _timm(
             *("inception_v3", families.INCEPTION_V3),
             options={"aux_weight": 0.0},
@@ -198,12 +198,12 @@ WEIGHTS: Table[Sources] = Table("weights", {})
 
 
 def sources_of(model: str) -> Sources:
-    """Return the equivalents of one of our models in other libraries."""
+    """Return the equivalents of a jaxtrain model in other libraries."""
     return SOURCES.get(model) or WEIGHTS.get(model, ())
 
 
 def all_sources() -> dict[str, Sources]:
-    """Return the equivalents in other libraries by our model names."""
+    """Return the equivalents in other libraries, by jaxtrain model name."""
     return {**SOURCES, **WEIGHTS}
 
 

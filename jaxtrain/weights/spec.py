@@ -17,7 +17,7 @@ from jaxtrain.weights.description import MODEL
 from jaxtrain.weights.names import Library
 
 FILES = (*files.SAFETENSORS, *files.TORCH)
-# Program of `export --format saved`.
+# File of the program that `export --format saved` writes.
 PROGRAM = "program.stablehlo"
 # Maximum number of entries to inspect in a directory and its subdirectories.
 MAX_ENTRIES = 1000
@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """A weight file with an architecture, such as `resnet50.a1_in1k`, by the user."""
+    """A weight file with the architecture from the user, such as `resnet50.a1_in1k`."""
 
     library: Library
     architecture: str
@@ -36,7 +36,7 @@ class Reference(NamedTuple):
 
 
 class Spec(NamedTuple):
-    """Location of existing trained weights.
+    """Location of trained weights.
 
     Attributes:
       path: Directory of a run or of a model, or a weight file.
@@ -55,7 +55,7 @@ class Spec(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a weight file without a relevant config.json."""
+        """Whether the path is a weight file without a relevant config.json."""
         return not self.path.is_dir()
 
 
@@ -102,27 +102,27 @@ def check_kept(config: Config, workdir: Path) -> None:
     """Check that --fresh does not move the weights that a run needs.
 
     Raises:
-      UserError: They are inside the workdir.
+      UserError: Weights of the config are inside the workdir.
     """
     for field, path in weights_in(config).items():
         if path_of(path).resolve().is_relative_to(workdir.resolve()):
             raise UserError(
-                f"--fresh would move {workdir} aside, and {field} = {path!r} lies in "
-                "it: choose another --workdir"
+                f"--fresh would move {workdir} aside, but {field} = {path!r} is "
+                "inside: choose another --workdir"
             )
 
 
 def find(text: str) -> Spec:
-    """Resolve a spec to existing weights; download from the hub.
+    """Resolve a spec to existing weights; download weights from the hub.
 
     Raises:
-      UserError: The path does not exist, or is something else.
+      UserError: The path does not exist, or is not a run, a model or a weight file.
     """
     check_is_model(text)
     if text.startswith(hub.PREFIX):
         return Spec(hub.fetch(text, WEIGHTS))
     reference, path = parse_reference(text), path_of(text)
-    # Its config.json has more information than the file.
+    # The config.json in its directory has more information than the weight file.
     beside = reference is None and path.name in WEIGHTS and not path.is_dir()
     if beside and (path.parent / CONFIG).is_file():
         return Spec(path.parent, (path.name,))
@@ -133,7 +133,7 @@ def check_is_model(text: str) -> None:
     """Check that a spec may be a run, a model or a weight file.
 
     Raises:
-      UserError: The path does not exist, or is something else.
+      UserError: The path does not exist, or is not a run, a model or a weight file.
     """
     if text.startswith(hub.PREFIX):
         return
@@ -147,7 +147,7 @@ def check_is_model(text: str) -> None:
     if reference is not None and path.is_dir():
         raise UserError(
             f"{shown(text)} is a folder: give a file of weights of "
-            f"{shown(reference.architecture)}, or the folder alone"
+            f"{shown(reference.architecture)}, or only the folder"
         )
     diagnosis = diagnose_path(path)
     if diagnosis is not None:
@@ -161,14 +161,14 @@ def diagnose_path(path: Path) -> PathDiagnosis | None:
     if path.suffix in FILES or not path.exists():
         return None
     if formats.may_be_image(bytes(path)):
-        return PathDiagnosis("an image", f"{MODEL_OR_RUN}, and images to predict alone")
+        return PathDiagnosis("an image", f"{MODEL_OR_RUN}; only predict takes images")
     kinds = {
         ".onnx": ("an ONNX file", f"ONNX Runtime runs it {_ELSEWHERE}"),
         ".stablehlo": ("a StableHLO program", f"jax.export runs it {_ELSEWHERE}"),
-        ".py": ("a recipe", f"{RUN} that has trained it, runs/{path.stem}"),
+        ".py": ("a recipe", f"{RUN} that it has trained, runs/{path.stem}"),
     }
     other = (
-        "no folder and no file of weights",
+        "neither a folder nor a file of weights",
         f"expected a file of weights, {', '.join(FILES)}; or {MODEL_OR_RUN}",
     )
     return PathDiagnosis(*kinds.get(path.suffix, other))
@@ -179,7 +179,7 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
     if (path / PROGRAM).is_file():
         return PathDiagnosis(
             "a model exported with --format saved",
-            f"its own script runs it, python {name}/run.py; {MODEL_OR_RUN}",
+            f"run it with python {name}/run.py, or {MODEL_OR_RUN}",
         )
     if any((path / file).exists() for file in (CONFIG, MODEL, METRICS, *WEIGHTS)):
         return None
@@ -199,15 +199,15 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
     if any(formats.may_be_image(bytes(p)) for p in itertools.chain(entries, inside)):
         return PathDiagnosis(
             "a folder of images",
-            f"{MODEL_OR_RUN}; images go to predict behind its options, and to evaluate "
-            f"as --data.source folder:{name}",
+            f"{MODEL_OR_RUN}; give images to predict after its options, and to "
+            f"evaluate as --data.source folder:{name}",
         )
     what = "a folder without a run (config.json) or a model (model.safetensors)"
     return PathDiagnosis(what if entries else "an empty folder", MODEL_OR_RUN)
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return the first entries of a directory, sorted by name."""
+    """Return up to a maximum number of entries of a directory, sorted by name."""
     try:
         return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
     except OSError as error:

@@ -53,7 +53,7 @@ class Weights:
         stored: Mapping[str, np.ndarray],
         names: ArrayNames,
     ) -> "Weights":
-        """Create the weights of a file, whose arrays may be views of it."""
+        """Create `Weights` from the arrays of a file, which may be views of it."""
         shapes = {name: x.shape for name, x in stored.items()}
         digest = functools.cache(lambda: files.digest(path))
         return cls(str(path), about, shapes, digest, lambda: stored, names)
@@ -64,7 +64,7 @@ class Weights:
         return there not in self.shapes and self.names.is_unused(there)
 
     def differences(self, wanted: Shapes) -> Differences:
-        """Compare with the arrays of a model.
+        """Compare the shapes of the weights with the arrays of a model.
 
         Args:
           wanted: Shapes of the model's arrays, by our paths such as `conv1/kernel`.
@@ -84,8 +84,8 @@ class Weights:
         differences = self.differences(shapes_of(wanted))
         if differences:
             raise UserError(
-                f"{complaint}: {differences}; the code of the model, or the file, is "
-                "another"
+                f"{complaint}: {differences}; the code of the model or the file has "
+                "changed"
             )
 
 
@@ -148,8 +148,8 @@ class Transfer:
         name = names.name(path)
         if check_finite and not np.isfinite(stored[name]).all():
             raise UserError(
-                f"{self.weights.where}: {name} is not finite, and nor is what a model "
-                "makes of it: give other weights, such as an older checkpoint"
+                f"{self.weights.where}: {name} is not finite, so the outputs would "
+                "not be: give other weights, such as an older checkpoint"
             )
         return names.layout(path).from_torch(stored[name])
 
@@ -160,7 +160,7 @@ def abstract_weights(about: Description) -> tuple[Any, Any]:
 
 
 def abstract_members(about: Description) -> tuple[Any, Any]:
-    """Return the shapes and dtypes of an ensemble: dicts by member number."""
+    """Return the shapes and dtypes of an ensemble, in dicts keyed by member number."""
     weights = abstract_weights(about)
     if about.members == 1:
         return weights
@@ -173,7 +173,7 @@ def check_task(about: Description, where: str) -> None:
     if about.task not in tasks.TASKS and not own.is_own(about.task):
         raise UserError(
             f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
-            "install the package whose plug-in has it"
+            "install the package that provides it"
         )
 
 
@@ -185,7 +185,8 @@ def fit_arrays(
     Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
     Raises:
-      UserError: They do not match the model, or its task belongs to a missing plug-in.
+      UserError: The arrays do not match the model, or its task belongs to a missing
+        plug-in.
     """
     check_task(about, where)
     if about.members == 1:
@@ -226,5 +227,5 @@ def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
 
 
 def path_in_weights(path: str) -> str:
-    """Remove the first part, parameters or other state, of an array's path."""
+    """Remove the first key (parameters or other state) from the path of an array."""
     return path.partition("/")[2]

@@ -72,9 +72,10 @@ def compare(
     Args:
       weights: Trained weights, from `load`.
       blueprint: Model to initialise.
-      values: Its abstract parameters and other state. Defaults to the blueprint's.
-      class_names: Names of its classes, if any.
-      column_names: Names of its predicted numbers, if any.
+      values: Abstract parameters and other state of the model. Defaults to the
+        blueprint's.
+      class_names: Class names of the model, if any.
+      column_names: Names of the numbers that the model predicts, if any.
       settled: Task options resolved from the training targets.
 
     Raises:
@@ -101,7 +102,7 @@ def compare(
     behind = _outside(model_shapes.keys() - added, backbone_layers)
     # For example class centres that the weights lack.
     behind |= model_shapes.keys() - added - shapes.keys()
-    # Without the dim of batch-norm groups.
+    # Without the axis of batch-norm groups.
     model_shapes = {
         p: model_shapes[p][len(model_shapes[p]) - len(x) :]
         for p, x in shapes.items()
@@ -119,7 +120,7 @@ def compare(
     renamed = _are_others(
         class_names or column_names, about.class_names or about.column_names
     )
-    # The outputs have units that the task takes from the training targets.
+    # The training targets determine the scale of the outputs, such as mean and std.
     given = (settled or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
@@ -172,7 +173,7 @@ def _as_trained(
 def _without_changes(
     blueprint: Blueprint, about: Description, named: str
 ) -> tuple[Blueprint, set[str]]:
-    """Return a model without transforms new to the weights, and the paths they add.
+    """Return a model without its new transforms, and the array paths that they add.
 
     Raises:
       UserError: A new transform changes existing arrays.
@@ -191,8 +192,8 @@ def _without_changes(
         raise UserError(
             f"model.transform = {config.transform!r} with {named}: it changes the "
             f"paths or shapes of arrays, such as {changed[0]}, so that weights trained "
-            "without it do not fit; keep them, or begin with weights that were trained "
-            "with it"
+            "without it do not fit; keep paths and shapes, or start from weights that "
+            "were trained with it"
         )
     return plain, after.keys() - before.keys()
 
@@ -200,7 +201,7 @@ def _without_changes(
 def _with_more_features(blueprint: Blueprint) -> Blueprint:
     """Return a model with one more feature in each output."""
 
-    def more(spec: Any) -> Any:  # `jax.tree.map` would sort the keys of dicts.
+    def more(spec: Any) -> Any:  # `jax.tree.map` would change the order of dict keys.
         if isinstance(spec, dict):
             return {name: more(one) for name, one in spec.items()}
         if is_shape(spec):
@@ -217,7 +218,7 @@ def _with_more_features(blueprint: Blueprint) -> Blueprint:
 
 
 def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
-    """Return the paths of arrays outside some layers; None stands for all layers."""
+    """Return the paths of arrays outside of `layers`; None means all layers."""
     if layers is None:
         return set()
     return {path for path in paths if path.partition("/")[0] not in layers}
@@ -228,7 +229,7 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 
 
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Whether class names are known to differ; missing names never do."""
+    """Whether class names differ; missing names never count as different."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

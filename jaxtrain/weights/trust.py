@@ -20,8 +20,8 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# Custom modules of a directory by field; recorded SHA-256 of their files, by
-# `own.place_of`; and how to record the current files.
+# Custom modules of a directory by field; the recorded SHA-256 of their files by
+# `own.place_of`; and advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
@@ -29,10 +29,10 @@ def trust(path: str | os.PathLike[str]) -> None:
     """Show, compare and allow the custom modules of a saved run or model.
 
     Args:
-      path: Path, as `load_model` takes it.
+      path: Path of a run or model; see `load_model`.
 
     Raises:
-      UserError: There is no run or model, or a file is unreadable.
+      UserError: The path is not a run or a model, or a file is unreadable.
     """
     text = os.fspath(path)
     modules, digests, again = _named(spec.find(text))
@@ -47,11 +47,11 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     """Apply `trust` to the runs and models that a recipe starts from.
 
     Args:
-      recipe: Path of the recipe; for a run's config.json the run is trusted, too.
+      recipe: Path of the recipe. If it is a run's config.json, the run is trusted, too.
       config: Config of the recipe.
 
     Raises:
-      UserError: There are none.
+      UserError: The recipe starts from no run or model.
     """
     paths = [*spec.weights_in(config).values()]
     if recipe is not None and is_saved(recipe):
@@ -59,8 +59,8 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     if not paths:
         fields = ", or a ".join(["model.pretrained", *weights_options()])
         raise UserError(
-            f"--trust has no effect without {fields}: what the "
-            "recipe and the command line name is loaded in any case; leave it out"
+            f"--trust has no effect without {fields}: custom modules of the "
+            "recipe and the command line are loaded anyway; leave it out"
         )
     for path in paths:
         trust(path)
@@ -95,12 +95,12 @@ def _modules_of(about: Description) -> list[tuple[str, str]]:
 
 
 def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
-    """Allow a custom module, or refuse it with a reason; report the decision."""
+    """Allow a custom module, or refuse it with a reason, and report the decision."""
     place, file = own.place_of(name), own.find_file(name)
     current = own.digests([name]).get(place)
     reason = None
     if file is None and not place.endswith(".py"):
-        reason = f"there is no file of {place} that --trust could show"
+        reason = f"--trust finds no file of {place} to show"
     elif current is not None and recorded not in (None, current):
         reason = (
             f"{file} has sha256 {current}, and {recorded} was recorded: restore the "
@@ -114,22 +114,22 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
         return
     own.allow([name])
     compared = "as recorded" if recorded else "nothing is recorded to compare it with"
-    if current is None:  # Loading it will report where it was searched.
-        tell(f"--trust: {shown} is not there")
+    if current is None:  # The error on loading it will list the searched directories.
+        tell(f"--trust: {shown} does not exist")
     else:
         tell(f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}")
 
 
 def _renew_bytecode(file: Path) -> str | None:
-    """Recompile the bytecode of a module, which Python would run in its place.
+    """Recompile the cached bytecode of a module, which Python would run instead.
 
     Returns:
-      The reason why that failed, or None.
+      The reason of a failure, or None on success.
     """
     compiled = Path(importlib.util.cache_from_source(str(file)))
     if file.suffix == ".py" and compiled.exists():
         try:
             py_compile.compile(str(file), str(compiled), doraise=True)
         except (OSError, py_compile.PyCompileError) as error:
-            return f"{compiled} cannot be made again ({error}): remove it"
+            return f"{compiled} cannot be recompiled ({error}): remove it"
     return None

@@ -1,1 +1,1 @@
-"""Facts of the models, readable without JAX: published results and counts."""
+"""Facts about the models, readable without JAX: published results and costs."""

@@ -1,4 +1,4 @@
-"""Counts of the models' compiled programs (`benchmarks/zoo.py`)."""
+"""Parameters, FLOPs and memory of each model, measured by `benchmarks/zoo.py`."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ class MatchingWeights(NamedTuple):
     Attributes:
       library: Library, timm or torchvision.
       architecture: Name of the model in that library.
-      options: Options of jaxtrain's model for equal outputs.
+      options: Options with which jaxtrain's model has the same outputs.
     """
 
     library: str
@@ -28,7 +28,7 @@ class Counted(NamedTuple):
       num_params: Number of trainable parameters.
       forward_flops: FLOPs of the forward pass of one image in evaluation, without
         padding; a multiply-add is two.
-      step_bytes: Bytes of a training step on 32 images with SGD and momentum:
+      step_bytes: Memory of a training step on 32 images with SGD and momentum, bytes:
         parameters, momentum, images, and activations stored for the backward pass.
       weights: Compatible weights of other libraries.
     """

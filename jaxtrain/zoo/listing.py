@@ -1,4 +1,4 @@
-"""Listing of the models with facts and counts, as text and as JSON."""
+"""Listing of the models with published results and costs, as text and as JSON."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ from jaxtrain.zoo.counted import Counted
 from jaxtrain.zoo.published import PUBLISHED, Published, Result
 
 MIB = 2**20
-# Placeholder of unknown figures.
+# Placeholder for unknown values.
 NONE = "-"
 HEAD = ("model", "image", "parameters", "GFLOPs", "step MiB", "published", "weights")
 WIDTHS = (19, 9, 11, 8, 9, 10, 18)
@@ -25,7 +25,7 @@ class ListedModel(NamedTuple):
 
 
 def models() -> list[ListedModel]:
-    """List all models of `jaxtrain.models.MODELS`, in its order."""
+    """List all models of `jaxtrain.models.MODELS`, in the same order."""
     counts = counted.read()
     names = resolve("jaxtrain.models:MODELS")
     return [ListedModel(name, PUBLISHED.get(name), counts.get(name)) for name in names]
@@ -37,7 +37,7 @@ def find(name: str) -> ListedModel:
     if name not in known:
         raise UserError(
             f"there is no model {name!r}{nearest(name, known)}; {command('models')} "
-            "lists all there are"
+            "lists all models"
         )
     return known[name]
 
@@ -100,7 +100,7 @@ def details(model: ListedModel) -> str:
 
 
 def cells(model: ListedModel) -> tuple[str, ...]:
-    """Table cells of a model, below `HEAD`."""
+    """Table cells of a model, in the columns of `HEAD`."""
     about, counts = model.published, model.counted
     image = result = num_params = flops = memory = libraries = NONE
     if about:

@@ -17,9 +17,9 @@ class Result(NamedTuple):
 
     Attributes:
       top1: Top-1 accuracy in percent.
-      of: Origin of the weights, or paper.
-      source: Reference of the result.
-      mean_iou: Mean IoU in percent, for segmentation models, instead of `top1`.
+      of: Origin of the weights, or the paper.
+      source: URL or reference of the result.
+      mean_iou: Mean IoU in percent, which segmentation models have instead of `top1`.
     """
 
     top1: float | None
@@ -29,7 +29,7 @@ class Result(NamedTuple):
 
     @property
     def figure(self) -> str:
-        """Text of the result, with its unit."""
+        """Format the result with its unit."""
         if self.top1 is not None:
             return f"{self.top1:g} %"
         return f"{self.mean_iou:g} % mean IoU"
@@ -39,11 +39,11 @@ class Published(NamedTuple):
     """Published facts of a model.
 
     Attributes:
-      image_shape: Image shape (H, W, C) of its evaluation.
+      image_shape: Image shape (H, W, C) in the published evaluation.
       num_outputs: Number of classes of the data set.
-      results: Published results, the main one first.
-      has_maps: Whether it outputs a class per pixel.
-      has_boxes: Whether it outputs boxes.
+      results: Published results, the main result first.
+      has_maps: Whether the model outputs a class per pixel.
+      has_boxes: Whether the model outputs boxes.
     """
 
     image_shape: tuple[int, int, int]
@@ -70,12 +70,12 @@ def _paper(top1: float, number: str) -> Result:
 
 
 def _maps(*results: Result, size: int) -> Published:
-    """A model for the classes of Pascal VOC, including the background."""
+    """Facts of a segmentation model for the classes of Pascal VOC with background."""
     return Published((size, size, 3), 21, results, has_maps=True)
 
 
 def _coco(mean_iou: float) -> Result:
-    """A result on the COCO validation images with these classes."""
+    """Result on the COCO validation images, for the classes of Pascal VOC."""
     return Result(None, "torchvision, COCO with VOC's labels", SEGMENTATION, mean_iou)
 
 
@@ -127,7 +127,7 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_3_2gf": _imagenet(_v1(78.948), _v2(81.982)),
     "regnet_y_4gf": _imagenet(_paper(79.4, "2003.13678")),
     "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
-    # Widths differ from torchvision's.
+    # Stage widths differ from torchvision's.
     "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
     "whitened_cnn": Published((32, 32, 3), 10),
     "whitened_cnn_small": Published((28, 28, 1), 10),

@@ -152,7 +152,7 @@ def test_failed_save_is_told(tmp_path: Path):
     ("cause", "named"),
     [
         (OSError(errno.ENOSPC, "No space"), "free some space"),
-        (OSError(errno.EMFILE, "Too many"), "raise the limit of open files, of which"),
+        (OSError(errno.EMFILE, "Too many"), "raise the limit of open files, "),
         (OSError(errno.EACCES, "Denied"), "change the permissions"),
         (OSError(errno.ENODEV, "No such device"), "mend the disk"),
         (DamagedError("step 5 is not what was saved"), "mend the disk"),

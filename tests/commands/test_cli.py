@@ -111,7 +111,7 @@ def test_fine_tuning_replaces_the_schedule_of_the_file(
     told = capsys.readouterr().err
     assert config.train.fine_tune and config.optimizer.warmup_fraction is None
     assert told == (
-        "train.fine_tune has a schedule of its own and replaces the recipe's "
+        "train.fine_tune sets the schedule and replaces the recipe's "
         f"optimizer.schedule = 'cosine', optimizer.warmup_fraction = {2 / 120!r}\n"
     )
     kept = dataclasses.replace(
@@ -315,7 +315,7 @@ BAD_INPUT = [
         ["(0.0, 1.0)", "2 v"],
     ),
     (["{digits}", "--train.epochs", "1e30"], ["train.epochs = 1e+30", "2e+31 steps"]),
-    (["{digits}", "--optimizer.warmup-epochs", "1e30"], ["warmup", "leaves nothing"]),
+    (["{digits}", "--optimizer.warmup-epochs", "1e30"], ["warmup", "must be shorter"]),
     (
         ["{digits}", "--optimizer.warmup-fraction", "1"],
         ["optimizer.warmup_fraction = 1: ", "give a smaller fraction of it, such as"],
@@ -388,7 +388,7 @@ def test_the_names_of_other_tools_are_not_ours():
 
 
 def test_an_option_that_is_gone_is_told():
-    with pytest.raises(UserError, match=r"prune\.scope: this option is gone"):
+    with pytest.raises(UserError, match=r"prune\.scope: this option was removed"):
         check_shorthands({"prune.scope": "layer"}, set(paths()))
 
 
@@ -410,7 +410,7 @@ CONFIG_FILES = [
     (
         "from jaxtrain.config import *\ndef get_config():\n"
         "    return Config(optimizer=OptimizerConfig(cycle_growth=0.5))\n",
-        [":3", "optimizer.cycle_growth is gone"],
+        [":3", "optimizer.cycle_growth was removed"],
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"

@@ -189,7 +189,7 @@ EXITS = "class Net(ConvNet):\n    def __init__(self, *args, **options):\n       
     [
         ("recipe", "", 2, "recipe.py:5: SystemExit: 3"),
         ("top", "import sys\nsys.exit(0)\n", 2, "top.py failed: SystemExit: 0"),
-        ("net", OWN + EXITS.format("sys.exit(0)"), 2, "net.py:7: SystemExit: 0: a"),
+        ("net", OWN + EXITS.format("sys.exit(0)"), 2, "net.py:7: SystemExit: 0:"),
         ("stop", OWN + EXITS.format("raise KeyboardInterrupt"), 130, "interrupted;"),
     ],
 )

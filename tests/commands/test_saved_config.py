@@ -56,10 +56,10 @@ def test_a_run_goes_on_with_its_own_config(words: str, run: Path):
 @each_row(
     ("words", "message"),
     [
-        ("--workdir {none}", "holds no run to go on with: give the folder of one, or"),
-        ("--config {run}", "is the folder of a run: --workdir '{run}' goes on with"),
+        ("--workdir {none}", "holds no run to resume: give the folder of a run, or"),
+        ("--config {run}", "is the folder of a run: --workdir '{run}' resumes"),
         ("--config {none}/config.json", "config.json: no such file"),
-        ("--config code.json", "--config code.json is no config of a run: code.json"),
+        ("--config code.json", "--config code.json is not a config of a run: code"),
     ],
 )
 def test_what_is_no_config_of_a_run_is_told(

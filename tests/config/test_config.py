@@ -59,7 +59,7 @@ def test_a_removed_field_with_its_default_is_ignored(path: str, default: Any):
 def test_a_removed_field_with_another_value_is_told(tmp_path: Path):
     path = tmp_path / "config.json"
     path.write_text(saved("prune.scope", "layer"))
-    with pytest.raises(UserError, match=r"prune\.scope = 'layer': .*with 'global'"):
+    with pytest.raises(UserError, match=r"prune\.scope = 'layer': .*default 'global'"):
         config_lib.read_config(path)
 
 

@@ -47,7 +47,7 @@ def test_a_folder_of_data_is_no_recipe(elsewhere: Path):
     [
         ("digit", "perhaps you meant digits"),
         ("imagenet_resnet", "imagenet_resnet50 or "),
-        ("xyz", "give the path of one, or byol, cifar10"),
+        ("xyz", "give the path of a recipe, or byol, cifar10"),
     ],
 )
 def test_an_unknown_name_lists_those_that_come_near(named: str, told: str):

@@ -45,7 +45,7 @@ def test_options_of_the_other_part_have_their_defaults(
         schedule="cosine",
         momentum=0.9,
     )
-    told = "--optimizer sgd: left out of the recipe, of adamw: optimizer.b2 = 0.99"
+    told = "--optimizer sgd: ignores the recipe's adamw options: optimizer.b2 = 0.99"
     assert told in capsys.readouterr().err
 
 

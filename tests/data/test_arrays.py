@@ -113,28 +113,28 @@ def with_label(image: bytes) -> bytes:
 
 WHOLE = saved(**pair())
 NPZ: list[tuple[bytes, str]] = [
-    (b"", "not an .npz file, or damaged"),
-    (WHOLE[:-40], "not an .npz file, or damaged"),
+    (b"", "not an .npz file, or is damaged"),
+    (WHOLE[:-40], "not an .npz file, or is damaged"),
     (WHOLE[:150] + bytes([WHOLE[150] ^ 1]) + WHOLE[151:], "damaged|cannot be read"),
     (npz(), "it holds no image, label"),
     (saved(**pair(), image_test=random(2, 3, 5)), "it holds no label_test"),
     (
         saved(image=np.zeros((4, 3, 3)), label=[0, 1, 0, 1]),
-        "of float64, expected uint8",
+        "is float64, expected uint8",
     ),
     (
         saved(image=random(4, 3, 3), label=[0, 1, 0]),
         r"\(4, 3, 3\) and label.npy \(3,\)",
     ),
-    (saved(image=random(4, 3, 3), label=["a", "b"] * 2), "of <U1, expected integers"),
+    (saved(image=random(4, 3, 3), label=["a", "b"] * 2), "is <U1, expected integers"),
     (saved(image=random(4, 3, 3), label=[0, 1, 0, -2]), "holds -2: expected 0 or more"),
     (saved(image=random(4, 3, 3), label=[0, 0, 0, 0]), "has one class, 0: two or more"),
     (
         saved(image=random(4, 9), label=[0, 1] * 2),
         r"shape \(4, 9\): expected \(N, H, W\)",
     ),
-    (saved(image=random(4, 0, 3), label=[0, 1] * 2), "and none of them 0"),
-    (saved(**pair(4, 3, 32, 32)), "the channels last and at most 4"),
+    (saved(image=random(4, 0, 3), label=[0, 1] * 2), "all sizes positive"),
+    (saved(**pair(4, 3, 32, 32)), "with at most 4 channels"),
     (saved(image=np.array([Code()] * 4), label=[0, 1] * 2), "holds Python objects"),
     (
         saved(image=np.asfortranarray(random(4, 3, 3)), label=[0, 1] * 2),
@@ -341,12 +341,12 @@ def test_fashion_mnist_is_that_of_tfds(fashion_mnist_dir: str, split: str):
 
 HEADER = b"\0\0\x08\3" + struct.pack(">3I", 4, 3, 5)
 IDX: list[tuple[str, bytes | None, str]] = [
-    ("images-idx3", None, "there is no train-images-idx3-ubyte, nor the same with .gz"),
+    ("images-idx3", None, "there is no train-images-idx3-ubyte, with or without .gz"),
     ("images-idx3", HEADER[:9], "its header is truncated"),
-    ("images-idx3", idx(random(4)), "begins with 00000801, expected 00000803"),
+    ("images-idx3", idx(random(4)), "starts with 00000801, expected 00000803"),
     ("images-idx3", HEADER + bytes(59), "its last 1 bytes are missing"),
     ("images-idx3", HEADER + bytes(61), "it has data after its last example"),
-    ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, which it cannot hold"),
+    ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, more than it can hold"),
     ("labels-idx1", idx(np.zeros(5)), "the train split has 4 images and 5 labels"),
 ]
 

@@ -196,7 +196,10 @@ def test_all_lines_that_cannot_be_used_are_told_at_once(root: Path):
     assert "13 things are wrong" in told and "and 5 more like these" in told
     for line, what in ((4, "a/9.png: No such file"), (6, "the path is empty")):
         assert f"  line {line}: {what}" in told, told
-    assert "line 5: /etc/passwd is outside" in told and "line 7: a/1.png is in" in told
+    assert (
+        "line 5: /etc/passwd is outside" in told
+        and "line 7: a/1.png is already in" in told
+    )
     assert "data.allow_outside" in told
 
 

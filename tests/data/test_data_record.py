@@ -53,7 +53,7 @@ CHANGES: list[tuple[dict[str, int | None], str]] = [
     ({"a/99.png": 1}, "examples of the train split: 10 -> 11"),
     ({"a/99.png": None, "c/1.png": 1, "c/2.png": 2}, "classes: 2 -> 3"),
     ({"c/1.png": None, "c/2.png": None, "c": None, "a/00.png": None}, "10 -> 9"),
-    ({"a/99.png": 1}, "the names or the contents of its files"),
+    ({"a/99.png": 1}, "the digest of the file names or contents"),
 ]
 
 

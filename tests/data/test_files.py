@@ -318,7 +318,7 @@ def test_a_jpeg_of_too_many_scans_is_refused(times: int, num_scans: int, taken: 
     if taken:
         assert open_file(data, 20_000 * times).width == 200
         return
-    told = f"it has {num_scans} scans, which take long to decode: a JPEG of 200x100"
+    told = f"it has {num_scans} scans, above the limit of "
     with pytest.raises(UnreadableError, match=told):
         open_file(data, 20_000 * times)
 
@@ -336,7 +336,7 @@ def test_a_jpeg_of_many_parts_of_exif_data_is_refused():
     data = encode(Image.fromarray(smooth(40, 56)), "JPEG") + bytes(2**18)
     part = b"\xff\xe1" + struct.pack(">H", 10) + b"Exif\0\0II"
     assert open_file(data[:2] + 100 * part + data[2:], MAX_PIXELS).width == 56
-    with pytest.raises(UnreadableError, match="it has 101 parts of EXIF data, and may"):
+    with pytest.raises(UnreadableError, match="it has 101 segments of EXIF data"):
         open_file(data[:2] + 101 * part + data[2:], MAX_PIXELS)
 
 

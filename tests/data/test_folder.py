@@ -124,7 +124,7 @@ def test_only_listed_files_are_kept(six: Path, tmp_path: Path):
     ("text", "message"),
     [
         ("a/0.png\na/1.jpg\nc/0.png", "names 2 files .* not have: a/1.jpg, c/0.png"),
-        ("a/0.png", "1 folders of classes hold no image that data.include = .*: b"),
+        ("a/0.png", "1 class folders hold no image that data.include = .*: b"),
         ("\n\n", "names no file"),
         (None, "No such file"),
     ],
@@ -222,7 +222,7 @@ def test_all_that_cannot_be_used_is_told_at_once(tmp_path: Path):
         "and 2 more like these",
         "set data.allow_outside to True",
         "Training/b/pipe.png is not a regular file",
-        "1 folders of classes hold no image: c (they hold 1 .cr2)",
+        "1 class folders hold no image: c (they hold 1 .cr2)",
     ):
         assert text in told, told
     assert "link5.png" not in told
@@ -255,7 +255,7 @@ def test_names_of_splits(tmp_path: Path, train: str, test: str, valid: str):
         "validation": 2,
     }
     (remark,) = store.remarks
-    assert remark.text == f"1 images in no folder of a class: {train}/stray.png"
+    assert remark.text == f"1 images outside the class folders: {train}/stray.png"
     assert remark.serious
 
 
@@ -269,9 +269,10 @@ def test_what_is_passed_over_is_counted_by_ending(tmp_path: Path):
     passed, nested = store.remarks
     assert passed.title == "passed over" and passed.serious
     assert passed.text == (
-        "2 .cr2, 1 .txt, 1 without an ending; the folders __MACOSX, b/@eaDir; 1 hidden"
+        "2 .cr2, 1 .txt, 1 without an extension; the folders __MACOSX, b/@eaDir; "
+        "1 hidden"
     )
-    assert nested.text.startswith("2 images lie in folders inside those of classes (")
+    assert nested.text.startswith("2 images lie in subfolders of class folders (")
     assert "a/x, b/x/y" in nested.text and not nested.serious
     # Folders of one name in several classes may be the classes that are meant.
     write_folder(tmp_path, {"b/x/4.png": 4})
@@ -311,7 +312,7 @@ def test_a_link_to_a_folder_that_it_lies_in_is_passed_over(
     store, _ = opened(root)
     assert names(store) == [f"{prefix}a/1.png", f"{prefix}b/2.png"]
     (remark,) = store.remarks
-    assert remark.text.startswith("2 links to a folder that they lie in: ")
+    assert remark.text.startswith("2 links to a parent folder: ")
     assert f"{prefix}{place}" in remark.text and not remark.serious
 
 
@@ -330,7 +331,7 @@ def test_images_to_test_without_folders_of_classes_are_no_split(tmp_path: Path):
     store, splits = opened(tmp_path)
     assert [*splits] == ["train"] and len(names(store)) == len(files)
     (remark,) = store.remarks
-    assert "2 images in no folder of a class: test/1.png, test/2.png" in remark.text
+    assert "2 images outside the class folders: test/1.png, test/2.png" in remark.text
 
 
 @pytest.mark.plugins

@@ -53,9 +53,9 @@ def starting(kind: str) -> bytes:
 
 
 LARGE = {
-    **dict.fromkeys(("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"), "8x8 pixels may"),
+    **dict.fromkeys(("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"), "for 8x8 pixels"),
     "text": "its header is too large",
-    "strips": "134217728 strips or tiles, and may have 262144",
+    "strips": "134217728 strips or tiles, above the limit of 262144",
     "pixels": "60000x60000 are more pixels",
     "container": "its header is too large|not an image of a known format",
     "zeros": "it is not an image of a known format",

@@ -22,7 +22,7 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
     "Roboflow's COCO": (
         [f"{split}/{name}" for split in THREE for name in ("1.png", ROBOFLOW)],
         "coco:{}",
-        r"test, train, valid are no classes, and test/_annotations\.coco\.json has "
+        r"test, train, valid are not classes, and test/_annotations\.coco\.json has "
         r"annotations: give coco:",
     ),
     "COCO 2017": (
@@ -31,32 +31,32 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
             "annotations/instances_train2017.json",
         ],
         "coco:{}",
-        "train2017, val2017 are no classes, .* give coco:",
+        "train2017, val2017 are not classes, .* give coco:",
     ),
     "ultralytics": (
         ["data.yaml", "train/images/1.png", "train/labels/1.txt"],
         "yolo:{}",
-        "images is no class, .* give yolo:",
+        "images is not a class, .* give yolo:",
     ),
     "masks": (
         ["images/1.png", "masks/1.png"],
         "masks:{}",
-        "images, masks are no classes, .* give masks:",
+        "images, masks are not classes, .* give masks:",
     ),
     "a table beside splits": (
         ["Train/1.png", "Test/2.png", "list.csv"],
         "csv:{}/list.csv",
-        "Test, Train are no classes, and list.csv has annotations: give csv:",
+        "Test, Train are not classes, and list.csv has annotations: give csv:",
     ),
     "Pascal VOC": (
         ["training/1.png", "training/1.xml", "validation/1.png"],
         "folder:{}",
-        r"are no classes, .* not read \(Pascal VOC: training/1\.xml\): export them as",
+        r"are not classes, .* format \(Pascal VOC: training/1\.xml\): export them as",
     ),
     "no annotations": (
         ["train/1.png", "val/2.png", "test1/3.png"],
         "folder:{}",
-        "test1, train, val are no classes, and nothing tells .*, test1/CLASS, or list",
+        "test1, train, val are not classes, and no annot.*, test1/CLASS, or list",
     ),
     "classes": (["a/1.png", "train/2.png"], "folder:{}", None),
     "splits of classes": (

@@ -201,7 +201,7 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
     [
         (
             lambda: config({"mixup": 0.2}, task="tests.helpers.autoencoder:Followed"),
-            "does not say what the target of two mixed examples is",
+            "does not define the target of two mixed examples",
         ),
         (
             lambda: dataclasses.replace(

@@ -221,7 +221,7 @@ def test_the_last_epochs_are_without():
 
     assert closes(0) is None
     assert [closes(n) for n in (2, 0.5, 0.001)] == [30, 45, 49]
-    with pytest.raises(UserError, match="the run has 5 epochs, so that none would"):
+    with pytest.raises(UserError, match="the run has 5 epochs, so no epoch would"):
         closes(5)
 
 
@@ -269,7 +269,7 @@ def test_masks_in_mosaics_are_learnt_with_other_options(tmp_path: Path, words: s
     ("words", "message"),
     [
         ("--data.batch-size 6", "as groups of 4 examples are mixed"),
-        ("--data.augment.mixup 0.2", "a pixel has one class"),
+        ("--data.augment.mixup 0.2", "a mixed pixel has two"),
     ],
 )
 def test_masks_in_mosaics_are_refused_with(tmp_path: Path, words: str, message: str):

@@ -101,13 +101,13 @@ def test_what_does_not_fit_is_refused(
 @each_row(
     ("fields", "message"),
     [
-        ({"progressive_sizes": (8, 12)}, "another size than data.image_size = 16"),
+        ({"progressive_sizes": (8, 12)}, "last size must be data.image_size = 16"),
         ({"progressive_sizes": (12, 8, 16)}, "expected rising sizes"),
         (
             {"progressive_sizes": (8, 16), "train_image_size": 12},
-            "another size than data.train_image_size = 12",
+            "last size must be data.train_image_size = 12",
         ),
-        ({"train_image_size": 16}, "smaller images than data.image_size = 16"),
+        ({"train_image_size": 16}, "smaller than data.image_size = 16"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(fields: dict[str, Any], message: str):

@@ -136,8 +136,8 @@ def test_synthetic_classes_can_be_learned(shape: str):
             {"source": "synthetic:8x8x1/2", "train_split": "any"},
             "of synthetic:8x8x1/2: there is no 'any'; expected train, test",
         ),
-        ({"source": "synthetic:8x8x2/2", "image_size": 4}, "images of 2 channels"),
-        ({"validation_fraction": 1e-4}, "of 1437 examples is none"),
+        ({"source": "synthetic:8x8x2/2", "image_size": 4}, "images with 2 channels"),
+        ({"validation_fraction": 1e-4}, "holds out none of 1437 examples"),
     ],
 )
 def test_bad_input(fields: dict, message: str):

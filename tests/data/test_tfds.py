@@ -80,7 +80,7 @@ def test_slices_and_own_validation_split(tmp_path: Path):
     fields["validation_split"] = "train[:2]"
     given = load_images(train_split="train[2:]", **fields).validation
     assert given is not None and len(given) == 2
-    with pytest.raises(UserError, match=r"share 1 examples: give splits that share"):
+    with pytest.raises(UserError, match=r"share 1 examples: give disjoint splits"):
         load_images(train_split="train[1:]", **fields)
     del fields["validation_split"]
     # Where validation is what is tested on, examples are held out.

@@ -246,9 +246,13 @@ NAMES = tuple("0123456789")
     [
         # As of a quantised model, whose logits shrink: they differ by 0.4.
         (NAMES, lambda x: 0.6 * x, None),
-        (None, lambda x: 0.6 * x, r"int8 is allowed 0.2; choose"),
-        (NAMES, lambda x: np.roll(x, 1, axis=-1), "int8 is allowed 1 and 90%; choose"),
-        (NAMES, lambda x: np.nan * x, "int8 is allowed 1 and 90%; choose"),
+        (None, lambda x: 0.6 * x, r"the limits of int8 are 0.2; choose"),
+        (
+            NAMES,
+            lambda x: np.roll(x, 1, axis=-1),
+            "the limits of int8 are 1 and 90%; choose",
+        ),
+        (NAMES, lambda x: np.nan * x, "the limits of int8 are 1 and 90%; choose"),
     ],
 )
 def test_int8_is_judged_by_classes_if_there_are_any(

@@ -261,7 +261,7 @@ def test_a_damaged_folder_is_told(model: TrainedModel, tmp_path: Path, message: 
 def test_what_is_there_is_not_written_over(model: TrainedModel, tmp_path: Path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").touch()
-    with pytest.raises(UserError, match="holds something already"):
+    with pytest.raises(UserError, match="is not empty"):
         folder.write(model, tmp_path / "kept")
     with pytest.raises(UserError, match="cannot write there"):
         folder.write(model, Path("/proc/none/model"))

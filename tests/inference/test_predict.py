@@ -305,15 +305,15 @@ BAD = {
     "give images: files, folders, patterns": "",
     "gone.png: no such file or folder, relative to": "gone.png",
     "empty holds no image: no file ends with .jpg": "empty",
-    "e*ty matches folders without images alone": "e*ty",
+    "e*ty matches only folders without images": "e*ty",
     "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
         "photos/a/00.png ./photos/a/00.png"
     ),
     "- : standard input has no names": "-",
     "--topk 0: give 1 or more": "--topk 0 photos",
-    "--topk 5: the model knows 4 classes": "--topk 5 photos",
-    "--out x.txt: the format goes by the ending: .csv, .jsonl, .parquet": (
+    "--topk 5: the model has 4 classes": "--topk 5 photos",
+    "--out x.txt: expected a file extension of .csv, .jsonl, .parquet": (
         "--out x.txt photos"
     ),
     "--out folder.csv is a folder: give the name of a file": (
@@ -322,7 +322,7 @@ BAD = {
     "--out file/x.csv: cannot write there": "--out file/x.csv photos",
     "--features x.csv: it is a file of NumPy": "--features x.csv photos",
     "--explain file is a file: give a folder": "--explain file photos",
-    "--explain full holds something already": "--explain full --out x.csv photos",
+    "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
     "--calibrated: model/temperature.json is not there: copy temperature.json of the "
     "run that the model was exported from": "--calibrated photos",
@@ -450,7 +450,7 @@ def test_outputs_are_a_file_of_each_image(
     found = np.stack([np.load(path) for path in written])
     np.testing.assert_allclose(found, model.logits(names), rtol=1e-5, atol=1e-6)
     assert run("--outputs all photos") == 2
-    assert "--outputs all holds something already" in capsys.readouterr().err
+    assert "--outputs all is not empty" in capsys.readouterr().err
 
 
 def test_several_heads_are_one_file(tmp_path: Path):

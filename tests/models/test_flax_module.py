@@ -147,18 +147,18 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
 @each_row(
     ("name", "message"),
     [
-        ("Asks", "asks for depth: give a default, or a value in model.options"),
+        ("Asks", "requires depth: give a default, or a value in model.options"),
         ("Five", r"puts out \(2, 5\) .* expected \(2, 10\)"),
         (
             "Fails",
             r"does not take images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
         ),
-        ("Keeps", "noise is a random key, which no checkpoint holds"),
+        ("Keeps", "noise is a random key, which checkpoints cannot hold"),
         ("Uncalled", "has no __call__"),
         ("Breaks", "its constructor failed: ValueError: no layers here"),
         ("Hides", "the attribute pieces is one of every model"),
         ("NAMES", "expected a class of Flax modules, or a function that returns one"),
-        ("weights_of", "asks for workdir"),
+        ("weights_of", "requires workdir"),
     ],
 )
 def test_a_module_that_cannot_be_trained_is_refused(name: str, message: str):
@@ -213,7 +213,7 @@ class Plain(linen.Module):
 
 def test_a_linen_module_without_a_dtype_is_not_trained_in_another():
     jaxtrain.Trainer(config_of("Plain", __file__))
-    with pytest.raises(UserError, match="in bfloat16, and the Linen module takes no"):
+    with pytest.raises(UserError, match="in bfloat16, but the Linen module has no"):
         jaxtrain.Trainer(config_of("Plain", __file__, precision="bf16"))
 
 

@@ -63,7 +63,7 @@ def test_the_model_is_built_with_it():
     ("name", "message"),
     [
         ("nothing", "returned NoneType, expected the model"),
-        ("outside", "put arrays into factor, which is no layer of a piece"),
+        ("outside", "put arrays into factor, which is not a layer of a piece"),
         ("nowhere", "has no 'nowhere'; it has"),
     ],
 )

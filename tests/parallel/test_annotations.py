@@ -88,9 +88,9 @@ def test_the_fsdp_axis_shares_what_is_annotated_and_no_other_dim():
 @each_row(
     ("axis", "sizes", "message"),
     [
-        ("tensor", {}, "the mesh has no axis 'tensor', its axes are data, fsdp, model"),
-        ("data", {}, "expected each of fsdp, model once at most"),
-        ("model", {}, "expected each of fsdp, model once at most"),
+        ("tensor", {}, "the mesh has no axis 'tensor', only data, fsdp, model"),
+        ("data", {}, "expected each of fsdp, model at most once"),
+        ("model", {}, "expected each of fsdp, model at most once"),
         ("fsdp", {"fsdp": 3}, "the 3 devices of fsdp do not divide 8; set another"),
     ],
 )

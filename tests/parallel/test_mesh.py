@@ -224,7 +224,12 @@ BAD_INPUT = {
     ),
     "groups over devices": (
         "--parallel.batch-norm 16",
-        ["parallel.batch_norm = 16", "4 groups of 64", "8 devices", "8 or a divisor"],
+        [
+            "parallel.batch_norm = 16",
+            "4 groups of 64",
+            "8 devices",
+            "set it to 8, a divisor of 8",
+        ],
     ),
     "group": ("--parallel.batch-norm 7", ["parallel.batch_norm = 7", "64 examples"]),
     "rows of an image": (

@@ -134,5 +134,5 @@ def test_workdirs_of_two_disks_are_refused(cli: Cli):
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [2, 2], errors
     for text in errors:
-        assert "process 1 does not see the run that process 0 has begun" in text
+        assert "process 1 does not see the run that process 0 started" in text
         assert "two/config.json cannot be read (No such file" in text

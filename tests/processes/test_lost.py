@@ -94,7 +94,7 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
     wait_for_lines(run / "metrics.jsonl", 12, both[0])
     told = [end(process, 75) for process in both]
     # One may see the end of the other first.
-    assert any("no step was done for 10 s" in text for text in told)
+    assert any("no step finished for 10 s" in text for text in told)
     finish(start_both(), run)
 
 

@@ -61,7 +61,7 @@ def test_two_processes_go_on_when_their_disk_fills_and_is_freed(
     error = "".join(process.communicate(timeout=PATIENCE)[1] for process in both)
     assert [process.returncode for process in both] == [143, 143], error
     assert f"warning: could not save step {failed}: No space left on device" in error
-    assert "failure 1 of 3 in a row; training goes on" in error
+    assert "failure 1 of 3 in a row; training continues" in error
     assert error.count("failure 1 of 3") == 1
     assert "Traceback" not in error
     one, other = re.findall(r"stopped: step (\d+) is saved", error)

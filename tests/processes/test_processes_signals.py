@@ -160,9 +160,9 @@ def test_second_signal_to_one_ends_it_at_once(cli: Cli, start_both, to: int):
     wait_for(cli.directory / "there", both)
     wait_for(cli.directory / "run" / "checkpoints" / "10" / COMMITTED, both)
     signal_until_end(both[to], signal.SIGTERM)
-    told = "not saved, as a second signal came: the same command goes on from step 10"
+    told = "not saved, as a second signal arrived: the same command resumes from step"
     codes = [1, -signal.SIGABRT]
-    assert f"stopped: {told}" in end(both, *(codes if to == 0 else codes[::-1]))[to]
+    assert f"stopped: {told} 10" in end(both, *(codes if to == 0 else codes[::-1]))[to]
 
 
 @pytest.mark.slow

@@ -38,8 +38,8 @@ def test_hang_ends_with_75_and_the_stacks(cli: Cli, write_config):
     (cli.directory / "late").touch()
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 75, stderr
-    assert "error: no step was done for 600 s (train.step_timeout_seconds)" in stderr
-    assert "the same command goes on from the last checkpoint" in stderr
+    assert "error: no step finished for 600 s (train.step_timeout_seconds)" in stderr
+    assert "the same command resumes from the last checkpoint" in stderr
     assert 'faulty.py", line' in stderr
     assert "in strike" in stderr
     cli.done(*words)

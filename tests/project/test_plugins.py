@@ -159,7 +159,7 @@ def test_optimizers_and_schedules_of_a_plugin_take_options_as_rows_or_functions(
         ({"name": "flat", "b1": 0.9}, "optimizer.b1 = 0.9 has no effect on flat"),
         ({"name": "own_flat", "b1": 0.9}, "b1 = 0.9 has no effect on own_flat"),
         ({"name": "flat", "options": {"sign": 1.0}}, "flat has fields of the section"),
-        ({"name": "own_flat", "options": {"x": 1.0}}, "does not take what it is given"),
+        ({"name": "own_flat", "options": {"x": 1.0}}, "does not accept its arguments"),
         ({"name": "flt"}, "perhaps you meant flat"),
     ],
 )
@@ -296,8 +296,8 @@ def test_pipeline_stages_without_their_plugin_are_refused(
     words = ["--config", str(ROOT / "configs/digits.py"), "--workdir", str(tmp_path)]
     assert main([*words, "--parallel.pipeline-stages", "2"]) == 2
     assert capsys.readouterr().err.endswith(
-        "error: parallel.pipeline_stages = 2: no plug-in here cuts a model into "
-        "stages; set parallel.pipeline_stages to 1\n"
+        "error: parallel.pipeline_stages = 2: no installed plug-in "
+        "splits a model into stages; set parallel.pipeline_stages to 1\n"
     )
 
 

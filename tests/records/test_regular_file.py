@@ -148,7 +148,7 @@ def test_config_of_a_run_is_refused(put, run: Path, capsys: pytest.CaptureFixtur
     put(run / "config.json")
     words = ["evaluate", "--workdir", str(run)]
     assert main(words) == 2 and "config.json" in capsys.readouterr().err
-    with pytest.raises(UserError, match="cannot be continued"):
+    with pytest.raises(UserError, match="cannot be resumed"):
         open_workdir(run, Config(), {}, fresh=False)
 
 

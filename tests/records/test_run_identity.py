@@ -193,7 +193,7 @@ def test_workdir_without_an_id_is_refused(here: Path):
     Path("run/config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=r"run/config\.json: run_id is missing"):
         jaxtrain.load_model("run")
-    with pytest.raises(UserError, match="cannot be continued"):
+    with pytest.raises(UserError, match="cannot be resumed"):
         jaxtrain.train(load_config(Path("recipe.py")), "run")
 
 
@@ -212,7 +212,7 @@ def test_run_keeps_its_id_until_it_begins_anew(tmp_path: Path):
     fresh = open_workdir(tmp_path, Config(), {}, fresh=True)
     assert fresh.value != other.value
     write_digested(tmp_path / SUMMARY, other.stamp(end))
-    with pytest.raises(OtherRunError, match="move it away to go on"):
+    with pytest.raises(OtherRunError, match="move it away to continue"):
         read_summary(tmp_path, 9, None)
 
 

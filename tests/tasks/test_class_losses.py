@@ -125,7 +125,7 @@ def test_effective_numbers_weigh_rare_classes_more_but_not_without_end():
 @each_row(
     ("options", "message"),
     [
-        ({"loss": "focal", "label_smoothing": 0.1}, "true class alone"),
+        ({"loss": "focal", "label_smoothing": 0.1}, "probability of the true class"),
         ({"logit_adjustment": 1.0, "class_weights": "balanced"}, "few images"),
         ({"logit_adjustment": 1.0, "loss": "binary_cross_entropy"}, "softmax"),
     ],

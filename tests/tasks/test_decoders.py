@@ -76,11 +76,11 @@ def test_what_a_decoder_cannot_do_it_refuses():
     plain = Task.decoder(facts_of(4, 4, 2))
     assert plain.columns() == {} and plain.answer_parts() is None
     for refused, told in (
-        (lambda: plain.check_topk(2), "--topk: task = 'one' has no classes of whole"),
-        (lambda: plain.mask(LOGITS), "tells no classes of pixels"),
-        (plain.check_values, "ask for its logits"),
-        (lambda: decoder_of("labels").calibrated(2.0), "and ranks none; leave it out"),
-        (lambda: decoder_of("classes").check_topk(4), "--topk 4: the model knows 3"),
+        (lambda: plain.check_topk(2), "--topk: task = 'one' has no classes of images"),
+        (lambda: plain.mask(LOGITS), "predicts no classes of pixels"),
+        (plain.check_values, "request logits"),
+        (lambda: decoder_of("labels").calibrated(2.0), "does not rank them"),
+        (lambda: decoder_of("classes").check_topk(4), "--topk 4: the model has 3"),
         (lambda: plain.exported(probabilities=False, nms=True), "--include-nms: "),
     ):
         with pytest.raises(UserError, match=told):

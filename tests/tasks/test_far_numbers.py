@@ -153,9 +153,11 @@ def test_what_would_be_rounded_off_is_no_label_and_no_float64_of_a_store():
     assert set(np.unique(targets)) == {-1, 0, 1}
     facts: dict[str, Any] = {NAMES: ("a",), ORIGIN: (FAR,)}
     assert groups_of(targets, facts).ndim == 1
-    with pytest.raises(UserError, match="the column 'a' holds numbers, and no labels"):
+    with pytest.raises(UserError, match="the column 'a' holds numbers, not labels"):
         Multilabel(SHAPE, facts)
-    with pytest.raises(UserError, match=r"column 'a', numbers such as 5400000.1: let"):
+    with pytest.raises(
+        UserError, match=r"column 'a', numbers such as 5400000.1: centre"
+    ):
         task.check_targets(NUMBERS[:, None], "training")
     task.check_targets(NUMBERS[:, None] - FAR, "training")
     assert not columns.is_rounded(np.array([0.1, np.nan, 0.1, np.inf]))
@@ -178,7 +180,7 @@ def test_a_run_of_far_numbers_is_used_in_their_units(tmp_path: Path):
         "export --workdir run --format stablehlo --out file --images .",
     ):
         result = cli.done(*words.split())
-    assert "float32, which has numbers 0.5 apart near" in result.stdout
+    assert "float32, with a spacing of 0.5 near" in result.stdout
     whole, run = (read_lines(tmp_path / name, "train") for name in ("whole", "run"))
     assert whole[-1]["loss"] == run[-1]["loss"] and whole[-1]["loss"] < whole[0]["loss"]
     predicted = load_model(tmp_path / "run").predict(images[..., None])

@@ -55,10 +55,10 @@ def test_tasks_without_a_mean_say_why():
     assert told is not None and "mixture" in told
     assert refusal("regression", {**SCALE, "loss": "huber"}) is None
     told = refusal("embedding")
-    assert told is not None and "its own space" in told
+    assert told is not None and "a different embedding space" in told
     assert refusal("detection") is not None
     own_task = refusal("path/to/file.py:Own")
-    assert own_task is not None and "not said" in own_task
+    assert own_task is not None and "does not define" in own_task
 
 
 def test_the_mean_is_of_what_the_decoder_calls_probabilities():

@@ -133,7 +133,7 @@ def test_images_without_known_labels_do_not_thin_out_the_loss():
     assert sums["num_examples"] == 2
     np.testing.assert_allclose(sums["loss"] / 2, math.log(2), rtol=1e-6)
     unknown = np.full((3, 4), -1.0)
-    with pytest.raises(UserError, match="of no image it is known"):
+    with pytest.raises(UserError, match="no image with a known label"):
         task_of().check_targets(unknown, "split 'test' of csv:x")
 
 

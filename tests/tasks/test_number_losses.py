@@ -246,7 +246,7 @@ def test_mean_and_deviation_are_those_of_the_numbers_there_are():
 
 @each_row("targets", [{"x": np.ones(4)}, np.ones((4, 2, 2)), np.array(["a", "b"])])
 def test_targets_that_are_no_numbers(targets: Any):
-    with pytest.raises(UserError, match=r"no numbers .*: choose another task"):
+    with pytest.raises(UserError, match=r"not numbers .*: choose another task"):
         Regression(SHAPE, {"training_targets": lambda: targets})
 
 
@@ -290,8 +290,8 @@ def test_what_cannot_be_learnt_is_refused(
     ("facts", "message"),
     [
         ({"num_classes": 3}, "the targets of the data set are classes"),
-        ({"target_names": ("a", "a_std")}, "'a_std' would be in the table"),
-        ({"target_names": ("a", "error")}, "'error' would be in the table"),
+        ({"target_names": ("a", "a_std")}, "'a_std' would be twice in the table"),
+        ({"target_names": ("a", "error")}, "'error' would be twice in the table"),
     ],
 )
 def test_names_that_people_could_not_tell_apart_are_refused(facts: dict, message: str):

@@ -159,7 +159,7 @@ def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
     [
         ({(3, "count"): "many"}, "", "line 5: count is 'many'; give a number"),
         ({}, "--data.targets count y", "'y'"),
-        ({}, "--data.augment.cutmix 1.0", "with task = 'regression': a part of an"),
+        ({}, "--data.augment.cutmix 1.0", "'regression': the numbers of an"),
     ],
 )
 def test_bad_input_is_named_before_the_first_step(

@@ -112,14 +112,14 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
         (
             f"--task {AUTOENCODER.replace('AutoEncoder', 'Followed')} "
             "--data.image-size 12",
-            "data.image_size = 12 resizes the images, which the targets of this task",
+            "data.image_size = 12 resizes the images, but not the targets of this task",
         ),
         (
             "--task classification --task-options label_smoothing 0.1",
             "label_smoothing of classification is a field of the section train: set "
             "train.label_smoothing",
         ),
-        ("--task-options scale 2", "does not take what it is given"),
+        ("--task-options scale 2", "does not accept its arguments"),
     ],
 )
 def test_what_the_task_does_not_know_is_refused(

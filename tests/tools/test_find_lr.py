@@ -102,7 +102,7 @@ WRONG = {
     "--start 1 --end 0.1: the learning rate rises": "--start 1 --end 0.1",
     "to one of at most 1e+06": "--end 1e30",
     "--steps 5: expected 20 or more": "--steps 5",
-    "the loss was bad after": "--start 1e5 --end 1e6",
+    "the loss diverged after": "--start 1e5 --end 1e6",
     "there is no learning rate to find": "--optimizer.name lbfgs --out {found}/new/lr",
     "'prodigy' estimates its learning rate": "--optimizer.name prodigy",
     "cannot write there": "--out /proc/none",

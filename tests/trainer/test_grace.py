@@ -23,11 +23,11 @@ CONFIG = recipe(
     train="TrainConfig(steps=24, eval_every_steps=100)",
     checkpoint=f"CheckpointConfig(every_steps=8, grace_seconds={GRACE})",
 )
-GOES_ON = "the same command goes on from step 16\n"
+GOES_ON = "the same command resumes from step 16\n"
 MESSAGE = f"stopped: not saved within checkpoint.grace_seconds = {GRACE}: {GOES_ON}"
 
 NOTHING_LOST = (
-    "no step was finished since {}, so nothing is lost: the same command goes on from "
+    "no step was finished since {}, so nothing is lost: the same command resumes from "
     "there\n"
 )
 
@@ -120,7 +120,7 @@ def test_python_has_the_same_limit(cli: Cli):
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
     told = "stopped: not saved within checkpoint.grace_seconds = 0.2: the same command"
-    assert f"{told} goes on from step 0\n" in stderr
+    assert f"{told} resumes from step 0\n" in stderr
 
 
 @each_row(

@@ -73,19 +73,19 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @each_row(
     ("name", "words", "told"),
     [
-        ("classes", "--task classification", "cannot tell classes that it was not"),
+        ("classes", "--task classification", "cannot predict classes that it was not"),
         ("classes", "--data.allow-overlap True", "has no effect: the splits share no"),
         (
             "classes",
             "--data.test-split test[:50%] --data.validation-split test[50%:]",
             "data.hold_out = 'classes' has no effect",
         ),
-        ("masks", "--data.hold-out classes", "is not of one class"),
+        ("masks", "--data.hold-out classes", "needs one class per image"),
         ("masks", "--model.backbone vgg11 --model.stem cifar", "model.stem = 'cifar'"),
         ("masks", "--model.norm-epsilon 0.1", "has no effect on model.backbone"),
         ("masks", "--model.output-stride 8", "has no effect on unet"),
         ("masks", "--model.name convnet", "model.backbone = 'convnet' has no effect"),
-        ("strides", "--model.backbone vgg11", "cannot dilate kernels"),
+        ("strides", "--model.backbone vgg11", "cannot replace strides"),
         ("strides", "--model.stem cifar", "output_stride = 16 has no effect"),
         ("boxes", "--data.max-boxes 1", "data.max_boxes = 1"),
         ("boxes", "--data.sliding-size 64 --data.augment.scale-jitter 0.5 2", "pixels"),

@@ -58,7 +58,7 @@ def names(workdir: Path) -> set[str]:
 @pytest.mark.slow
 def test_skipped_spikes_are_the_same_after_a_stop(tmp_path: Path):
     """The decision is a function of the state: with many spikes, to the last bit."""
-    words = ["--train.spike-sigma", 0.3, "--train.spike-window", 10]
+    words = ["--train.spike-sigma", 0.3]
     whole = run(tmp_path, "whole", *words)
     assert read_summary(whole)["skipped_steps"] > 5
     run(tmp_path, "parts", *words, "--train.stop-after-steps", 37)
@@ -88,7 +88,7 @@ def test_going_back_alone_ends_like_an_undisturbed_run(
 @each_row(
     ("words", "message"),
     [
-        (["--resume-step", 55], "no such checkpoint in .*; there is 10, 20, "),
+        (["--resume-step", 55], "no such checkpoint in .*; available: 10, 20, "),
         (["--resume-step", 40, "--fresh"], "with --fresh"),
     ],
 )

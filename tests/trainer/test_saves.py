@@ -73,7 +73,7 @@ def test_run_goes_on_when_its_disk_fills_and_tells_at_the_end(
         assert main(words) == 1
     error = capfd.readouterr().err
     assert "warning: could not save step 50: No space left on device" in error
-    assert "failure 1 of 3 in a row; training goes on" in error
+    assert "failure 1 of 3 in a row; training continues" in error
     assert "error: could not save step 60: No space left on device" in error
     assert "kB free" in error
     assert "Traceback" not in error

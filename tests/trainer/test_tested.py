@@ -99,7 +99,7 @@ def test_summary_screen_and_report_are_of_the_model_that_evaluate_takes(run: Pat
         assert re.search(row + accuracy[weights["step"]], screen), name
     assert main(["report", "--workdir", str(run)]) == 0
     seen = (run / "report.html").read_text()
-    assert f"The results are of the checkpoint of step {model['step']}," in seen
+    assert f"The results are from the checkpoint of step {model['step']}," in seen
     assert f"of the test split, with the model of step {model['step']}" in seen
     assert "validation accuracy of the last weights, step 16" in seen
 

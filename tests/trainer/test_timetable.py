@@ -142,13 +142,13 @@ def test_weights_are_averaged_from_an_epoch_on_after_each_epoch(
 @each_row(
     ("sections", "named"),
     [
-        ({}, "31 steps by train.eval_every_epochs and checkpoint.every_epochs;"),
-        ({"logging": LoggingConfig(every_steps=9)}, "9 steps by logging.every_steps"),
+        ({}, "31 steps (train.eval_every_epochs and checkpoint.every_epochs);"),
+        ({"logging": LoggingConfig(every_steps=9)}, "9 steps (logging.every_steps)"),
         (
             {"checkpoint": CheckpointConfig(every_steps=9)},
-            "9 steps by checkpoint.every_steps; use at most 9",
+            "9 steps (checkpoint.every_steps); use at most 9",
         ),
-        ({"train": TrainConfig(steps=2)}, "2 steps by train.steps;"),
+        ({"train": TrainConfig(steps=2)}, "2 steps (train.steps);"),
     ],
 )
 def test_steps_per_call_without_effect_is_refused(sections, named: str):
@@ -183,7 +183,7 @@ def test_batch_larger_than_the_data_is_refused():
         (
             False,
             {"optimizer": OptimizerConfig(schedule="plateau")},
-            "'plateau' watches a validation metric",
+            "'plateau' monitors a validation metric",
         ),
         (
             True,

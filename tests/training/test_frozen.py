@@ -160,10 +160,10 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
         (
             {"freeze": ("stem*",), "freeze_epochs": 2},
             {},
-            r"freeze_epochs = 2 are 6 steps, and the run has 6",
+            r"freeze_epochs = 2 are 6 steps, but the run has 6",
         ),
-        ({"fine_tune": True}, {"schedule": "cosine"}, "schedule of its own"),
-        ({"fine_tune": True}, {"warmup_steps": 1}, "schedule of its own"),
+        ({"fine_tune": True}, {"schedule": "cosine"}, "sets the schedule"),
+        ({"fine_tune": True}, {"warmup_steps": 1}, "sets the schedule"),
         ({"fine_tune": True}, {"learning_rate": None}, "set optimizer.learning_rate"),
         (
             {"fine_tune": True, "steps": 1},

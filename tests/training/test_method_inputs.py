@@ -104,5 +104,5 @@ def test_a_teacher_that_nothing_opens_is_refused():
     name = f"{Asking.__module__}:{Asking.__name__}"
     own.allow([name])
     train = TrainConfig(steps=1, method=name, method_options={"teacher": "runs/x"})
-    with pytest.raises(UserError, match="has a teacher and no `plan_inputs`"):
+    with pytest.raises(UserError, match="has a teacher but no `plan_inputs`"):
         build_method(train)

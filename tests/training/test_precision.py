@@ -67,7 +67,7 @@ def test_float64_must_be_asked_for(text: str) -> None:
         ("bf16", "parameters float32, products bfloat16, logits float32"),
         (
             "pure_bf16",
-            "parameters bfloat16, updates rounded at random, products bfloat16, "
+            "parameters bfloat16, updates rounded stochastically, products bfloat16, "
             "logits float32",
         ),
     ],

@@ -70,7 +70,7 @@ def test_factors_are_given_by_patterns_of_paths():
 
 @each_row("factors", [{}, {"head": 0.0}, {"head": -1.0}])
 def test_factors_are_above_0(factors: dict[str, float]):
-    with pytest.raises(UserError, match=r"factors above 0; train\.freeze leaves"):
+    with pytest.raises(UserError, match=r"factors above 0; train\.freeze freezes"):
         OptimizerConfig(layer_decay=factors)
 
 

@@ -187,18 +187,18 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
         ),
         ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
         ({"schedule": "cosine_restarts", "cycles": 1}, "cycles = 1: expected 2 to 100"),
-        ({"schedule": "cosine_restarts", "cycles": 41}, "41: 40 steps .* fewer cycles"),
+        ({"schedule": "cosine_restarts", "cycles": 41}, "41: .* 40 steps .* fewer"),
         (
             {
                 "schedule": "warmup_stable_decay",
                 "decay_fraction": 0.9,
                 "warmup_steps": 8,
             },
-            "decay_fraction = 0.9: the decay begins at step 4, within the warm-up of 8",
+            "decay_fraction = 0.9: the decay starts at step 4, within the warm-up of 8",
         ),
         (
             {"schedule": "step", "step_every": 0.5, "milestones": (0.5,)},
-            "give one of both",
+            "give one of them",
         ),
         ({"warmup_factor": 0.1}, "warmup_factor = 0.1 .* without optimizer.warm"),
         (
@@ -206,7 +206,7 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             "warmup_factor = 0.1 .* one_cycle, which takes: end_factor",
         ),
         ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
-        ({"warmup_steps": 40}, "40 steps leaves nothing of a run of 40 steps"),
+        ({"warmup_steps": 40}, "40 steps must be shorter than the run of 40 steps"),
         (
             {"schedule": "step", "milestones": (0.1, 0.5), "warmup_steps": 8},
             r"\(0.1, 0.5\): the first is step 4, within the warm-up of 8 steps",

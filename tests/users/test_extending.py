@@ -328,16 +328,16 @@ def get_config():
 WRONG = {
     "--model.name none.py:Small": "there is no file none.py",
     "--model.name my_model.py:Large": "has no 'Large'; it has",
-    "--model.name my_model.py:first --model.dropout None": "asks for conv, norm, x",
+    "--model.name my_model.py:first --model.dropout None": "requires conv, norm, x",
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model.name json.py:Small": "another module is called 'json'",
     "--model.name my_model.py:Small --model.options depth 3": "takes channels",
-    "--model.options depth 3": "model.options = {'depth': 3} is for parts",
-    "--optimizer.name my_model.py:last": "does not take what it is given",
-    "--data.source my_source.py:np": "is no class or function",
+    "--model.options depth 3": "model.options = {'depth': 3} is for custom parts",
+    "--optimizer.name my_model.py:last": "does not accept its arguments",
+    "--data.source my_source.py:np": "is not a class or function",
     "--data.augment.own wrong.py:half": "it must keep both",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
-    "--logging.writers my_tracker.py:Tracker": "does not take what it is given",
+    "--logging.writers my_tracker.py:Tracker": "does not accept its arguments",
 }
 
 
@@ -420,7 +420,7 @@ def unnamed():
     return store, {"train": [np.arange(15)], "test": [np.arange(15, 20)]}
 """
 TOLD = {
-    "--task traps.py:Columns": "expected one value an example",
+    "--task traps.py:Columns": "expected one value per example",
     "--task traps.py:Forgotten": "does not set num_outputs",
     "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
     "--model.name traps.py:Twice --model.dropout None": "is the name of another layer",
@@ -428,7 +428,7 @@ TOLD = {
     "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
     "--train.metrics traps.py:split": "something else in the records already",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
-    "--data.source traps.py:unnamed --data.batch-size 4": "names 2 classes, and has 3",
+    "--data.source traps.py:unnamed --data.batch-size 4": "but 2 class names",
 }
 
 

@@ -20,7 +20,7 @@ from tests.helpers.zoo import read_report
 
 # Small images and a short run, as somebody tries it out.
 TRAIN = ("--config", "birds.py", "--data.image-size", 32, "--train.epochs", 40)
-PASSED_OVER = "2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images in no folder of a class: stray"
+PASSED_OVER = "2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images outside the class folders: stray"
 
 
 def words_of(text: str) -> str:

@@ -129,4 +129,4 @@ def test_a_run_begins_with_a_classifier(
             old.params[layer]["kernel"], new.params[layer]["kernel"], rtol=1e-6
         )
     told = " ".join(line.get("event", "") for line in read_lines(tmp_path / "maps"))
-    assert f"begins with the weights of {tmp_path}/first" in told
+    assert f"starts from the weights of {tmp_path}/first" in told

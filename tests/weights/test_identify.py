@@ -62,7 +62,7 @@ def test_the_name_of_a_file_begins_with_the_architecture(name: str):
     "name", ["resnetblur50-84f4748f.pth", "resnet50x-1.pth", "weights.pth", "my.bin"]
 )
 def test_a_file_without_such_a_name_is_refused(name: str):
-    message = f"{name}: its name begins with none .* timm:ARCHITECTURE={name}, or "
+    message = f"{name}: its name does not start with .* timm:ARCHITECTURE={name}, or "
     with pytest.raises(UserError, match=message) as error:
         find_by_file(Path(name), (ModelConfig(name="convnet"),))
     assert ("perhaps you meant resnet50" in str(error.value)) == ("resnet" in name)
@@ -112,9 +112,9 @@ def test_a_named_architecture_may_have_a_tag_and_one_that_we_lack_is_refused():
         assert [source.library for _, source in rows] == ["timm", "torchvision"]
     assert len(find_named("resnet50", "file", "timm")) == 1
     near = "perhaps you meant resnet50 or resnet50d or seresnet50; "
-    with pytest.raises(UserError, match=f"^x: 'resnetblur50.bt' is none .* {near}"):
+    with pytest.raises(UserError, match=f"^x: 'resnetblur50.bt' is not .* {near}"):
         find_named("resnetblur50.bt", "x")
-    with pytest.raises(UserError, match="'mobilenetv2_100' is none"):
+    with pytest.raises(UserError, match="'mobilenetv2_100' is not a supported"):
         find_named("mobilenetv2_100", "x", "torchvision")
 
 

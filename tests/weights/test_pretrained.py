@@ -61,7 +61,7 @@ def test_it_begins_with_these_weights(trained: Path, tmp_path: Path):
         np.testing.assert_allclose(one, other, rtol=1e-6)
     assert old.predict(images).shape == new.predict(images).shape
     told = [line.get("event", "") for line in read_lines(workdir, "event")]
-    assert any(f"begins with the weights of {trained / 'model'}" in t for t in told)
+    assert any(f"starts from the weights of {trained / 'model'}" in t for t in told)
 
 
 def test_fresh_leaves_the_run_that_it_begins_with(
@@ -87,7 +87,7 @@ def test_all_processes_begin_with_the_same_file(
         assert (
             main([*shlex.split(words), "--model.pretrained", f"{trained}/model"]) == 2
         )
-    assert "is ffffffffffff for process 1" in capsys.readouterr().err
+    assert "has sha256 ffffffffffff in process 1" in capsys.readouterr().err
 
 
 WRONG = {

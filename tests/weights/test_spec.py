@@ -59,14 +59,14 @@ MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "saved": (
         lambda at: touch(at / "x" / "program.stablehlo").parent,
-        "x is a model exported with --format saved: its own script runs it, python ",
+        "x is a model exported with --format saved: run it with python ",
     ),
     "image": (image, "cat.JPG is an image: give the folder of a run"),
     "images": (lambda at: images(at, "x.png"), "photos is a folder of images: give"),
     "classes": (lambda at: images(at, "a/x.png"), "photos is a folder of images: give"),
     "recipe": (
         lambda at: touch(at / "digits.py"),
-        "digits.py is a recipe: give the folder of a run that has trained it",
+        "digits.py is a recipe: give the folder of a run that it has trained",
     ),
     "text": (lambda at: touch(at / "x.txt"), "expected a file of weights, .safetens"),
     "runs": (runs, "is a folder of runs or models: give one of them: "),

@@ -152,7 +152,7 @@ def test_a_run_takes_what_comes_with_the_weights(
     shutil.rmtree(file)
     train(tmp_path, f"{words} --train.steps 3")
     shown = capsys.readouterr().out
-    assert "begun with those of" in shown and digest[:12] in shown
+    assert "started from" in shown and digest[:12] in shown
     assert settled(workdir)["data"]["crop_pct"] == 0.9
 
 
@@ -167,8 +167,8 @@ def test_the_recipe_has_the_last_word(
     assert settled(workdir)["data"]["mean"] == [0.5, 0.5, 0.5]
     assert settled(workdir)["data"]["crop_pct"] == 1.0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "data.crop_pct = 1, theirs is 0.9" in shown
-    assert "data.mean = (0.5, 0.5, 0.5), theirs is (0.1, 0.2, 0.3)" in shown
+    assert "data.crop_pct = 1, the weights have 0.9" in shown
+    assert "data.mean = (0.5, 0.5, 0.5), the weights have (0.1, 0.2, 0.3)" in shown
 
 
 @pytest.mark.slow
@@ -273,11 +273,11 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "architecture": (
         lambda at: str(tiny.write_folder(at / "t", architecture="resnet51")),
-        "'resnet51' is none of the architectures",
+        "'resnet51' is not a supported architecture",
     ),
     "arguments": (
         lambda at: str(tiny.write_folder(at / "t", model_args={"act_layer": "silu"})),
-        "act_layer = 'silu' would make another model",
+        "act_layer = 'silu' changes",
     ),
     "interpolation": (
         lambda at: str(tiny.write_folder(at / "t", cfg_interpolation="lanczos")),
@@ -326,7 +326,7 @@ def test_a_file_without_a_name_is_named_by_the_user(
     assert load_model(f"torchvision:tiny={file}").description.crop_pct == 0.5
     for reference, message in {
         f"timm:resnet18={file}": "mine.safetensors does not fit resnet18 of timm",
-        f"timm:tinier={file}": "'tinier' is none of the architectures",
+        f"timm:tinier={file}": "'tinier' is not a supported architecture",
         "timm:tiny": "expected timm:ARCHITECTURE=FILE",
         f"timm:tiny={tmp_path}/none.pth": "none.pth is not there",
         f"timm:tiny={tmp_path}": "is a folder: give a file of weights of tiny",
@@ -361,7 +361,7 @@ def test_another_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     file = stored(tmp_path)
     train(tmp_path, f"--model.pretrained {quoted(file)} --model.name lenet", code=2)
     told = capsys.readouterr().err
-    assert "is of convnet" in told and "set --model.name convnet" in told
+    assert "has weights of convnet" in told and "set --model.name convnet" in told
     train(tmp_path, f"--model.pretrained {quoted(file)} --model.width 0.25", code=2)
     told = capsys.readouterr().err
     assert "of another shape (conv1.weight: [8, 3, 3, 3], expected [16, 3" in told

@@ -1,9 +1,9 @@
 """Augmentation on the device, inside the step, with a PRNG key per example.
 
 A geometric augmentation declares how it moves pixels (a row with `geometry`, or the
-attribute `moves` of a custom function), so that targets follow.
+attribute `moves` of a custom function), so that targets are transformed accordingly.
 
-To add one: write its function, add its field to `AugmentConfig` and its row to
+To add an augmentation, write its function, add a field to `AugmentConfig` and a row to
 `AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`) are applied
 first.
 """
@@ -32,7 +32,7 @@ class AugmentationRow(NamedTuple):
     """Row of the table of augmentations.
 
     Attributes:
-      number: Fold-in constant of its PRNG keys; never change or reuse it.
+      number: Fold-in constant of the PRNG keys; never change or reuse it.
       geometry: Transform of the pixels and the target: "module:function" of the key,
         (H, W) and the config. None if pixels do not move.
       paint: Transform of an image (H, W, C): "module:function" of the key, the image,
@@ -48,7 +48,7 @@ class Change(NamedTuple):
     """An augmentation bound to a config; see `AugmentationRow`.
 
     Attributes:
-      number: Fold-in constant of its PRNG keys.
+      number: Fold-in constant of the PRNG keys.
       geometry: Function of the key and (H, W).
       paint: Function of the key and the image.
     """
@@ -58,7 +58,7 @@ class Change(NamedTuple):
     paint: Callable[..., jax.Array] | None
 
 
-# Config field, or property -> augmentation, in the order of application.
+# Config field or property -> augmentation, in the order of application.
 AUGMENTATIONS: dict[str, AugmentationRow] = {
     "crop_padding": AugmentationRow(0, "simple:random_crop"),
     "horizontal_flip": AugmentationRow(1, "simple:horizontal_flip"),
@@ -80,14 +80,14 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
 }
 
-# Augmentations of a batch: config field, or property -> function.
+# Augmentations of a whole batch: config field or property -> function.
 BATCH_CHANGES = {
     "alternating_flip": "simple:alternating_flip",
     "mosaic": "mosaic:mosaics",
     "mixes_pairs": "mix:mix_pairs",
 }
 
-# Fold-in constant of the first custom augmentation, far beyond the table's.
+# Fold-in constant of the first custom augmentation, above all constants of the table.
 FIRST_OWN = 1000
 
 
@@ -101,11 +101,11 @@ def augment(
     """Apply the augmentations that the config enables.
 
     Args:
-      batch: Batch with `image`, uint8 (B, H, W, C), and `target`, any arrays (B, ...).
+      batch: Batch with `image`, uint8 (B, H, W, C), and `target`, a pytree (B, ...).
       keys: PRNG key of each example, (B,).
       config: Augmentations to apply.
       fill: Mean colour in 0..255, (C,).
-      follow: Transform of targets whose images move.
+      follow: Transform of targets that matches a geometric transform of their images.
 
     Returns:
       The batch with augmented images and targets of the same shapes.
@@ -151,7 +151,7 @@ def _apply(
 
 
 def _own_change(number: int, name: str, colour: jax.Array) -> Change:
-    """Bind a custom augmentation, which takes no config."""
+    """Wrap a custom augmentation, which takes no config."""
     field = "data.augment.own"
     function = own.load(field, name)
     moves = getattr(function, "moves", None)
@@ -161,7 +161,7 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
         result = getattr(changed, "shape", None), getattr(changed, "dtype", None)
         if result != (image.shape, image.dtype):
             raise UserError(
-                f"{field} = {name!r} made {result[1]}{result[0]} of an image "
+                f"{field} = {name!r} returned {result[1]}{result[0]} for an image "
                 f"{image.dtype}{image.shape}: it must keep both"
             )
         return changed
@@ -182,10 +182,10 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
 def check_augmentations(
     config: AugmentConfig, image_shape: tuple[int, int, int]
 ) -> list[Problem]:
-    """Check that images (H, W, C) have the colours that augmentations require.
+    """Check that images (H, W, C) have the channels that augmentations require.
 
-    Custom augmentations are traced with the image shape: each must exist, and keep
-    shape and dtype.
+    Custom augmentations are traced with the image shape, to check that they exist and
+    preserve the shape and the dtype.
     """
     channels, problems = image_shape[-1], ProblemList()
     for field, taken in with_metadata(AugmentConfig, "for_channels").items():

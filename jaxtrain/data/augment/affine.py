@@ -1,7 +1,7 @@
 """Affine transforms of images: one gather, in Pillow's fixed-point arithmetic.
 
-A map has the convention of Pillow's `Image.transform`, from output to input pixels: (a,
-b, c, d, e, f) with x' = a x + b y + c and y' = d x + e y + f, stored as six int32 in
+Maps are from output to input pixels, as in Pillow's `Image.transform`: (a, b, c, d, e,
+f) with x' = a x + b y + c and y' = d x + e y + f. In fixed point they are six int32 in
 units of 1/65536 pixels.
 """
 
@@ -32,21 +32,21 @@ def translate(right: float, down: float) -> Map:
 def rotate(degrees: float, height: int, width: int) -> Map:
     """Return the map of a counter-clockwise rotation about the centre."""
     angle = -math.radians(degrees)
-    # Rounded so that right angles are exact, as in Pillow's `rotate`.
+    # Rounded as in Pillow's `rotate`, so that right angles are exact.
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
     x, y = width / 2, height / 2
     return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
 
 
 def fixed(maps: np.ndarray) -> np.ndarray:
-    """Convert maps (..., 6) to fixed point, for pixel indices rather than centres."""
+    """Convert maps (..., 6) of coordinates to fixed-point maps of pixel indices."""
     a, b, c, d, e, f = np.moveaxis(np.asarray(maps, np.float64), -1, 0)
     middles = (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
     return np.floor(np.stack(middles, -1) * ONE + 0.5).astype(np.int32)
 
 
 def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
-    """Draw a map of `rotate`, in fixed point, uniform in -degrees..degrees."""
+    """Draw a fixed-point map of `rotate` with an angle uniform in -degrees..degrees."""
     drawn = jax.random.uniform(key, (), jnp.float32, -degrees, degrees)
     cos, sin = jnp.cos(jnp.deg2rad(drawn)), -jnp.sin(jnp.deg2rad(drawn))
     # The centre of the image, in pixel indices.
@@ -57,13 +57,13 @@ def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
 
 
 def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) with nearest neighbours; outside is 0."""
+    """Transform an image (H, W, C) with nearest neighbours, and 0 outside."""
     x, y = _places(image, coefficients)
     return _take(image, x >> 16, y >> 16)
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) with bilinear interpolation; outside is 0."""
+    """Transform an image (H, W, C) with bilinear interpolation, and 0 outside."""
     x, y = _places(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)
@@ -86,7 +86,7 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
 
     Args:
       points: (x, y) in pixels from the upper left corner, float32.
-      coefficients: Map in fixed point, which is inverted.
+      coefficients: Fixed-point map from output to input, which is inverted.
     """
     a, b, c, d, e, f = coefficients.astype(jnp.float32) / ONE
     x = points[..., 0] - (c - (a + b) / 2)

@@ -12,13 +12,13 @@ def make_keys(
     indices: jax.Array,
     repeat: jax.Array | None = None,
 ) -> jax.Array:
-    """Return the PRNG key of each example, (B,), a function of the arguments.
+    """Return the PRNG key of each example, (B,), deterministic given the arguments.
 
     Args:
       root_key: Root key of the stream.
       step: Number of the step.
       indices: Indices of the examples, (B,).
-      repeat: Number of earlier copies in the batch, (B,); None if examples are unique.
+      repeat: Number of earlier copies in the batch, (B,), or None without copies.
     """
     keys = fold_each(jax.random.fold_in(root_key, step), indices)
     return keys if repeat is None else jax.vmap(jax.random.fold_in)(keys, repeat)
@@ -38,9 +38,9 @@ def map_examples(
 
     Args:
       batch: Batch with `image` (B, H, W, C) and `target`.
-      change: Function of an example's row of `numbers`, its image (H, W, C) and its
-        target, which returns the new image and target.
-      *numbers: Keys, or other arrays (B, ...).
+      change: Function of an example's rows of `numbers`, image (H, W, C) and target,
+        which returns the new image and target.
+      *numbers: PRNG keys, or other arrays (B, ...).
     """
     images, targets = jax.vmap(change)(*numbers, batch["image"], batch["target"])
     return {**batch, "image": images, "target": targets}

@@ -13,7 +13,7 @@ KERNEL = 0.1
 def blur(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Blur with a probability; the standard deviation is uniform in a range."""
+    """Blur with a probability, with a standard deviation uniform in a range."""
     whether_key, sigma_key = jax.random.split(key)
     least, most = config.blur_sigma
     sigma = jax.random.uniform(sigma_key, (), jnp.float32, least, most)
@@ -26,7 +26,7 @@ def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
 
     Args:
       image: Image of any dtype.
-      sigma: Standard deviation in pixels, ().
+      sigma: Standard deviation in pixels, a scalar ().
     """
     blurred = image.astype(jnp.float32)
     for dim, size in enumerate(image.shape[:2]):

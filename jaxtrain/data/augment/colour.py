@@ -1,6 +1,6 @@
 """Colour augmentations in Pillow's arithmetic, on uint8 images (H, W, C).
 
-Most are lookup tables of 256 values per channel, (C, 256); the others blend two images.
+Most use lookup tables of 256 values per channel, (C, 256); the others blend two images.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 from jaxtrain.config import AugmentConfig
 
 VALUES = np.arange(256, dtype=np.int32)
-# Orders of brightness, contrast, saturation and hue.
+# All orders of brightness (0), contrast (1), saturation (2) and hue (3).
 ORDERS = np.array(list(itertools.permutations(range(4))), np.int32)
 
 
@@ -21,8 +21,9 @@ def colour_jitter(
 ) -> jax.Array:
     """Jitter brightness, contrast, saturation and hue, in random order.
 
-    Factors are uniform in max(0, 1 - x)..1 + x; the hue shift is uniform in -x..x of a
-    full circle (torchvision's ColorJitter). Applied with `jitter_probability`.
+    Factors are uniform in max(0, 1 - x)..1 + x, and the hue shift is uniform in -x..x
+    of a full circle (torchvision's ColorJitter). The jitter is applied with
+    `jitter_probability`.
     """
     order_key, factor_key, hue_key = jax.random.split(key, 3)
     order = jnp.asarray(ORDERS)[jax.random.randint(order_key, (), 0, 24, jnp.int32)]
@@ -32,7 +33,7 @@ def colour_jitter(
     draws = jax.random.uniform(factor_key, (3,), jnp.float32)
     least = np.maximum(0, 1 - strengths)
     factors = least + (1 + strengths - least) * draws
-    # A factor of 1 is the identity of blends; hue is not a blend.
+    # Hue is not a blend, so its factor is 1, the identity.
     factors = jnp.append(factors, jnp.float32(1))
     hue = jax.random.uniform(hue_key, (), jnp.float32, -config.hue, config.hue)
     shift = (hue * 255).astype(jnp.int32) & 255
@@ -46,7 +47,7 @@ def colour_jitter(
             changed = jnp.where(kind == 3, shifted, changed)
         return changed, None
 
-    # A scan: four copies take four times as long to compile.
+    # A scan, because four unrolled copies would take four times as long to compile.
     changed = jax.lax.scan(apply, image, order)[0]
     if config.jitter_probability == 1:
         return changed
@@ -64,13 +65,13 @@ def grayscale(
 
 
 def bernoulli(key: jax.Array, probability: float) -> jax.Array:
-    """Draw a Bernoulli variable, bool ()."""
-    # The dtype is fixed: JAX_ENABLE_X64 must not change the draw.
+    """Draw a Bernoulli sample, bool ()."""
+    # float32 always, so that JAX_ENABLE_X64 does not change the draw.
     return jax.random.bernoulli(key, np.float32(probability))
 
 
 def to_grey(image: jax.Array) -> jax.Array:
-    """Return the luminance of ITU-R 601, int32 (H, W, 1), in Pillow's fixed point."""
+    """Return the ITU-R 601 luminance, int32 (H, W, 1), in Pillow's fixed point."""
     if image.shape[-1] == 1:
         return image.astype(jnp.int32)
     weights = jnp.array([19595, 38470, 7471], jnp.int32)
@@ -85,14 +86,14 @@ def mean_grey(image: jax.Array) -> jax.Array:
 
 
 def blend(one: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Array:
-    """Return one + factor * (other - one), clipped to uint8, as `Image.blend`."""
+    """Return one + factor * (other - one), clipped to uint8, like `Image.blend`."""
     one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)
     mixed = one.astype(jnp.float32) + factor * (other - one).astype(jnp.float32)
     return jnp.clip(mixed, 0, 255).astype(jnp.uint8)
 
 
 def smooth(image: jax.Array) -> jax.Array:
-    """Return Pillow's SMOOTH filter: 3x3, centre weight 5/13; borders unchanged."""
+    """Apply Pillow's SMOOTH filter: 3x3, centre weight 5/13; borders are unchanged."""
     height, width, _ = image.shape
     wide = image.astype(jnp.int32)
     if height < 3 or width < 3:
@@ -111,7 +112,7 @@ def counts(image: jax.Array) -> jax.Array:
 
 
 def counts_by_adding(image: jax.Array) -> jax.Array:
-    """Return the histograms by scatter-add, which is fast on CPU."""
+    """Compute the histograms by scatter-add, which is fast on CPU."""
     channels = image.shape[-1]
     pixels = image.reshape(-1, channels).astype(jnp.int32)
     places = pixels + 256 * jnp.arange(channels)
@@ -120,9 +121,9 @@ def counts_by_adding(image: jax.Array) -> jax.Array:
 
 
 def counts_by_comparing(image: jax.Array) -> jax.Array:
-    """Return the histograms by comparisons.
+    """Compute the histograms by comparisons, which is fast on GPU.
 
-    Scatter-adds to few addresses are serialised on GPU; comparisons are fast, and fused
+    On GPU, scatter-adds to few addresses are serialised, while comparisons are fused
     without intermediate arrays.
     """
     pixels = image.reshape(-1, image.shape[-1]).astype(jnp.int32)
@@ -136,7 +137,7 @@ def look_up(image: jax.Array, table: jax.Array) -> jax.Array:
 
 
 def autocontrast(histogram: jax.Array) -> jax.Array:
-    """Return tables that stretch each channel to 0..255."""
+    """Return lookup tables that stretch each channel to 0..255."""
     occurs = histogram > 0
     low = jnp.argmax(occurs, -1, keepdims=True)
     high = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
@@ -145,7 +146,7 @@ def autocontrast(histogram: jax.Array) -> jax.Array:
 
 
 def equalize(histogram: jax.Array) -> jax.Array:
-    """Return tables that equalise the histogram of each channel."""
+    """Return lookup tables that equalise the histogram of each channel."""
     occurs = histogram > 0
     last = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
     of_last = jnp.take_along_axis(histogram, last, -1)
@@ -161,7 +162,7 @@ def shift_hue(image: jax.Array, shift: jax.Array) -> jax.Array:
 
     Args:
       image: Image, uint8 (H, W, C); grey images are unchanged.
-      shift: Shift in 1/256 of a circle, int32 (), 0 to 255.
+      shift: Shift in 1/256 of a full circle, int32 (), 0 to 255.
     """
     if image.shape[-1] != 3:
         return image
@@ -193,7 +194,7 @@ def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Array:
-    """Return uint8 (H, W, 3); each channel is darkest opposite to its hue."""
+    """Convert HSV to RGB, uint8 (H, W, 3): a channel is darkest opposite its hue."""
     sixths = hue.astype(jnp.float32)[..., None] * 6 / 255
     # Red, green and blue are at 0, 2 and 4 sixths of the circle.
     place = sixths + jnp.array([5, 3, 1], jnp.float32)

@@ -1,9 +1,9 @@
 """Mixup (arXiv:1710.09412) and cutmix (arXiv:1905.04899) of pairs of examples.
 
-Partners are neighbours in the batch, 0 and 1, 2 and 3, and so on, or of repeated
-examples the copies of neighbouring ones. The order of the data is a new permutation
-each epoch, so pairs are random. Partners are on one device, so there is no
-communication, and pairs do not depend on the number of devices and processes or on
+Partners are neighbours in the batch: 0 and 1, 2 and 3, and so on. With repeated
+examples, copies of neighbouring examples are partners. Each epoch has a new permutation
+of the data, so pairs are random. Partners are on one device, so there is no
+communication, and pairs do not depend on the number of devices, processes or
 micro-batches. All pairs of a step share one mixing weight.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
-# Steps of the linearly interpolated table of quantiles.
+# Number of intervals of the quantile table, which is interpolated linearly.
 STEPS = 4096
 # Probability of cutmix in a step if both are enabled.
 CUTMIX_PROBABILITY = 0.5
@@ -36,8 +36,8 @@ def mix_pairs(
       batch: Batch of images (B, H, W, C) with an even number of examples.
       key: PRNG key of the step.
       config: Augmentations with the parameters of the distributions.
-      follow: Combination of two targets, by the task: of `Mixing`, or of `Pasting` with
-        cutmix alone.
+      follow: The task's function that combines two targets, given a `Mixing`, or a
+        `Pasting` if only cutmix is enabled.
       repeats: Number of consecutive copies of an example in the batch.
 
     Returns:
@@ -56,7 +56,7 @@ def mix_pairs(
 
 
 def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
-    """Exchange the rows of partners, (B, ...)."""
+    """Swap the rows (B, ...) of partners."""
     pairs = x.reshape(x.shape[0] // (2 * repeats), 2, repeats, *x.shape[1:])
     return pairs[:, ::-1].reshape(x.shape)
 
@@ -64,8 +64,8 @@ def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
 def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
     """Draw from Beta(a, b), float32 (), by inverse transform sampling.
 
-    `jax.random.beta` is a rejection loop, and a GPU waits for the host in each
-    iteration.
+    `jax.random.beta` is a rejection-sampling loop, in which a GPU waits for the host in
+    each iteration.
     """
     draw = jax.random.uniform(key, (), jnp.float32)
     points = np.linspace(0, 1, STEPS + 1, dtype=np.float32)
@@ -74,7 +74,9 @@ def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
 
 @functools.lru_cache
 def _quantiles(a: float, b: float) -> np.ndarray:
-    from scipy.special import betaincinv  # Lazy: 0.2 s of CPU time, and few runs mix.
+    from scipy.special import (
+        betaincinv,
+    )  # Lazy: 0.2 s of CPU time, unused in most runs.
 
     return betaincinv(a, b, np.linspace(0, 1, STEPS + 1)).astype(np.float32)
 
@@ -82,7 +84,7 @@ def _quantiles(a: float, b: float) -> np.ndarray:
 def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the weight of an image in each pixel, (H, W), and in the target, ()."""
+    """Draw the weight of an image in each pixel, (H, W), and in the target, ()."""
     _, cut, share_key, box = jax.random.split(key, 4)
     pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
@@ -90,7 +92,7 @@ def _share(
         pixels = jnp.full((height, width), weight)
     if config.cutmix:
         outside = _outside(box, height, width, config.cutmix)
-        # With both enabled one is drawn; with cutmix alone it is always cutmix.
+        # If both are enabled, one of them is drawn. Without mixup it is always cutmix.
         probability = np.float32(CUTMIX_PROBABILITY if config.mixup else 1)
         cuts = jax.random.bernoulli(cut, probability)
         pixels, weight = (
@@ -101,10 +103,10 @@ def _share(
 
 
 def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:
-    """Return a mask, 0 in a random rectangle for the partner and 1 outside, (H, W).
+    """Return a mask (H, W): 0 in a random rectangle for the partner, and 1 outside.
 
-    The rectangle's share of the area is drawn before it is clipped to the image; its
-    centre is any pixel (torchvision's CutMix).
+    As in torchvision's CutMix, the rectangle has a random area and a uniform centre,
+    and is then clipped to the image.
     """
     part_key, place_key = jax.random.split(key)
     reach = 0.5 * jnp.sqrt(1 - draw_beta(part_key, alpha, alpha))

@@ -1,13 +1,13 @@
 """Mosaic of four images around a point (Bochkovskiy et al. 2020, arXiv:2004.10934).
 
-As in ultralytics and YOLOX the point is uniform in the middle half of a canvas of twice
-the height and width, the canvas is scaled about its centre, and the mosaic is the
-central window in the size of an image.
+As in ultralytics and YOLOX, the point is uniform in the middle half of a canvas of
+twice the height and width. The canvas is scaled about its centre, then centre-cropped
+to the size of an image.
 
-The other images are the next three in an example's group of four neighbours in the
-batch, or of repeated examples the copies of neighbouring ones. They are on one device,
-and do not depend on the number of devices, as in `mix`. Each example has its own
-mosaic, drawn with its PRNG key.
+The other three images are from the example's group of four neighbours in the batch.
+With repeated examples, they are copies of neighbouring examples. They are on one
+device, and do not depend on the number of devices, as in `mix`. Each example has a
+separate mosaic, drawn with its PRNG key.
 """
 
 from dataclasses import dataclass
@@ -22,11 +22,12 @@ from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.resize import resample, resample_linear, weights
 from jaxtrain.data.target_changes import Follow, Mosaic
 
-# Fold-in constant of its PRNG keys (see `AUGMENTATIONS`).
+# Fold-in constant of the PRNG keys of mosaics (see `AUGMENTATIONS`).
 NUMBER = 13
 # Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# Whether an image is right of the point, and below it; the example's own is first.
+# For each image: whether it is right of the point, and below it. The image of the
+# example comes first.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 
@@ -35,9 +36,9 @@ class Tile(Geometry):
     """One image of a mosaic: scaled, translated and cropped.
 
     Attributes:
-      corner: (x, y) of its upper left corner in the mosaic, float32 (2,).
+      corner: (x, y) of the image's upper left corner in the mosaic, float32 (2,).
       scale: Scale factor from the image to the mosaic, float32 ().
-      shape: Height and width of the image, and of the mosaic.
+      shape: Height and width of both the image and the mosaic.
     """
 
     corner: jax.Array
@@ -45,11 +46,11 @@ class Tile(Geometry):
     shape: tuple[int, int]
 
     def covers(self) -> jax.Array:
-        """Return the mask of this image in the mosaic, bool (H, W)."""
+        """Return the mask of the area of the image in the mosaic, bool (H, W)."""
         return self._covered(0)[:, None] & self._covered(1)[None]
 
     def paint(self, image: jax.Array) -> jax.Array:
-        """Return the image placed in the mosaic, uint8 (H, W, C); black elsewhere."""
+        """Draw the image in the mosaic, uint8 (H, W, C); the rest is black."""
         return resample(image, self._weights(0), self._weights(1))
 
     def points(self, points: jax.Array) -> jax.Array:
@@ -63,7 +64,7 @@ class Tile(Geometry):
         return resample_linear(pixels, self._weights(0), self._weights(1))
 
     def _sources(self, dim: int) -> jax.Array:
-        """Return the source coordinate of the centre of each row, or column."""
+        """Return the image coordinate of the centre of each mosaic row or column."""
         middles = jnp.arange(self.shape[dim], dtype=jnp.float32) + 0.5
         return (middles - self.corner[1 - dim]) / self.scale
 
@@ -78,7 +79,7 @@ class Tile(Geometry):
     def _weights(self, dim: int) -> jax.Array:
         size, start = self.shape[dim], -self.corner[1 - dim] / self.scale
         matrix = weights(start, start + size / self.scale, size, size, "bilinear")
-        # Far from the image all weights are 0, and their normalisation is NaN.
+        # Far from the image all weights are 0, and normalising them gives NaN.
         return jnp.where(self._covered(dim)[:, None], matrix, 0)
 
 
@@ -90,15 +91,15 @@ def mosaics(
     follow: Follow,
     repeats: int = 1,
 ) -> dict[str, Any]:
-    """Return the batch with a mosaic in place of each image.
+    """Replace each image of a batch by a mosaic, and combine the targets.
 
     Args:
       batch: Batch of images, uint8 (B, H, W, C); B is a multiple of 4 x `repeats`.
       keys: PRNG key of each example, (B,).
       config: Augmentations with the probability of a mosaic.
-      fill: Mean colour in 0..255, (C,), outside the images.
-      follow: Combination of the four targets of a `Mosaic`, by the task; it may change
-        their shapes, and is also applied to examples without a mosaic.
+      fill: Colour outside the images, the mean in 0..255, (C,).
+      follow: The task's function that combines four targets, given a `Mosaic`. It may
+        change their shapes, and is also applied to examples without a mosaic.
       repeats: Number of consecutive copies of an example in the batch.
     """
     colour = jnp.round(fill).astype(batch["image"].dtype)
@@ -124,7 +125,7 @@ def mosaics(
 def draw_tiles(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> tuple[Tile, ...]:
-    """Draw the tiles of four images; without a mosaic the first covers everything."""
+    """Draw the tiles of four images; without a mosaic, the first tile covers all."""
     chosen, scale_key, point_key = jax.random.split(key, 3)
     applies = jax.random.bernoulli(chosen, np.float32(config.mosaic))
     least, most = MOSAIC_SCALE
@@ -132,15 +133,15 @@ def draw_tiles(
     scale = jnp.where(applies, least + (most - least) * draw, 1)
     size = jnp.array(shape[::-1], jnp.float32)
     away = jax.random.uniform(point_key, (2,), jnp.float32) - 0.5
-    # Integral, so that images at scale 1 are not interpolated.
+    # Rounded to integers, so that images at scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
-    # For an image left of the point, or above it, it is the lower right corner.
+    # 1 if the point is at the right (lower) edge of the image, 0 at the left (upper).
     beyond = [jnp.array([1 - right, 1 - below], jnp.float32) for right, below in PLACES]
     return tuple(Tile(point - scale * size * x, scale, shape) for x in beyond)
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Return the rows of the neighbour `count` examples later, (B, ...)."""
+    """Shift the rows (B, ...) cyclically by `count` examples within groups of four."""
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])
     return jnp.roll(groups, -count, 1).reshape(x.shape)

@@ -1,9 +1,9 @@
 """The 14 operations of RandAugment and related policies, vectorised over images.
 
-Under vmap all branches of a conditional are computed for all images. Instead each image
-has one affine map, one lookup table of 256 values and one blend with another image;
-operations not drawn contribute identities. A pass over an image is one gather of
-pixels, one lookup and one blend.
+Under vmap, all branches of a conditional would be computed for all images. Instead each
+image has one affine map, one lookup table of 256 values and one blend with another
+image, which are identities if the drawn operation does not use them. A pass over an
+image is one gather of pixels, one lookup and one blend.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize
 
 
 class Tables(NamedTuple):
-    """Parameters of the operations at each level and sign: (14, levels, 2, ...).
+    """Parameters of each operation at each level and sign, (14, levels, 2, ...).
 
     Attributes:
       maps: Affine maps, int32 (..., 6) in fixed point (see `affine`).
@@ -46,8 +46,8 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
     """Return the tables for images of one size.
 
     Args:
-      strengths: Strength of each operation at each level: slopes, pixels, degrees,
-        offsets of a factor of 1, bits, thresholds.
+      strengths: Strength of each operation at each level: slope, pixels, degrees,
+        blend factor minus 1, bits or threshold.
       height: Height of the images.
       width: Width of the images.
     """
@@ -79,7 +79,7 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
 
 
 class Drawn(NamedTuple):
-    """Draw of one image: operation, level and sign, int32 () each."""
+    """Operation, level and sign that are drawn for an image, int32 () each."""
 
     operation: jax.Array
     level: jax.Array
@@ -90,7 +90,7 @@ class Drawn(NamedTuple):
 
 
 def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
-    """Draw an operation and a sign, and a level unless it is given."""
+    """Draw an operation, a sign and, unless it is given, a level."""
     keys = jax.random.split(key, 3)
     ends = (len(NAMES), 2, tables.num_levels)
     operation, negative, drawn = (
@@ -103,7 +103,7 @@ def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
 def apply(
     image: jax.Array, drawn: Drawn, tables: Tables, *, smooth: bool = False
 ) -> jax.Array:
-    """Apply the operation that an image has drawn.
+    """Apply the operation that was drawn for an image.
 
     Args:
       image: Image, uint8 (H, W, C).
@@ -135,20 +135,20 @@ def apply(
 
 
 def rand_levels(height: int, width: int, levels: int = 31) -> dict[str, np.ndarray]:
-    """Return RandAugment's strengths (arXiv:1909.13719), as torchvision has them."""
+    """Return RandAugment's strengths (arXiv:1909.13719), as in torchvision."""
     moves = 150 / 331 * width, 150 / 331 * height
     return _levels(levels, 0.3, moves, 30, 0.9, _bits(8, 4, levels))
 
 
 def wide_levels(levels: int = 31) -> dict[str, np.ndarray]:
-    """Return TrivialAugment's wide strengths (arXiv:2103.10158), as torchvision's."""
+    """Return TrivialAugment's wide strengths (arXiv:2103.10158), as in torchvision."""
     return _levels(levels, 0.99, (32, 32), 135, 0.99, _bits(8, 6, levels))
 
 
 def mix_levels(
     height: int, width: int, severity: int, levels: int = 10
 ) -> dict[str, np.ndarray]:
-    """Return AugMix's strengths (arXiv:1912.02781) up to a severity, as torchvision."""
+    """Return AugMix's strengths (arXiv:1912.02781) as in torchvision."""
     moves = width / 3, height / 3
     every = _levels(levels, 0.3, moves, 30, 0.9, _bits(4, 4, levels))
     return {name: strengths[:severity] for name, strengths in every.items()}
@@ -162,7 +162,7 @@ def _levels(
     blend: float,
     bits: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return strengths that are linear in the level, from 0 to the given maxima."""
+    """Return strengths that increase linearly with the level from 0 to maxima."""
     ends = (slope, slope, *moves, degrees, *len(BLENDS) * [blend])
     largest = dict(zip(SIGNED, ends, strict=True))
     return {

@@ -10,29 +10,29 @@ from jaxtrain.data.augment.geometry import Affine, Geometry
 from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import Tables
 
-# AugMix: number of chains, maximum depth of each, and the parameter of the Dirichlet
-# and Beta distributions of their weights (arXiv:1912.02781, figure 4).
+# AugMix: number of chains, maximum depth of a chain, and parameter of the Dirichlet and
+# Beta distributions of the weights (arXiv:1912.02781, figure 4).
 WIDTH, MAX_DEPTH, ALPHA = 3, 3, 1.0
 
 
 def rand_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply a sequence of operations of one magnitude (arXiv:1909.13719)."""
+    """Apply random operations of a fixed magnitude in sequence (arXiv:1909.13719)."""
     tables = _rand_tables(*image.shape[:2])
 
     def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return operations.apply(image, drawn, tables), None
 
-    # A scan: unrolled copies multiply the compile time.
+    # A scan, because unrolled copies multiply the compile time.
     return jax.lax.scan(apply, image, _in_a_row(key, config.randaugment))[0]
 
 
 def rand_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometry of `rand_augment` for the same key and an image (H, W)."""
+    """Return the geometry that `rand_augment` applies with a key to an image (H, W)."""
     tables = _rand_tables(*shape)
 
     def one(key: jax.Array) -> jax.Array:
@@ -63,7 +63,7 @@ def trivial_augment(
 def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometry of `trivial_augment` for the same key and an image (H, W)."""
+    """Return the geometry of `trivial_augment` with a key, for an image (H, W)."""
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 
@@ -77,8 +77,8 @@ def aug_mix(
 ) -> jax.Array:
     """Mix an image with chains of operations (arXiv:1912.02781).
 
-    The weights of the chains are drawn from Dirichlet(alpha), their total weight from
-    Beta(alpha, alpha).
+    The relative weights of the chains are drawn from Dirichlet(alpha), and their total
+    weight from Beta(alpha, alpha).
     """
     height, columns, _ = image.shape
     strengths = operations.mix_levels(height, columns, config.augmix)
@@ -91,7 +91,7 @@ def aug_mix(
     chains = jax.vmap(chain)(jax.random.split(chain_key, WIDTH))
     weights = _dirichlet(weight_key, ALPHA, WIDTH)
     part = draw_beta(part_key, ALPHA, ALPHA)
-    # Accumulated in this order in float32, as torchvision does.
+    # Accumulated in float32 in this order, as in torchvision.
     mixed = (1 - part) * image.astype(jnp.float32)
     for weight, augmented in zip(weights, chains, strict=True):
         mixed = mixed + part * weight * augmented.astype(jnp.float32)

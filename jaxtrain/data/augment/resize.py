@@ -1,4 +1,4 @@
-"""Pillow's resizing on the device, by products with two small matrices."""
+"""Pillow's resizing on the device, as two small matrix products."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ import jax.numpy as jnp
 # Left, top, right and bottom in pixels, float32 ().
 Box = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
-# Weights are multiples of 1 / GRAIN, so that each product with a pixel value and each
-# sum fits into the 24 bits of a float32: the result is exact in any order of summation,
-# and does not depend on the number of devices.
+# Weights are multiples of 1 / GRAIN, so that products with pixel values and their sums
+# fit into the 24 bits of a float32. The result is exact in any order of summation, and
+# does not depend on the number of devices.
 GRAIN = 2.0**15
 
 
@@ -42,8 +42,8 @@ def resize(
       box: Box in the image; it need not be square.
       size: Height and width of the result.
       method: Name of the kernel: bilinear or bicubic.
-      within: Whether to ignore pixels outside the box, as if it were cropped first,
-        including pixels that are partly inside. They are then never read.
+      within: Whether to exclude pixels outside the box, as if it were cropped first.
+        Pixels that are partly inside are used.
 
     Returns:
       Image, uint8 (size, size, C).
@@ -52,7 +52,7 @@ def resize(
 
 
 def resample(image: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
-    """Return weighted means of the pixels of an image, uint8 (H, W, C).
+    """Resample an image with row and column weights, uint8 (H, W, C).
 
     Args:
       image: Image, uint8 (h, w, C).
@@ -66,14 +66,14 @@ def resample(image: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
 def resize_linear(
     pixels: jax.Array, box: Box, size: int, *, within: bool = False
 ) -> jax.Array:
-    """Resize a box of a float32 array (H, W, C) as `resize` does, unrounded."""
+    """Resize a box of a float32 array (H, W, C) like `resize`, without rounding."""
     return resample_linear(
         pixels, *_both_weights(pixels, box, size, "bilinear", within)
     )
 
 
 def resample_linear(pixels: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
-    """Resample a float32 array (h, w, C) as `resample` does, unrounded."""
+    """Resample a float32 array (h, w, C) like `resample`, without rounding."""
     return _product("oh,hwc->owc", down, _product("ow,hwc->hoc", across, pixels))
 
 
@@ -88,8 +88,8 @@ def weights(
 ) -> jax.Array:
     """Return the weight of each input pixel in each output pixel, (size, stored).
 
-    The kernel scales with the output pixels, but is no narrower than an input pixel
-    (Pillow's `precompute_coeffs`). Each row sums to 1.
+    As in Pillow's `precompute_coeffs`, the kernel scales with the output pixel, but is
+    not narrower than for an input pixel. Each row sums to 1.
     """
     scale = (stop - start) / size
     centres = start + (jnp.arange(size, dtype=jnp.float32) + 0.5) * scale
@@ -100,14 +100,14 @@ def weights(
         inside = (pixels > jnp.floor(start)) & (pixels < jnp.ceil(stop))
         raw = jnp.where(inside, raw, 0)
     grains = jnp.round(raw / jnp.sum(raw, axis=1, keepdims=True) * GRAIN)
-    # The rounding error goes to the largest weight, so that constants are preserved.
+    # The largest weight absorbs the rounding error, so that constants are preserved.
     missing = GRAIN - jnp.sum(grains, axis=1, keepdims=True)
     largest = jnp.arange(stored) == jnp.argmax(grains, axis=1)[:, None]
     return (grains + jnp.where(largest, missing, 0)) / GRAIN
 
 
 def resize_nearest(pixels: jax.Array, box: Box, size: int) -> jax.Array:
-    """Resize a box (H, W, ...) with nearest neighbours."""
+    """Resize a box of an array (H, W, ...) with nearest neighbours."""
     left, top, right, bottom = box
     down = _nearest(top, bottom, pixels.shape[0], size)
     across = _nearest(left, right, pixels.shape[1], size)
@@ -115,7 +115,7 @@ def resize_nearest(pixels: jax.Array, box: Box, size: int) -> jax.Array:
 
 
 def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.Array:
-    # Multiply first, so that integral centres are exact.
+    # Multiply before dividing, so that integral centres are exact.
     middles = (jnp.arange(size, dtype=jnp.float32) + 0.5) * (stop - start) / size
     return jnp.clip(jnp.floor(start + middles).astype(jnp.int32), 0, stored - 1)
 
@@ -134,6 +134,6 @@ def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
 
 
 def _rounded(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
-    """Multiply and round to uint8, as Pillow does after each of its two passes."""
+    """Multiply and round to uint8, as Pillow does after each of two passes."""
     exact = _product(axes, matrix, image.astype(jnp.float32))
     return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

@@ -13,10 +13,11 @@ from jaxtrain.data.augment.apply import fold_each, map_examples
 from jaxtrain.data.augment.geometry import Affine, Flip, Geometry, PaddedCrop
 from jaxtrain.data.target_changes import Follow
 
-# Height and width of an image in pixels.
+# Height and width of an image, in pixels.
 Shape = tuple[int, int]
 ERASING_TRIES = 10
-# Ranges of a rectangle's share of the area, and of its aspect ratio, height / width.
+# Random erasing: ranges of the rectangle's area relative to the image, and of its
+# aspect ratio, height / width.
 ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 
@@ -38,29 +39,28 @@ def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geom
 
 
 def _flip(key: jax.Array, shape: Shape, dim: int) -> Geometry:
-    # The dtype is fixed: JAX_ENABLE_X64 must not change the draw.
+    # float32 always, so that JAX_ENABLE_X64 does not change the draw.
     return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim)
 
 
 def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Rotate by a random angle, either way; corners become black."""
+    """Rotate by a random angle in either direction; uncovered corners become black."""
     return Affine(affine.random_rotation(key, config.rotation, *shape))
 
 
 def alternating_flip(
     batch: dict[str, Any], root: jax.Array, follow: Follow
 ) -> dict[str, Any]:
-    """Flip one half of the examples, and in the next epoch the other half.
+    """Flip a random half of the examples, and in the next epoch the other half.
 
-    Any two consecutive epochs show both sides of each example, while independent flips
-    repeat a side for every second example (Jordan 2024, arXiv:2404.00498, section 3.6).
-
-    Copies of an example in a batch alternate.
+    Each example is thus flipped in one of any two consecutive epochs, while independent
+    flips repeat the orientation of half of the examples (Jordan 2024, arXiv:2404.00498,
+    section 3.6). Copies of an example in a batch alternate.
 
     Args:
       batch: Batch with `epoch`, and `repeat` if examples are repeated, int32 (B,).
-      root: Root key of the run, which determines the first half by index.
-      follow: Transform of the targets.
+      root: Root key of the run, which determines the examples to flip first.
+      follow: Transform of targets that matches the flip of their images.
     """
 
     def one(
@@ -79,9 +79,9 @@ def alternating_flip(
 def cutout(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Paint a square in the mean colour (DeVries & Taylor 2017).
+    """Fill a square with the mean colour (DeVries & Taylor 2017).
 
-    Its centre is uniform over the pixels; the square is clipped to the image.
+    The centre is uniform over the pixels, and the square is clipped to the image.
     """
     height, width, _ = image.shape
     size = config.cutout_size
@@ -95,10 +95,10 @@ def cutout(
 def erasing(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Paint a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
+    """Fill a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
 
-    The first of ten draws of the area and the aspect ratio that fits into the image is
-    used; if none fits, nothing is painted (as in torchvision).
+    The first of ten draws of area and aspect ratio that fits into the image is used. If
+    none fits, nothing is erased, as in torchvision.
     """
     height, width, _ = image.shape
     shape_key, noise_key = jax.random.split(key)

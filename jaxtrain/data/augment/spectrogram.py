@@ -1,7 +1,7 @@
 """SpecAugment: time and frequency masks of spectrograms, filled with the mean.
 
-Park et al. 2019, arXiv:1904.08779, sections 2 and 3, without time warping, which the
-authors found least helpful.
+Follows Park et al. 2019, arXiv:1904.08779, sections 2 and 3, without time warping,
+which helped least in that paper.
 """
 
 import jax
@@ -16,7 +16,7 @@ TIME_MASK_FRAMES, FREQUENCY_MASK_BANDS = 10, 8
 def time_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Fill bands of columns, which are frames, with the mean colour."""
+    """Fill random bands of frames (columns) with the mean."""
     inside = _bands(key, image.shape[1], config.time_masks, TIME_MASK_FRAMES)
     return jnp.where(inside[None, :, None], fill, image)
 
@@ -24,16 +24,16 @@ def time_masks(
 def frequency_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Fill bands of rows, which are mel bands, with the mean colour."""
+    """Fill random ranges of mel bands (rows) with the mean."""
     inside = _bands(key, image.shape[0], config.frequency_masks, FREQUENCY_MASK_BANDS)
     return jnp.where(inside[:, None, None], fill, image)
 
 
 def _bands(key: jax.Array, size: int, num: int, most: int) -> jax.Array:
-    """Return the union of random bands, bool (size,).
+    """Return the mask of the union of random bands, bool (size,).
 
-    The width of a band is uniform in 0..`most`, and its position uniform over those
-    that are inside.
+    The width of a band is uniform in 0..`most`, and its position is uniform among the
+    positions inside the spectrogram.
     """
     most = min(most, size)
     widths_key, places_key = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""Resizing to the model's input size: random windows, centre crops or full images."""
+"""Resizing to the model's input size: random crops, centre crops or full images."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
 from jaxtrain.data.target_changes import Follow
 
-# Fold-in constant of its PRNG keys (see `AUGMENTATIONS`).
+# Fold-in constant of the PRNG keys of windows (see `AUGMENTATIONS`).
 NUMBER = 3
 
 
@@ -35,9 +35,9 @@ def random_windows(
 
 
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
-    """Resize the window on each canvas, which the host has cut, to (size, size).
+    """Resize the host-cut window on each canvas to (size, size).
 
-    Targets are unchanged: the host does not cut images with dense targets.
+    Targets are unchanged: images with dense targets are not cut on the host.
     """
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
@@ -50,7 +50,7 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
 
 
 def centre_crops(batch: dict[str, Any], size: int, fit: Fit, follow: Follow) -> Any:
-    """Resize the centre crop of each image to (size, size), as on the host."""
+    """Resize the centre crop of each image to (size, size); see `images.centre_fit`."""
     height, width = batch["image"].shape[1:3]
     return _resize_box(batch, fit.centre_box(height, width, size), size, fit, follow)
 
@@ -93,7 +93,7 @@ def random_window(key: jax.Array, height: int, width: int, window: Window) -> Bo
 
 
 def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
-    """Return a random position in 0..`room`, or the middle one."""
-    # A draw just below 1 may round up to one beyond the last position.
+    """Return a random position in 0..`room`, or the middle position."""
+    # The minimum is needed: a draw just below 1 may round to the position `room` + 1.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))

@@ -1,4 +1,4 @@
-"""Adversarial training: training on attacked images.
+"""Adversarial training: training on adversarially perturbed images.
 
 Madry et al. 2018, arXiv:1706.06083; Wong et al. 2020, arXiv:2001.03994.
 """
@@ -14,16 +14,16 @@ from jaxtrain.plugins.adversarial.options import AdversarialOptions
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Length of the single step of FGSM, in epsilons (Wong et al. 2020).
+# Step size of FGSM, in units of epsilon (Wong et al. 2020).
 FAST_STEP = 1.25
 
 
 class Adversarial(Plain):
-    """Gradients of the loss of attacked images.
+    """Method that computes gradients of the loss of attacked images.
 
     The attack starts at a random point of the ball around each image: one step is FGSM
-    as in Wong et al. 2020, several are PGD. As in the authors' code, the attacked model
-    is in training mode, and running statistics are of attacked images.
+    as in Wong et al. 2020, several steps are PGD. As in the authors' code, the model is
+    attacked in training mode, and attacked images update the running statistics.
     """
 
     Options = AdversarialOptions

@@ -11,18 +11,18 @@ import jax.numpy as jnp
 from jaxtrain.training.scan import repeat
 
 Norm = Literal["linf", "l2"]
-# Images in 0..1 (B, H, W, C) -> the loss of each, (B,).
+# Images in 0..1 (B, H, W, C) -> loss of each image, (B,).
 LossOf = Callable[[jax.Array], jax.Array]
 # Default step size of PGD, as a multiple of epsilon / steps.
 STEP_FACTOR = 2.5
-# Scale of the loss; only the direction of gradients matters. Unscaled, a float16 model
-# would round the small gradients of confident images to 0, and look robust.
+# Scale of the loss, which does not change the direction of gradients. Without it, a
+# float16 model would round small gradients of confident images to 0, and seem robust.
 LOSS_SCALE = 2.0**10
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ball:
-    """Set of images within `epsilon` of an image, with pixels in 0..1.
+    """Norm ball around an image: images with pixels in 0..1 and a limited change.
 
     Attributes:
       epsilon: Largest norm of the change, for pixels in 0..1.
@@ -36,7 +36,7 @@ class Ball:
         """Direction of steepest ascent, of norm 1, (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
-        # Scale by the largest value first: squares of small values would underflow.
+        # Divide by the largest value first: squares of small values would underflow.
         largest = jnp.abs(gradient).max((1, 2, 3), keepdims=True)
         scaled = gradient / _or_one(largest)
         return scaled / _or_one(_length(scaled))
@@ -77,12 +77,12 @@ class Ball:
 class Pgd:
     """Projected gradient ascent on the loss, with a constant step size.
 
-    With a random start this is PGD (Madry et al. 2018, arXiv:1706.06083); one step of
+    With a random start this is PGD (Madry et al. 2018, arXiv:1706.06083). One step of
     `epsilon` from the image itself is FGSM (Goodfellow et al. 2015, arXiv:1412.6572),
-    with l2 along the gradient.
+    in the direction of the gradient for l2.
 
     Attributes:
-      ball: Allowed images.
+      ball: Norm ball of the allowed images.
       steps: Number of steps; the last image is returned.
       step_size: Length of a step, for pixels in 0..1. Defaults to 2.5 epsilon / steps.
     """
@@ -121,7 +121,7 @@ class Pgd:
 
 
 def finite(gradient: jax.Array) -> jax.Array:
-    """Replace non-finite gradients by 0: an overflow would count as a success."""
+    """Replace non-finite gradients by 0: images of NaN would count as a success."""
     return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
@@ -130,5 +130,5 @@ def _length(x: jax.Array) -> jax.Array:
 
 
 def _or_one(divisor: jax.Array) -> jax.Array:
-    """Replace 0 by 1. A small epsilon would underflow: XLA multiplies two divisors."""
+    """Replace 0 by 1; adding an epsilon could underflow, as XLA multiplies divisors."""
     return jnp.where(divisor > 0, divisor, 1)

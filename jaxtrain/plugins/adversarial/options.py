@@ -6,22 +6,22 @@ from typing import Literal
 from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
 
-# Half a level of 8-bit grey, for pixels in 0..1.
+# Half of an 8-bit grey level, for pixels in 0..1.
 HALF_LEVEL = 0.5 / 255
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttackOptions(Section):
-    """The attack of a training method: PGD, and how the model sees its images."""
+    """Options of the PGD attack of a training method."""
 
     epsilon: float = field(
         0.031,
-        help="Largest change of the images, of pixels in 0..1, such as 8 / 255 = "
+        help="Largest change of the images, for pixels in 0..1, such as 8 / 255 = "
         "0.031.",
     )
     norm: Literal["linf", "l2"] = field(
         "linf",
-        help="Norm that it is measured by: of the largest value, or of all values.",
+        help="Norm of the change: the largest absolute value, or the Euclidean norm.",
     )
     steps: int = field(
         1,
@@ -29,11 +29,11 @@ class AttackOptions(Section):
     )
     step_size: float | None = field(
         None,
-        help="Length of each step, of pixels in 0..1; None: 2.5 epsilon / steps.",
+        help="Length of each step, for pixels in 0..1; None: 2.5 epsilon / steps.",
     )
 
     def validate(self) -> None:
-        # A smaller change rounds to the same image.
+        # A smaller change rounds to the same 8-bit image.
         half_level = "at least 1/510 = 0.00196, half a level of grey"
         self._check("epsilon", self.epsilon >= HALF_LEVEL, half_level)
         self._positive("steps", "step_size")
@@ -50,8 +50,8 @@ class AdversarialOptions(AttackOptions):
     )
     step_size: float | None = field(
         None,
-        help="Length of each step; None: 1.25 epsilon for one, 2.5 epsilon / steps "
-        "for more.",
+        help="Length of each step, for pixels in 0..1; None: 1.25 epsilon for one "
+        "step, else 2.5 epsilon / steps.",
     )
 
 
@@ -61,8 +61,8 @@ class TradesOptions(AttackOptions):
 
     beta: float = field(
         6.0,
-        help="Factor on the divergence of the outputs of attacked images from those "
-        "of clean ones: how much accuracy is given for robustness.",
+        help="Factor on the divergence between outputs of attacked and clean images; "
+        "more increases robustness and reduces accuracy.",
     )
     steps: int = field(
         10,

@@ -21,17 +21,17 @@ from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Standard deviation of the attack's initial noise, for pixels in 0..1: at the image
-# itself the divergence is minimal, with zero gradient.
+# Standard deviation of the attack's initial noise, for pixels in 0..1. Without noise,
+# the divergence is 0 and has zero gradient.
 START_DEVIATION = 0.001
 
 
 class Trades(Plain):
-    """Gradients of the clean loss plus beta times a divergence.
+    """Method with the loss of clean images plus beta times a divergence.
 
     The divergence is between outputs of attacked and clean images, and the attack
-    increases it. As in the authors' code, the attacked model is in evaluation mode, and
-    running statistics are of clean images. Gradients flow through both outputs.
+    increases it. As in the authors' code, the model is attacked in evaluation mode, and
+    clean images update the running statistics. Gradients flow through both outputs.
     """
 
     Options = TradesOptions
@@ -46,8 +46,8 @@ class Trades(Plain):
     def check(self, task: Task, name: str) -> None:
         if defines(task, "objective") or not task.one_class_an_image:
             raise UserError(
-                f"train.method = 'trades' with task = {name!r}: it compares the "
-                "probabilities of the classes of an image, and the task has none; use "
+                f"train.method = 'trades' with task = {name!r}: it compares "
+                "class probabilities of images, which the task does not predict; use "
                 "adversarial"
             )
 
@@ -81,7 +81,7 @@ class Trades(Plain):
         batch: Batch,
         key: jax.Array,
     ) -> jax.Array:
-        """Attack the images of a batch by the divergence of outputs."""
+        """Attack the images of a batch to increase the divergence of outputs."""
 
         def outputs_of(images: jax.Array) -> jax.Array:
             given = params, model_state, images, key

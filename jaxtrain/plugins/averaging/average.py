@@ -1,8 +1,8 @@
 """Averaging of several models' weights, with recomputed batch-norm statistics.
 
 Model soups (Wortsman et al. 2022, arXiv:2203.05482), uniform or greedy. Batch-norm
-statistics are recomputed, as in SWA (Izmailov et al. 2018, arXiv:1803.05407): the
-models' own statistics belong to other activations.
+statistics are recomputed, as in SWA (Izmailov et al. 2018, arXiv:1803.05407), because
+the activations of the averaged model differ from the activations of the models.
 """
 
 import copy
@@ -38,7 +38,7 @@ from jaxtrain.training.norm_statistics import (
     statistics_of_batch,
 )
 
-# Purpose of the program, in messages.
+# Name of the program in messages.
 PURPOSE = "a batch for the statistics of an averaged model"
 
 
@@ -73,9 +73,9 @@ def average(
 
     Args:
       models: Two or more models.
-      config: Config of the run whose images validate them.
-      num_images: Number of training images to recompute batch-norm statistics from; 0
-        averages the models' statistics.
+      config: Config of the run whose images are used.
+      num_images: Number of training images to recompute batch-norm statistics with; 0
+        averages the statistics of the models.
       greedy: Whether to skip models that worsen the average on the validation split,
         in order of their validation metric.
       judged_by_validation: Whether there is a validation split that no model was
@@ -93,9 +93,9 @@ def average(
     if not judged_by_validation:
         if greedy:
             raise UserError(
-                "--greedy judges means by the validation split, and there is none that "
-                "no model was trained on: leave it out, or name data.validation_split "
-                "in the recipe of runs of several seeds"
+                "--greedy needs a validation split that no model was trained on, and "
+                "there is none: leave it out, or set data.validation_split in the "
+                "recipe of the runs"
             )
         return Averaged(fit(mean_of(models)), tuple(range(len(models))), None, (), None)
     judge = partial(_judge, *open_subject(first, config, data, "validation"))
@@ -166,19 +166,19 @@ class Judged(NamedTuple):
 
     @property
     def number(self) -> float:
-        """Value of the main metric; NaN where undefined."""
+        """Value of the main metric, or NaN if it is undefined."""
         value = self.values.get(main_goal(self.task).metric)
         return float(value) if isinstance(value, int | float) else math.nan
 
     @property
     def loss(self) -> float:
-        """Sort key, the main metric or its negative: lower is better, NaN last."""
+        """Main metric with the sign such that lower is better; infinity for NaN."""
         sign = -1 if main_goal(self.task).higher else 1
         return math.inf if math.isnan(self.number) else sign * self.number
 
 
 def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
-    """Evaluate a model on the validation split, opened for another model."""
+    """Evaluate a model on the validation split, which was opened for another model."""
     task = copy.copy(subject.task)
     task.chosen = None  # Thresholds are fitted on this split.
     subject = dataclasses.replace(subject, model=model, task=task)
@@ -228,7 +228,7 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Make the function that computes the statistics of one batch, by path."""
+    """Create the function that computes the statistics of one batch, by path."""
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))

@@ -1,4 +1,4 @@
-"""`main.py average`: one model whose weights are the means of several."""
+"""`main.py average`: a model with the averaged weights of several models."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,21 +25,21 @@ class AverageArguments:
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
-        help="Folders of runs, of models, or files of weights; the first is of a run, "
-        "whose images judge the models.",
+        help="Folders of runs or models, or files of weights; the first is the folder "
+        "of a run, whose images validate the models.",
     )
     out: Path = field(
         help="New folder for the model, as export --format safetensors writes it.",
     )
     greedy: bool = field(
         False,
-        help="Leave out the models with which the validation split gets worse, from "
-        "the best on.",
+        help="Add models to the average from the best on, and skip those that make "
+        "the validation metric worse.",
     )
     images: int = field(
         10_000,
-        help="Training images that statistics of batch norms are computed of anew; 0: "
-        "the means of those of the models.",
+        help="Number of training images to recompute batch-norm statistics with; 0: "
+        "average the statistics of the models.",
     )
     checkpoint: str = field(
         "best",
@@ -48,12 +48,12 @@ class AverageArguments:
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that the folders name: their files "
-        "are shown, and compared with the recorded digests.",
+        help="Load the custom code that the folders name: its files are shown, and "
+        "compared with the recorded digests.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
         "auto",
-        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
         "with a GPU.",
     )
 
@@ -77,8 +77,8 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
     if not places or not is_run(places[0]):
         given = arguments.models[0] if places else "nothing"
         raise UserError(
-            f"average is given {given}: the first model is the folder of a run, whose "
-            "images judge all, such as average runs/seed0 runs/seed1 --out soup"
+            f"average {given}: the first model must be the folder of a run, whose "
+            "images validate all, such as average runs/seed0 runs/seed1 --out soup"
         )
     config = read_run(places[0])
     if arguments.trust:
@@ -113,7 +113,7 @@ def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
     if found.goal is not None:
         told = f"{found.value:.4f} of {len(found.used)} models"
         rows["mean"] = f"{told} ({found.goal.metric} of the validation split)"
-    rows["statistics"] = "means of those of the models"
+    rows["statistics"] = "averaged over the models"
     if arguments.images:
-        rows["statistics"] = f"of up to {arguments.images:,} training images"
+        rows["statistics"] = f"from up to {arguments.images:,} training images"
     return {**rows, "wrote": str(arguments.out)}

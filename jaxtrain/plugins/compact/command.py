@@ -21,33 +21,33 @@ EXAMPLE = "--workdir runs/digits --flops 0.5 --out smaller"
 
 @dataclass(frozen=True, kw_only=True)
 class CompactArguments:
-    """Take whole channels out of a trained model: a smaller dense one to train on."""
+    """Prune channels of a trained model, to a smaller dense model to fine-tune."""
 
     workdir: Path = field(
-        help="Folder of a run; with --criterion scale, of a model, too.",
+        help="Folder of a run, or with --criterion scale of a model.",
     )
     flops: float = field(
-        help="FLOPs of the smaller model, as a part of those of the model.",
+        help="FLOPs of the smaller model, as a fraction of the model's FLOPs.",
     )
     out: Path = field(
         help="New folder for the model, as export --format safetensors writes it.",
     )
     criterion: Literal["taylor", "scale"] = field(
         "taylor",
-        help="What a channel matters by: taylor, how the loss of training images "
-        "changes without it; scale, its factor in batch norms.",
+        help="Importance of a channel: taylor, the change of the training loss "
+        "without the channel; scale, its scale in batch norms.",
     )
     images: int = field(
         2048,
-        help="With taylor: training images that the loss is of.",
+        help="With taylor: number of training images to compute the loss of.",
     )
     keep: float = field(
         0.1,
-        help="Part of the channels of each group that stays at least.",
+        help="Smallest fraction of the channels of each group to keep.",
     )
     multiple: int = field(
         8,
-        help="Number that the channels of each group become a multiple of.",
+        help="Round the number of channels of each group to a multiple of this.",
     )
     checkpoint: str = field(
         "best",
@@ -56,17 +56,17 @@ class CompactArguments:
     )
     verbose: bool = field(
         False,
-        help="Show what each group of channels is left with, and layers that stay "
-        "whole.",
+        help="Show the number of channels that each group keeps, and layers that are "
+        "not pruned.",
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that the folder names: their files "
-        "are shown, and compared with the recorded digests.",
+        help="Load the custom code that the folder names: its files are shown, and "
+        "compared with the recorded digests.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
         "auto",
-        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
         "with a GPU.",
     )
 
@@ -125,7 +125,7 @@ def _importance(
     if not is_run(arguments.workdir):
         raise UserError(
             f"--workdir {arguments.workdir} is a model without data, and --criterion "
-            "taylor asks for training images: give the folder of its run, or choose "
+            "taylor needs training images: give the folder of its run, or choose "
             "--criterion scale"
         )
     config = read_run(arguments.workdir)
@@ -167,6 +167,6 @@ def describe_groups(found: "Compacted") -> dict[str, str]:
             left = group.unit * len(found.kept[name])
             rows[name] = f"{left} of {group.channels}"
         else:
-            rows[name] = f"{group.channels}, behind no batch norm"
+            rows[name] = f"{group.channels}, not followed by a batch norm"
     whole = found.channels.whole.items()
-    return rows | {name: f"whole: {why}" for name, why in whole}
+    return rows | {name: f"not pruned: {why}" for name, why in whole}

@@ -1,7 +1,7 @@
-"""Channel pruning: removal of the least important channels, to a dense model.
+"""Channel pruning: removal of the least important channels of a model.
 
-Channels are grouped by dependency analysis of the model (`channels/`); all groups are
-ranked together, by importance per FLOP.
+Channels are grouped by dependency analysis of the model (`channels/`), and all groups
+are ranked together by importance per FLOP.
 """
 
 import dataclasses
@@ -71,8 +71,8 @@ def open_channels(about: Description) -> ChannelMap:
     if about.model.transform is not None:
         raise UserError(
             f"model.transform = {about.model.transform!r} has changed the model, which "
-            "may hold channels in forms of its own, such as quantised ones: compact "
-            "the model without it, and give it to the run that goes on"
+            "may store channels in another form, such as quantised: compact the model "
+            "without it, and set it in the run that fine-tunes"
         )
     return channels_of(about.abstract, about.blueprint().images(NUM_IMAGES))
 
@@ -121,7 +121,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def stay(gone: int) -> dict[str, np.ndarray]:
-        """Retained units after removal of the `gone` least important ones."""
+        """Retained units after removal of the `gone` least important units."""
         lost, kept = np.bincount(owner[:gone], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
@@ -135,8 +135,9 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     if fewest > limits.flops:
         raise UserError(
             f"--flops {limits.flops:g}: with {limits.keep:g} of the channels of each "
-            f"group (--keep) and multiples of {limits.multiple} (--multiple) the least "
-            f"is {fewest:.3f}; give more, or a smaller --keep or --multiple"
+            f"group (--keep) and multiples of {limits.multiple} (--multiple) the "
+            f"smallest value is {fewest:.3f}; give more, or a smaller --keep or "
+            "--multiple"
         )
     while low < high:
         middle = (low + high) // 2
@@ -148,7 +149,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round a number of units up to a multiple in channels."""
+    """Round a number of units to the nearest multiple in channels, at least one."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 
@@ -186,7 +187,7 @@ def _check_computes(about: Description) -> None:
     """Check that a smaller model runs in training and in evaluation.
 
     Raises:
-      UserError: It fails, as its code has fixed numbers of channels.
+      UserError: The model fails, as its code has fixed numbers of channels.
     """
     graphdef, params, state = split_model(about.abstract)
     images, key = about.blueprint().images(NUM_IMAGES), jax.random.key(0)
@@ -198,5 +199,5 @@ def _check_computes(about: Description) -> None:
             told = str(error).partition("\n")[0]
             raise UserError(
                 f"model.name = {about.model.name!r} fails with fewer channels ({told}):"
-                " its code may have their number, which it must take from its arrays"
+                " its code may hard-code channel counts: read them from array shapes"
             ) from error

@@ -3,7 +3,7 @@
 `taylor` is the first-order change of the loss when a channel becomes zero (Molchanov et
 al. 2019, arXiv:1906.10771): the product of weights and gradients, summed over the
 kernels that read the channel. `scale` is the channel's batch-norm scale (Liu et al.
-2017, arXiv:1708.06519), without images.
+2017, arXiv:1708.06519), which needs no images.
 """
 
 import functools
@@ -31,17 +31,17 @@ from jaxtrain.training.forward import apply_model
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.trees import by_path
 
-# Purpose of the program, in messages.
+# Name of the program in messages.
 PURPOSE = "a batch for the importance of channels"
-# Importance by group name: non-negative, float64 (units,); without groups to which the
-# criterion does not apply.
+# Group name -> importance of its units, non-negative, float64 (units,). Groups to which
+# the criterion does not apply are absent.
 Importance = dict[str, np.ndarray]
 
 
 def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
-    """Batch-norm scales, relative to the mean channel of the group.
+    """Batch-norm scales, relative to the mean scale of the group.
 
-    Averaged over several norms of a group; groups without norms are omitted.
+    They are averaged over the norms of a group; groups without norms are omitted.
 
     Raises:
       UserError: No channels have a batch norm.
@@ -68,7 +68,8 @@ def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
     if not found:
         raise UserError(
             f"--criterion scale: no channels of model.name = "
-            f"{model.description.model.name!r} are behind a batch norm: choose taylor"
+            f"{model.description.model.name!r} are followed by a batch norm: choose "
+            "taylor"
         )
     return found
 
@@ -83,8 +84,8 @@ def by_taylor(
 ) -> Importance:
     """First-order change of the loss, squared, when channels become zero.
 
-    A mean over batches of training images, with the model in evaluation mode, so that
-    batch norms use running statistics.
+    It is averaged over batches of training images, with the model in evaluation mode,
+    so that batch norms use running statistics.
 
     Args:
       model: Model with weights.
@@ -99,8 +100,8 @@ def by_taylor(
     """
     if not subject.task.loss_of_examples:
         raise UserError(
-            f"--criterion taylor: the loss of task = {model.description.task!r} is "
-            "none of single images: choose --criterion scale"
+            f"--criterion taylor: task = {model.description.task!r} has no loss per "
+            "example: choose --criterion scale"
         )
     devices = model.share(1)
     size = max(devices, model.in_windows(batch_size))
@@ -132,7 +133,7 @@ def by_taylor(
 
 
 def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
-    """Sum over all places that read a unit, float64 (units,)."""
+    """Sum over all kernel inputs that read a unit, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)
         for axis in group.taken
@@ -141,7 +142,7 @@ def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.nda
 
 
 def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Apply:
-    """Make the function that multiplies weights with gradients of a batch.
+    """Create the function that multiplies weights with gradients of a batch.
 
     For each axis, products are summed over all other dims of its array.
     """

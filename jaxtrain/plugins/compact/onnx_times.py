@@ -1,4 +1,4 @@
-"""Time per image in ONNX Runtime, measured in turn for several models."""
+"""Time per image in ONNX Runtime, measured alternately for several models."""
 
 import statistics
 import tempfile
@@ -25,10 +25,10 @@ def onnx_times(models: Sequence[TrainedModel]) -> tuple[float, ...] | str:
     """Median seconds per image of exported models, checked against the models.
 
     Returns:
-      Seconds per model; or a message if they cannot be measured.
+      Seconds per model, or the reason why they cannot be measured.
 
     Raises:
-      ExportError: A file computes other outputs than its model.
+      ExportError: The outputs of a file differ from its model.
     """
     if library := extras.missing("onnx", "onnxruntime"):
         return f"not measured: {library} is not installed"

@@ -1,9 +1,9 @@
 """Convolutions with fast forward and backward passes on CPUs.
 
-XLA:CPU has fast kernels for matrix products and plain convolutions. JAX's gradients are
-neither: a kernel gradient is a convolution with images as channels, and the input
+XLA:CPU has fast kernels for matrix products and plain convolutions, but not for JAX's
+gradients: a kernel gradient is a convolution with images as channels, and the input
 gradient of a strided convolution is dilated with zeros. Both are rewritten here as fast
-operations; `benchmarks/convolutions.py` measures the difference.
+operations; `benchmarks/convolutions.py` measures the speed-up.
 
 Shapes: images (N, H, W, C), kernels (KH, KW, C / groups, O), outputs (N, HO, WO, O).
 """
@@ -36,14 +36,14 @@ from jaxtrain.plugins.cpu_convolutions.products import (
 
 
 def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
-    """Replace the convolutions of a model by `Conv` of this module.
+    """Replace the convolution of a model's layers by this module's.
 
     Args:
       model: Model to change.
-      mesh: Mesh of CPU devices, data parallel only.
+      mesh: Mesh of CPU devices, with data parallelism only.
     """
     for _, layer in nnx.iter_modules(model):
-        # Custom layers may override the convolution.
+        # Layers with a custom convolution are unchanged.
         convolves = getattr(layer, "conv_general_dilated", None)
         if convolves is lax.conv_general_dilated:
             alone = mesh.size == 1 or getattr(layer, "mesh", None) is not None
@@ -56,7 +56,7 @@ def _on_each(
 ) -> jax.Array:
     """Convolve the batch shard of each device.
 
-    XLA would all-gather the images for the scan over them otherwise.
+    Without `shard_map`, XLA would all-gather the images for the scan over them.
     """
     batch = P(BATCH_AXES)
     return jax.shard_map(
@@ -64,8 +64,8 @@ def _on_each(
         mesh=mesh,
         in_specs=(batch, P()),
         out_specs=batch,
-        # The check would require a scan's sums to vary over devices, unlike their
-        # initial zeros.
+        # The check fails for scans whose initial zeros, unlike their sums, do not vary
+        # over devices.
         check_vma=False,
     )(x, kernel)
 
@@ -81,11 +81,11 @@ def conv_general_dilated(
     feature_group_count: int = 1,
     **options: Any,
 ) -> jax.Array:
-    """Convolve as `jax.lax.conv_general_dilated`, but fast on CPUs.
+    """Convolve as `jax.lax.conv_general_dilated`, but faster on CPUs.
 
-    Output and gradients are the same sums in another order. Dilated kernels, groups of
-    several channels, other ranks and an explicit precision fall back to `lax`. Forward
-    mode (`jax.jvp`) is unsupported.
+    Output and gradients are the same sums in another order. Dilated kernels, grouped
+    but not depthwise convolutions, other ranks and an explicit precision fall back to
+    `lax`. Forward mode (`jax.jvp`) is unsupported.
     """
     dilated = {*(lhs_dilation or ()), *(rhs_dilation or ())} - {1}
     grouped = feature_group_count > 1

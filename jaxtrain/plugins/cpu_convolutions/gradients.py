@@ -27,7 +27,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
     shifted,
 )
 
-# Largest number of output pixels for which JAX's kernel gradient is faster on XLA:CPU.
+# Up to this number of output pixels, JAX's kernel gradient is faster on XLA:CPU.
 FEW_PIXELS = 31
 
 
@@ -54,11 +54,11 @@ def input_grad(
 ) -> jax.Array:
     """Input gradient of images of `size`, one stride phase at a time.
 
-    Rows p, p + stride, ... of the images only meet kernel elements (p + padding) %
-    stride, + stride, ...; columns likewise.
+    Image rows p, p + stride, ... depend only on every stride-th kernel row, from
+    (p + padding) % stride on; columns likewise.
     """
     if kernel.shape[0] < moves.strides[0] or kernel.shape[1] < moves.strides[1]:
-        # A phase meets no kernel element: use JAX's gradient.
+        # A phase has no kernel elements: use JAX's gradient.
         groups = dy.shape[-1] if depthwise else 1
         shape = (dy.shape[0], *size, kernel.shape[2] * groups)
         like = jax.ShapeDtypeStruct(shape, dy.dtype)
@@ -91,15 +91,15 @@ def input_grad(
 def _phase(
     phase: int, stride: int, pad: int, kernel: int, inputs: int, outputs: int
 ) -> tuple[int, tuple[int, int]]:
-    """First kernel element that a phase meets, and the padding.
+    """First kernel element of a phase, and the padding of its convolution.
 
     Args:
       phase: Number of the phase, from 0.
-      stride: Stride of the kernel.
-      pad: Zeros in front of the image.
-      kernel: Elements of the kernel.
-      inputs: Pixels of the phase.
-      outputs: Pixels of the output.
+      stride: Stride of the convolution.
+      pad: Number of zeros before the image.
+      kernel: Size of the kernel.
+      inputs: Number of input pixels of the phase.
+      outputs: Number of output pixels.
     """
     first = (phase + pad) % stride
     elements = len(range(first, kernel, stride))
@@ -122,7 +122,7 @@ def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
 def grad_of_kernel(
     x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
 ) -> jax.Array:
-    """Kernel gradient, summed over a few images at a time."""
+    """Kernel gradient, computed for a few images at a time and summed."""
     num, pixels = len(x), dy.shape[1] * dy.shape[2]
     if num > 1 and pays_as_patches(x.dtype, kernel):
         return _from_patches(x, dy, kernel, moves)
@@ -149,9 +149,9 @@ def _from_patches(
 ) -> jax.Array:
     """Sum products of bfloat16 gradients and patches, a few images at a time.
 
-    XLA:CPU has no bfloat16 product with a transposed left side: `dy` is transposed
-    before the loop. XLA would move that into a loop of one iteration, so there are at
-    least two.
+    XLA:CPU has no fast bfloat16 product with a transposed left operand, so `dy` is
+    transposed before the loop. The loop has at least two iterations, as XLA would move
+    the transpose into a loop of one.
     """
     num, (_, rows, columns, features) = len(x), dy.shape
     most = max(1, PATCHES_AT_ONCE // (rows * columns))
@@ -174,8 +174,8 @@ def _from_rows(
 ) -> jax.Array:
     """Convolve the rows of several images, as one single-channel image, with `dy`.
 
-    (column, channel) is one axis; along it `dy` is a kernel dilated by the number of
-    channels, which visits each (kernel column, channel) once.
+    Columns and channels are merged to one axis. Along it, `dy` is a kernel dilated by
+    the number of channels, so that each output is one kernel column and channel.
     """
     num, height, width, channels = x.shape
     _, rows, columns, features = dy.shape

@@ -12,16 +12,16 @@ from jax import lax
 from jaxtrain.dtypes import wide
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-# Number of output channels with fast kernels, and of columns to reach it.
+# Number of output channels from which on kernels are fast, and largest number of
+# columns that are computed together to reach it.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
-# Largest number of output channels for which JAX's kernel gradient is faster on
-# XLA:CPU.
+# Up to this number of output channels, JAX's kernel gradient is faster on XLA:CPU.
 FEW_FEATURES = 16
 # Smallest number of channels for which bfloat16 products of patches are faster than
 # convolutions, which XLA:CPU computes in float32.
 MANY_CHANNELS = 64
-# Rows of patches per product, and output pixels per pass over some images: their inputs
-# fit in the L2 cache.
+# Number of patches per product, and number of output pixels per group of images, whose
+# inputs fit in the L2 cache.
 PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
 
 
@@ -57,7 +57,7 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Compute `a.T @ b`; fast if the right factor is the wider one."""
+    """Compute `a.T @ b`, with the wider matrix on the right, which is faster."""
     a, b = a.astype(wide(a.dtype)), b.astype(wide(b.dtype))
     if b.shape[1] >= a.shape[1]:
         return lax.dot_general(a, b, (((0,), (0,)), ((), ())))
@@ -78,8 +78,8 @@ def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax
 def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
     """Convolve, by products of patches if that is faster.
 
-    It is for bfloat16 with many channels, and for images smaller than the kernel: 512
-    channels of 2x2 pixels take a seventieth of the time.
+    Products are faster in bfloat16 with many channels, and for outputs smaller than the
+    kernel: 512 channels of 2x2 pixels take a seventieth of the time.
     """
     size, (num, *image) = kernel.shape[:2], x.shape
     rows, columns = moves.outputs(image[:2], size)
@@ -113,8 +113,9 @@ def from_bits(x: jax.Array) -> jax.Array:
 def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
     """Convolve; with few channels, compute several output columns at once.
 
-    A kernel that contains itself once per column, each shifted by a stride, has as many
-    times the features, which XLA:CPU computes faster, with the same output in memory.
+    The kernel is stacked along the features once per column, each copy shifted by a
+    stride. XLA:CPU computes more features faster, and the memory layout of the output
+    is the same.
     """
     length, width, channels, features = kernel.shape
     _, columns = moves.outputs(x.shape[1:3], (length, width))
@@ -136,7 +137,7 @@ def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 def shifted(
     x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
 ) -> list[jax.Array]:
-    """Shifted images under each kernel element, KH * KW times (N, HO, WO, C).
+    """Strided slices of the images for each kernel element, KH * KW x (N, HO, WO, C).
 
     Args:
       x: Images (N, H, W, C).
@@ -169,7 +170,7 @@ def pad(x: jax.Array, rows: tuple[int, int], columns: tuple[int, int]) -> jax.Ar
 
 
 def make_patches(x: jax.Array, kernel: Sequence[int], moves: Moves) -> jax.Array:
-    """Patches under the kernel, (N * HO * WO, KH * KW * C)."""
+    """Extract patches of the kernel's size (im2col), (N * HO * WO, KH * KW * C)."""
     patches = jnp.concatenate(shifted(x, kernel, moves), -1)
     return patches.reshape(-1, patches.shape[-1])
 

@@ -15,7 +15,7 @@ from jaxtrain.data.boxes import MIN_AREA, PADDING
 
 # Indices of x and y of each corner in (left, top, right, bottom).
 CORNERS = ((0, 1), (2, 1), (2, 3), (0, 3))
-# Minimum fraction of a box's area kept in a mosaic (ultralytics' `area_thr`).
+# Minimum fraction of a box's area that a mosaic must retain (ultralytics' `area_thr`).
 MIN_SHARE = 0.1
 
 
@@ -54,15 +54,15 @@ def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
 def transform_boxes(
     target: dict[str, Any], geometry: Geometry, min_share: float = 0.0
 ) -> dict[str, Any]:
-    """Transform the boxes of one image to the bounds of their moved corners.
+    """Transform the boxes of one image to the bounds of their transformed corners.
 
-    Boxes are clipped to the image; those with an area below `MIN_AREA` become padding.
+    Boxes are clipped to the image; boxes with an area below `MIN_AREA` become padding.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), `crowd` (M,) and `size` (2,).
       geometry: Geometric transform of the image.
-      min_share: Minimum fraction of a moved box's area inside the image; crowds are
-        exempt.
+      min_share: Minimum fraction of a transformed box's area inside the image; crowds
+        are exempt.
     """
     corners = geometry.points(target["boxes"][:, jnp.array(CORNERS)])
     boxes = jnp.concatenate([corners.min(1), corners.max(1)], -1)
@@ -108,7 +108,7 @@ def clip_boxes(boxes: jax.Array, size: jax.Array) -> jax.Array:
 def nms(
     boxes: jax.Array, classes: jax.Array, threshold: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Greedy per-class NMS, as torchvision's `batched_nms`, in a fixed-length loop.
+    """Greedy per-class NMS, like torchvision's `batched_nms`, in a fixed-length loop.
 
     Args:
       boxes: Boxes of an image, best first, (K, 4).

@@ -1,4 +1,4 @@
-"""Checks of listed boxes, and a store of them."""
+"""Validation of listed boxes, and the store made of them."""
 
 import dataclasses
 import math
@@ -19,13 +19,13 @@ from jaxtrain.plugins.segmentation import upright
 
 # Maximum side of an image in pixels, beyond any image format.
 MAX_SIDE = 2**24
-# Fraction of a side by which a box may exceed its image through rounding.
+# Fraction of the image side by which a box may exceed its image through rounding.
 ROUNDING = 0.005
 MEND = "fix the box, or remove it"
 
 
 class ListedBox(NamedTuple):
-    """A box: corners, class index, and whether it is a crowd."""
+    """Corners and class index of a box, and whether it is a crowd."""
 
     corners: tuple[float, float, float, float]
     kind: int
@@ -33,7 +33,7 @@ class ListedBox(NamedTuple):
 
 
 class ListedImage(NamedTuple):
-    """An image, relative to the root of the data set, with its boxes.
+    """Path of an image relative to the root of the data set, with its boxes.
 
     Attributes:
       where: Name of the image in messages.
@@ -87,12 +87,12 @@ def to_store(
       root: Directory of the images.
       images: Images of each split.
       names: Names of the classes.
-      category_ids: Category id of each class in the list.
+      category_ids: Category id of each class in the annotation files.
       problems: Problems collected so far.
       remarks: Remarks for the user so far.
 
     Raises:
-      UserError: There are problems; one message has them all.
+      UserError: There are problems; one message lists them all.
     """
     splits: NamedSplits = {}
     images, duplicates = _drop_duplicates(images)
@@ -138,7 +138,7 @@ def to_store(
 def _drop_duplicates(
     images: dict[str, list[ListedImage]],
 ) -> tuple[dict[str, list[ListedImage]], list[Remark]]:
-    """Return images without duplicate boxes, and a remark on the duplicates."""
+    """Drop duplicate boxes, and return the images and a remark on the duplicates."""
     found = {
         split: [one._replace(boxes=[*dict.fromkeys(one.boxes)]) for one in some]
         for split, some in images.items()
@@ -151,12 +151,12 @@ def _drop_duplicates(
     }
     if not lost:
         return images, []
-    text = f"{sum(lost.values()):,}, each read once: {listed(lost)}"
+    text = f"{sum(lost.values()):,}, each used once: {listed(lost)}"
     return found, [Remark("boxes listed twice", text, serious=False)]
 
 
 def _digest(images: list[ListedImage], sizes: list[int]) -> str:
-    """Return the SHA-256 of the names and sizes of the files and all boxes."""
+    """Return the SHA-256 of the names and sizes of the files, and of all boxes."""
     told = (repr((one.size, one.boxes)).encode() for one in images)
     known = (b"\0".join((one.path, x)) for one, x in zip(images, told, strict=True))
     return digest(zip(known, sizes, strict=True))
@@ -165,7 +165,7 @@ def _digest(images: list[ListedImage], sizes: list[int]) -> str:
 def _file_sizes(
     folder: Folder, images: list[ListedImage], problems: Problems
 ) -> list[int]:
-    """Return the size of each image file in bytes; missing files are problems."""
+    """Return the size of each image file in bytes; report missing files as problems."""
     return [
         problems.attempt(folder.size, one.path, where=one.where) or 0 for one in images
     ]
@@ -191,7 +191,7 @@ def _drop_unused_classes(
     names: Sequence[str],
     problems: Problems,
 ) -> tuple[list[Remark], list[str], np.ndarray]:
-    """Drop classes without boxes, as some exports list supercategories.
+    """Drop classes without boxes, such as the supercategories of some exports.
 
     Returns:
       Remarks, the names of the classes with boxes, and the new index of each class, -1
@@ -212,13 +212,15 @@ def _drop_unused_classes(
         lacking = np.flatnonzero((found > 0) & (counts["train"] == 0))
         if len(lacking):
             told = listed(names[i] for i in lacking.tolist())
-            text = f"{told}: the {split} split has boxes of these, train none"
+            text = (
+                f"{told}: the {split} split has boxes of these classes, train has none"
+            )
             remarks.append(Remark(f"only in {split}", text, serious=True))
     if not used.any() and not problems:
-        raise UserError(f"{config.source} has no boxes: there is nothing to learn")
+        raise UserError(f"{config.source} has no boxes to train on")
     numbers = np.where(used, np.cumsum(used) - 1, -1)
     unused = [names[i] for i in np.flatnonzero(~used).tolist()]
     if unused:
-        text = f"{listed(unused)}, without any box"
+        text = f"{listed(unused)}, which have no boxes"
         remarks.append(Remark("classes left out", text, serious=False))
     return remarks, [names[i] for i in np.flatnonzero(used).tolist()], numbers

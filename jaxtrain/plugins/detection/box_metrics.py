@@ -21,7 +21,7 @@ MOST = COUNTS[-1]
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
-# Name -> title, and function of the evaluation.
+# Metric name -> (title, function of the evaluation).
 KNOWN: dict[str, tuple[str, Callable[["Found"], Any]]] = {
     "map": ("mAP", lambda found: found.mean(EVERY)),
     "map50": ("mAP at 0.5", lambda found: found.mean(slice(0, 1))),
@@ -37,7 +37,7 @@ OF_CLASSES, BOXES_OF_CLASSES = "class_ap", "class_boxes"
 
 
 class Found(NamedTuple):
-    """Evaluation per class; NaN for classes without ground truth.
+    """Evaluation results per class; NaN for classes without ground truth.
 
     Attributes:
       precision: Average precision for each of `AREAS` at each threshold,
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     num_true: np.ndarray
 
     def mean(self, thresholds: slice, area: int = ALL) -> float | None:
-        """Return the mAP over IoU thresholds; None without ground truth."""
+        """Return the mAP over IoU thresholds, or None if there is no ground truth."""
         return _mean(self.precision[area][:, thresholds])
 
 
@@ -60,10 +60,11 @@ class Match(NamedTuple):
     """Matched detections of a class in an image, best first.
 
     Attributes:
-      score: Score of each, (n,).
-      hit: Whether each matches a ground-truth box, per area and threshold,
+      score: Score of each detection, (n,).
+      hit: Whether each detection matches a ground-truth box, per area and threshold,
         (4, 10, n).
-      ignored: Whether each is excluded, such as in a crowd, (4, 10, n).
+      ignored: Whether each detection is ignored, e.g. if it matches a crowd,
+        (4, 10, n).
     """
 
     score: np.ndarray
@@ -72,12 +73,12 @@ class Match(NamedTuple):
 
 
 def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
-    """Return COCO's metrics of the values that `keep` retains of each image.
+    """Return COCO's metrics, computed from the arrays that `keep` returns.
 
     Args:
-      keep: Function `(outputs, target) -> arrays (B, ...)`: `found`, with `boxes`,
-        `scores` and `classes`, -1 for padding, and `true`, with `boxes`, `classes` and
-        `crowd`.
+      keep: Function `(outputs, target) -> arrays (B, ...)` that returns two dicts:
+        `found`, with `boxes`, `scores` and `classes`, -1 for padding, and `true`, with
+        `boxes`, `classes` and `crowd`.
     """
     once = _Once()
 
@@ -103,7 +104,7 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
 
 
 class _Once:
-    """Evaluates retained values once for all metrics."""
+    """Cached evaluation, shared by all metrics."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None
@@ -167,8 +168,9 @@ def match(
 ) -> Match:
     """Match the detections of a class in an image with the ground truth, best first.
 
-    Each takes the unmatched box with the highest IoU; boxes that do not count (crowds,
-    other areas) only where no other matches. A crowd matches any number.
+    Each detection matches the unmatched ground-truth box with the highest IoU. Ignored
+    boxes (crowds, areas out of range) match only if no other box does; a crowd can
+    match several detections.
     """
     order = np.argsort(-scores, kind="mergesort")[:MOST]
     overlap = overlaps(boxes[order], true, crowd)
@@ -193,7 +195,7 @@ def match(
 
 
 def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarray:
-    """Return the IoU, (n, m); for crowds the intersection over the detection."""
+    """Return the IoU, (n, m); for crowds, the intersection over the detection area."""
     one, other = boxes.astype(np.float64)[:, None], true.astype(np.float64)[None]
     least = np.maximum(one[..., :2], other[..., :2])
     most = np.minimum(one[..., 2:], other[..., 2:])

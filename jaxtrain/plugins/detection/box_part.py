@@ -1,4 +1,4 @@
-"""`main.py predict --coco`: a file of the predicted boxes."""
+"""`main.py predict --coco`: write the predicted boxes to a COCO results file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,13 @@ class BoxArguments:
     )
     coco_images: Path | None = field(
         None,
-        help="With --coco: COCO .json file that lists these images and their ids; "
-        "None: ids of the run's data, or numbers.",
+        help="With --coco: COCO .json file that lists the images and their ids; None: "
+        "ids of the run's data, numbers in the file names, or positions.",
     )
 
 
 class Boxes(PredictionPart):
-    """A file of COCO results."""
+    """Output file in COCO's results format."""
 
     Options = BoxArguments
     paths = ("coco",)
@@ -38,7 +38,7 @@ class Boxes(PredictionPart):
     @staticmethod
     def check(arguments: BoxArguments) -> None:
         if arguments.coco is not None and arguments.coco.suffix != ".json":
-            raise UserError(f"--coco {arguments.coco}: give a .json file: boxes.json")
+            raise UserError(f"--coco {arguments.coco}: expected a .json file")
         if arguments.coco_images is not None and arguments.coco is None:
             raise UserError(
                 f"--coco-images {arguments.coco_images} has no effect without --coco: "

@@ -1,7 +1,7 @@
 """Locations of FCOS, and the assignment of ground-truth boxes to them.
 
 Tian et al. 2020, arXiv:2006.09214, with centre sampling. A location inside several
-boxes is assigned the smallest.
+boxes is assigned the smallest of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,7 @@ def make_places(
     strides: Sequence[int],
     bounds: Sequence[tuple[float, float]],
 ) -> Places:
-    """Return the locations of levels with `shapes` of (rows, columns)."""
+    """Return the locations of levels, whose `shapes` are (rows, columns)."""
     points, stride, least, most = [], [], [], []
     levels = zip(shapes, strides, bounds, strict=True)
     for (rows, columns), pixels, (low, high) in levels:
@@ -109,7 +109,7 @@ def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned
 
 
 def centerness(distances: jax.Array) -> jax.Array:
-    """Return the centerness of locations in their box, 0 to 1 (equation 3)."""
+    """Return the centerness of locations in their assigned box, 0 to 1 (equation 3)."""
     across, down = distances[..., 0::2], distances[..., 1::2]
     ratio = across.min(-1) / across.max(-1) * (down.min(-1) / down.max(-1))
     return jnp.sqrt(ratio)

@@ -1,4 +1,4 @@
-"""Report section on detection: average precision per class."""
+"""Report section of detection: average precision per class."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.detection.box_metrics import BOXES_OF_CLASSES, OF_CLASSES
 from jaxtrain.plugins.report.pages.templates import render
 
-# Larger tables show the worst classes only.
+# Maximum number of classes in the table; the classes with the lowest AP are shown.
 MAX_CLASSES = 100
 
 
@@ -22,7 +22,7 @@ def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     """
     precision = typed.fitting(values.get(OF_CLASSES), list[float | None]) or []
     counts = typed.fitting(values.get(BOXES_OF_CLASSES), list[int]) or []
-    # Metrics end at the last class with a box.
+    # Metrics have no values for classes after the last class with a box.
     rows = list(zip(names, precision, counts, strict=False))
     rows.sort(key=lambda row: (row[1] is None, row[1] or 0))
     shown, left_out = rows[:MAX_CLASSES], max(0, len(rows) - MAX_CLASSES)

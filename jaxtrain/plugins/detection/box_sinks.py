@@ -99,7 +99,7 @@ def results(
 
     Args:
       found: Boxes of an image.
-      name: Path of its file.
+      name: Path of the image file.
       ids: Ids of images and classes.
       names: Names of the classes.
     """

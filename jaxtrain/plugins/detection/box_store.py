@@ -1,4 +1,4 @@
-"""Image files with boxes, transformed with the image and padded to a fixed number."""
+"""Image files with boxes, which are resized with the image and padded in number."""
 
 import os
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class BoxFileStore:
       sizes: Height and width of each image, (N, 2); None for normalised boxes (0 to 1).
       drawn_on_stored: Whether boxes refer to the stored pixels, before the EXIF
         orientation is applied.
-      remarks: Remarks for the user on how the data set was read.
+      remarks: Remarks for the user from reading the data set.
     """
 
     root: str
@@ -47,7 +47,7 @@ class BoxFileStore:
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Mask of images with a box of each class, bool (n, classes)."""
+        """Presence of each class in each image, bool (n, classes)."""
         image = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
         present = np.zeros((len(self.ends), len(self.facts[NAMES])), bool)
         present[image, self.classes] = True
@@ -60,7 +60,7 @@ class BoxFileStore:
         return files, [self._stored(i) for i in indices.tolist()]
 
     def place(self, target: StoredBoxes | None, placed: Placed) -> dict[str, Any]:
-        """Return the boxes of an image after it was resized.
+        """Return the boxes of an image in pixels of the resized image, padded.
 
         Returns:
           `boxes`, float32 (num_boxes, 4), `classes`, int32 (num_boxes,), -1 for
@@ -68,7 +68,7 @@ class BoxFileStore:
           image, float32 (2,).
 
         Raises:
-          UnreadableError: The size of the image differs from the one listed.
+          UnreadableError: The image size differs from the size in the annotations.
         """
         num = self.facts[NUM_BOXES]
         if target is None:
@@ -118,7 +118,7 @@ def padded(
       classes: Class of each box, (n,).
       crowd: Whether each box is a crowd, (n,).
       size: Height and width of the image.
-      num: Number of boxes of the result, n or more.
+      num: Padded number of boxes, at least n.
     """
     height, width = size
     boxes = np.clip(boxes, 0, np.array([width, height, width, height]))

@@ -25,7 +25,6 @@ from jaxtrain.plugins.detection.left_out import LeftOut
 
 # Maximum number of categories, to bound memory.
 MAX_CATEGORIES = 100_000
-# What some tools of Windows put before a text.
 
 
 class Category(NamedTuple):
@@ -39,7 +38,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     """Open images with boxes from one COCO JSON file, or one per split.
 
     Raises:
-      UserError: A file cannot be read or is invalid; one message has all problems.
+      UserError: A file cannot be read or is invalid; one message lists all problems.
     """
     place = os.path.expanduser(name)
     found = find_files(config.source, place)
@@ -79,7 +78,7 @@ def read_lists(
     """Return the lists of a JSON file by key.
 
     Args:
-      source: Data source, named first in messages.
+      source: Data source, which prefixes messages.
       path: Path of the file.
       problems: Collects remarks on the encoding.
       needed: Keys of the required lists.
@@ -123,7 +122,7 @@ def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:
         if id is None or name is None:
             continue
         if seen.setdefault(id, name) != name:
-            problems.add(f"the id {id} a second time", "give each an id", where)
+            problems.add(f"the id {id} occurs twice", "give each a unique id", where)
             continue
         yield Category(id, nfc(name))
 

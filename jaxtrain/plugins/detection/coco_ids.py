@@ -1,4 +1,4 @@
-"""Image and category ids of COCO results: from a list of the images, or counted."""
+"""Image and category ids of COCO results."""
 
 import collections
 import contextlib
@@ -22,7 +22,7 @@ from jaxtrain.plugins.segmentation import upright
 
 # Option that names a list, and the kind of data source that has one.
 OPTION, KIND = "--coco-images", "coco"
-# Longer names are not image numbers.
+# Longer numbers in file names are not image ids.
 MAX_DIGITS = 18
 
 Parts = tuple[bytes, ...]
@@ -76,8 +76,8 @@ def find_ids(
     if ids is None:
         ids = {path: i for i, path in enumerate(paths, start=1)}
         origin = (
-            "the number of the image in this list, from 1; file_name has its name, and "
-            f"{OPTION} FILE.json takes the ids of a list"
+            "the position of the image in this file, from 1; file_name has its path, "
+            f"and {OPTION} FILE.json takes the ids from a list of images"
         )
     return CocoIds(ids, finder.category_ids, origin, on_stored)
 
@@ -109,7 +109,7 @@ def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds
     if missing:
         raise UserError(
             f"{source} lacks {len(missing):,} of {len(paths):,} images: "
-            f"{listed(missing)}; give the list of these images, or leave it out"
+            f"{listed(missing)}; add them to the list, or omit {OPTION}"
         )
     categories = _categories(source, values.get("categories", []), finder)
     return CocoIds(found, categories, f"as in {listing}")
@@ -122,7 +122,7 @@ def _parts(name: bytes) -> Parts:
 
 
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
-    """Ids of the classes by name; a class not in the list keeps its training id.
+    """Ids of the classes by name; a class missing in the list keeps its training id.
 
     Raises:
       UserError: The training id belongs to another class in the list.
@@ -136,9 +136,9 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     for name, training_id in zip(finder.names, finder.category_ids, strict=True):
         if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, and its id in training, "
-                f"{training_id}, belongs to another there: give a list with the "
-                "categories of training"
+                f"{source} has no category {name!r}, and its training id, "
+                f"{training_id}, belongs to another category: give a list with the "
+                "training categories"
             )
         found.append(known.get(name, training_id))
     return tuple(found)
@@ -147,7 +147,7 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
 def _ids_from_data(
     paths: list[bytes], config: DataConfig | None
 ) -> dict[bytes, Any] | None:
-    """Ids from the run's data set; None if it lacks one of the images."""
+    """Ids from the run's data set, or None if it lacks any of the images."""
     kind, _, name = ("" if config is None else config.source).partition(":")
     if config is None or kind != KIND:
         return None
@@ -172,9 +172,9 @@ def _ids_from_data(
 
 
 def _ids_from_names(paths: list[bytes]) -> dict[bytes, Any] | None:
-    """Numbers in file names, as of COCO's images.
+    """Image ids from the numbers in file names, as in COCO.
 
-    None if a name is not a number, or two are equal.
+    None if a name is not a number, or if two numbers are equal.
     """
     stems = [os.path.splitext(os.path.basename(path))[0] for path in paths]
     if not all(stem.isdigit() and len(stem) <= MAX_DIGITS for stem in stems):

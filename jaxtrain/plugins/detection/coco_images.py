@@ -27,8 +27,8 @@ class ImageReader:
       config: Config of the data.
       folder: Directory of all images.
       file: File of the split.
-      named: Whether messages name the file, because there are several.
-      problems: Collects errors that cannot be left out.
+      named: Whether messages name the file, needed if there are several.
+      problems: Collector of errors that `data.max_bad_fraction` does not cover.
 
     Attributes:
       counts: Counts of the entries left out.
@@ -51,7 +51,7 @@ class ImageReader:
     def images(
         self, values: dict[str, list[Any]], kinds: dict[Id, int]
     ) -> list[ListedImage]:
-        """Return the usable images of a file; too many unusable ones are problems.
+        """Return the usable images of a file; too many unusable images are a problem.
 
         Args:
           values: Lists of the file.
@@ -81,15 +81,15 @@ class ImageReader:
         read = attempt(title, coco_values.image, value, where=where)
         if read is None:
             return
-        fix = "give each image an id, and list it once"
+        fix = "give each image a unique id, and list it once"
         if read.id in found:
-            self._problems.add(f"the id {read.id} a second time", fix, where)
+            self._problems.add(f"the id {read.id} occurs twice", fix, where)
             return
         found[read.id] = image = attempt(
             title, self._listed, read, where, where=f"{where}, {shown(read.name)}"
         )
         if image is not None and image.path in first:
-            text = f"{shown(image.path)} is {first[image.path]} already"
+            text = f"{shown(image.path)} is already listed as {first[image.path]}"
             self._problems.add(text, fix, where)
         elif image is not None:
             first[image.path] = where
@@ -132,7 +132,7 @@ class ImageReader:
             self.counts.add(title, "of images that are not listed", where)
             return
         image = found[read.image]
-        if image is None:  # Left out, and its boxes with it.
+        if image is None:  # The image was left out, so its boxes are too.
             return
         if read.category not in kinds:
             text, fix = f"no category has the id {read.category}", "add it"

@@ -9,11 +9,11 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import in_any_case, shown
 from jaxtrain.errors import UserError
 
-# File names of COCO and CVAT in the annotation directory, case-insensitive, with a
-# suffix such as a year; and shorter ones.
+# File names in the annotation directory, case-insensitive: the long names of COCO and
+# CVAT, with a suffix such as a year, and shorter names.
 INSTANCES = re.compile(r"instances_(.+)\.json", re.IGNORECASE)
 SPLIT_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[\d_.-].*)?", re.IGNORECASE)
-# Roboflow's file, in the directory of each split next to the images.
+# Roboflow's annotation file, next to the images of each split.
 ROBOFLOW = "_annotations.coco.json"
 # CVAT's file name for a data set without splits.
 WHOLE = "default"
@@ -97,7 +97,7 @@ def is_coco(place: str, names: Iterable[str]) -> bool:
 def folder_below(root: str, place: str) -> str | None:
     """Path of a directory relative to `root`, matched case-insensitively.
 
-    An exact match takes precedence; None if there is no such directory.
+    An exact match takes precedence. None if the directory does not exist.
     """
     found = ""
     for part in filter(None, place.split("/")):
@@ -109,7 +109,7 @@ def folder_below(root: str, place: str) -> str | None:
 
 
 def annotation_files(place: str) -> list[tuple[str, str]]:
-    """Name of the split, perhaps with a suffix, and path of each file of a data set."""
+    """Split name, perhaps with a suffix, and path of each annotation file."""
     for name in ANNOTATIONS:
         within = folder_below(place, name)
         if within is not None:
@@ -146,7 +146,7 @@ def _json(folder: str) -> list[str]:
 
 
 def _split_of(name: str) -> str | None:
-    """Split that begins a name such as train2017, in lower case."""
+    """Split at the start of a name such as train2017, in lower case."""
     match = SPLIT_NAME.fullmatch(name)
     return match[1].lower() if match else None
 
@@ -156,7 +156,7 @@ def _places(name: str, split: str) -> tuple[str, ...]:
 
     Args:
       name: Split with suffix, as in the file name, such as train2017.
-      split: The split without suffix.
+      split: Split without the suffix.
     """
     names: Sequence[str] = [part for part in dict.fromkeys((name, split)) if part]
     within = [f"images/{part}" for part in names]

@@ -1,4 +1,4 @@
-"""Resolves image paths written on another machine or system."""
+"""Resolution of image paths written on another machine or operating system."""
 
 import os
 import re
@@ -16,7 +16,7 @@ class ImageFinder:
 
     Args:
       folder: Root directory; nothing outside is read unless `allow_outside` is set.
-      places: Candidate image directories relative to it, likeliest first.
+      places: Candidate image directories relative to the root, likeliest first.
     """
 
     def __init__(self, folder: Folder, places: Sequence[str]):
@@ -38,7 +38,7 @@ class ImageFinder:
                 self._folder.size(path)
                 return path
         if _is_outside(os.path.normpath(name)):
-            text = f"{shown(name)} leads out of the directory, and is not in it"
+            text = f"{shown(name)} is outside the directory of the data set"
             raise UnusableError(text, OUTSIDE, LEADS_OUT)
         text = f"{shown(name)}: No such file or directory"
         fix = "add the file, set data.images_dir, or remove the entry"

@@ -9,7 +9,7 @@ from jaxtrain.data.problems import UnusableError
 from jaxtrain.plugins.detection import coco_segmentation
 from jaxtrain.plugins.detection.box_lists import MAX_SIDE
 
-# Ids: some tools write numbers as strings, or other strings.
+# Ids are integers or strings; some tools write integers as strings.
 Id = int | str
 NUMBER = re.compile(r"-?\d{1,18}(\.0+)?")
 # Maximum length of a non-numeric id.
@@ -18,7 +18,7 @@ SIZE = re.compile(r"\d{1,9}(\.0+)?")
 
 
 class NamedImage(NamedTuple):
-    """A listed image: id, file name, and height and width if valid."""
+    """An image entry: id, file name, and height and width if valid."""
 
     id: Id
     name: bytes
@@ -26,7 +26,7 @@ class NamedImage(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """A listed box: ids of its image and category; left, top, width and height."""
+    """A box annotation: ids of image and category; left, top, width and height."""
 
     image: Id
     category: Id
@@ -35,7 +35,7 @@ class Annotation(NamedTuple):
 
 
 def image(value: Any) -> NamedImage:
-    """Read an image; an invalid or missing size becomes None."""
+    """Parse an image entry; an invalid or missing size becomes None."""
     name = encoded_name(text(value, "file_name"))
     sides = [value.get(field) for field in ("height", "width")]
     height, width = (
@@ -46,7 +46,7 @@ def image(value: Any) -> NamedImage:
 
 
 def annotation(value: Any) -> Annotation:
-    """Read a box; a missing one is computed from its segmentation."""
+    """Parse an annotation; a missing bbox is computed from its segmentation."""
     number, kind = id_of(value, "image_id"), id_of(value, "category_id")
     given = value.get("bbox")
     if given is None or given == []:
@@ -55,7 +55,7 @@ def annotation(value: Any) -> Annotation:
         box = _box(given)
     if box is None:
         raise UnusableError(
-            "it has no bbox, nor a segmentation", "give x, y, w, h", "without a bbox"
+            "it has neither bbox nor segmentation", "give x, y, w, h", "without a bbox"
         )
     crowd = str(value.get("iscrowd") or 0).lower()
     if crowd not in ("0", "1", "true", "false"):
@@ -77,7 +77,7 @@ def _box(value: Any) -> coco_segmentation.Bounds:
 
 
 def _number(value: Any) -> float:
-    """Parse a coordinate; NaN if it is invalid."""
+    """Parse a coordinate; an invalid one becomes NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return math.nan
     try:
@@ -88,7 +88,7 @@ def _number(value: Any) -> float:
 
 
 def id_of(value: Any, field: str) -> Id:
-    """Return an id: an integer, also if written as a string, or another string.
+    """Return an id; a string of digits becomes an integer.
 
     Raises:
       UnusableError: The object has no valid id.
@@ -98,19 +98,19 @@ def id_of(value: Any, field: str) -> Id:
     if NUMBER.fullmatch(told):
         return int(told.partition(".")[0])
     if not isinstance(found, str) or not 0 < len(told) <= MAX_LETTERS:
-        fix = f"give it a number {field}"
+        fix = f"add an integer {field}"
         raise UnusableError(f"{field} is not an integer", fix, f"without {field}")
     return shown(told.encode("utf-8", "backslashreplace"))
 
 
 def text(value: Any, field: str) -> str:
-    """Return a string of an object that is a valid file name.
+    """Return a string field of an object, which must be a valid file name.
 
     Raises:
       UnusableError: The field is missing or invalid.
     """
     found = value.get(field) if isinstance(value, dict) else None
-    wrong = UnusableError(f"{field} is not a text", f"give it a {field}", f"no {field}")
+    wrong = UnusableError(f"{field} is not a string", f"add a {field}", f"no {field}")
     if not isinstance(found, str) or not found or "\0" in found:
         raise wrong
     try:

@@ -1,4 +1,4 @@
-"""Decoder of detector outputs: predictions, and arrays of exported models."""
+"""Decoder of detector outputs for predictions and exported models."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -111,10 +111,7 @@ class BoxDecoder(OutputDecoder):
         return BoxPrediction(self.finder.names, found, seen)
 
     def refuses_mean(self) -> str:
-        return (
-            "the boxes that several models find have no mean: they "
-            "would have to be matched"
-        )
+        return "the boxes of several models cannot be averaged without matching them"
 
     def answer_parts(self) -> AnswerParts:
         names = self.finder.names
@@ -133,7 +130,7 @@ class BoxDecoder(OutputDecoder):
         side = max(self.facts.image_shape[:2])
 
         def scale(outputs: np.ndarray) -> tuple[np.ndarray, str]:
-            # A difference of a whole class index must fail the comparison.
+            # The scale of a class index is 1, so any wrong class fails the comparison.
             return np.array([*[side] * 4, 1, 1], outputs.dtype), "the image, or of 1"
 
         return ExportedArray(
@@ -165,7 +162,7 @@ def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
 def _match_detections(
     detections: np.ndarray, reference: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Reorder detections to match a reference's, and the share matched.
+    """Reorder detections to match a reference, and return the share of matches.
 
     Ties in score or IoU may resolve differently between backends.
 

@@ -1,7 +1,7 @@
 """Losses and decoding of FCOS (Tian et al. 2020, arXiv:2006.09214).
 
-Each location of each level predicts the distances to the four sides of a box, as
-logarithms of strides; the logits of the classes; and the centerness.
+Each location of each level predicts class logits, the centerness logit, and the
+distances to the four sides of a box as logarithms, in units of the level's stride.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.plugins.detection.box_geometry import clip_boxes, generalized_iou, nms
 from jaxtrain.plugins.detection.box_places import Places, assign, centerness
 
-# Maximum logarithm of a distance in strides, beyond any image.
+# Maximum logarithm of a distance in strides, larger than any image needs.
 MAX_LOG = 8.0
 # Radius of centre sampling in strides.
 RADIUS = 1.5
@@ -63,7 +63,7 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
 
 def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
-    """Return the boxes for distances (..., N, 4) from the locations."""
+    """Return the boxes at `distances` (..., N, 4) from the locations."""
     points = jnp.asarray(places.points, distances.dtype)
     return jnp.concatenate(
         [points - distances[..., :2], points + distances[..., 2:]], -1
@@ -77,8 +77,8 @@ def losses(
 ) -> dict[str, jax.Array]:
     """Return the losses of each image, (B,): `classes`, `boxes` and `centerness`.
 
-    They are normalised per image, not per batch, so the loss of an image does not
-    depend on the others of its batch.
+    Losses are normalised per image, not per batch, so the loss of an image does not
+    depend on the other images of its batch.
     """
     found = jax.vmap(lambda one: assign(one, places, RADIUS))(dict(target))
     there = found.assigned.astype(flat.classes.dtype)

@@ -20,8 +20,8 @@ class Finder(NamedTuple):
     Attributes:
       names: Names of the classes.
       category_ids: COCO category id of each class.
-      of: Traceable function of outputs that returns `boxes` (B, K, 4), `scores` (B, K),
-        best first, and `classes` (B, K), -1 for padding.
+      of: Traceable function of outputs that returns the detections after NMS: `boxes`
+        (B, K, 4), `scores` (B, K), best first, and `classes` (B, K), -1 for padding.
       candidates: Traceable function of outputs that returns boxes (B, N, 4) and class
         scores (B, N, C) before NMS.
       limits: Keyword arguments of `fcos.detect`: `num`, `keep`, `score_threshold` and
@@ -40,8 +40,8 @@ class FoundBoxes(NamedTuple):
 
     Attributes:
       boxes: Left, top, right and bottom in pixels of the image, float64 (n, 4).
-      scores: Score of each, 0 to 1, (n,).
-      classes: Class index of each, (n,).
+      scores: Score of each detection, 0 to 1, (n,).
+      classes: Class index of each detection, (n,).
     """
 
     boxes: np.ndarray
@@ -49,7 +49,7 @@ class FoundBoxes(NamedTuple):
     classes: np.ndarray
 
     def above(self, score: float) -> "FoundBoxes":
-        """Return the boxes with at least `score`."""
+        """Return the detections with a score of at least `score`."""
         good = self.scores >= score
         return FoundBoxes(*(x[good] for x in self))
 
@@ -60,13 +60,13 @@ def boxes_of(
     facts: OutputFacts,
     size: tuple[int, int] | None,
 ) -> FoundBoxes:
-    """Return the boxes of one image, in pixels of its file.
+    """Return the boxes of one image, in pixels of the original image.
 
     Args:
       found: Results of `Finder.of` for several images.
       i: Index of the image.
       facts: Facts of the run, with the resizing to the model's input.
-      size: Height and width of the image in its file; None keeps boxes in pixels of the
+      size: Height and width of the original image; None keeps boxes in pixels of the
         model's input.
     """
     there = found["classes"][i] >= 0

@@ -56,12 +56,12 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count an entry whose loss is harmless, such as a box without area."""
+        """Count an entry that is harmless to leave out, such as a box without area."""
         merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
         merged.number += 1
 
     def add_defect(self, title: str, cause: str, defect: Defect) -> None:
-        """Count a defect: `data.max_bad_fraction` bounds their number."""
+        """Count a defect; `data.max_bad_fraction` limits the share of defects."""
         self.add(title, cause, defect.where)
         self.num_defects[title] = self.num_defects.get(title, 0) + 1
         some = self.defects.setdefault(title, [])
@@ -71,7 +71,7 @@ class LeftOut:
     def attempt(
         self, title: str, function: Callable[..., T], *arguments: Any, where: str
     ) -> T | None:
-        """Call a function; UnusableError becomes a defect, and the result None."""
+        """Call a function; on UnusableError, count a defect and return None."""
         try:
             return function(*arguments)
         except UnusableError as error:
@@ -80,7 +80,7 @@ class LeftOut:
             return None
 
     def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Corners of a box clipped to its image; None if nothing remains.
+        """Corners of a box clipped to its image, or None if nothing remains.
 
         Args:
           box: Left, top, width and height in pixels.
@@ -117,7 +117,7 @@ class LeftOut:
         summary = (
             f"{bad:,} of {num:,} {title}, more than data.max_bad_fraction = {most}"
         )
-        problems.add(summary, "fix these, or allow more")
+        problems.add(summary, "fix these, or raise data.max_bad_fraction")
         for defect in self.defects[title]:
             problems.add(defect.text, defect.fix, defect.where)
 

@@ -1,8 +1,8 @@
 """FCOS (Tian et al. 2019, arXiv:1904.01355; 2020, arXiv:2006.09214), anchor-free.
 
-A feature pyramid (Lin et al. 2017, arXiv:1612.03144) over a backbone; heads that all
-levels share. Group norm has no running statistics, which levels of different sizes
-could not share.
+A feature pyramid network (Lin et al. 2017, arXiv:1612.03144) on a backbone, with heads
+shared by all levels. The heads use group norm, because levels of different sizes cannot
+share the running statistics of batch norm.
 """
 
 import itertools
@@ -71,7 +71,7 @@ class FCOS(DenseModel):
         places: Sequence[int],
         layers: Layers,
     ) -> None:
-        """Append a pyramid of `num` levels, the first ones lateral to `found`."""
+        """Append a pyramid of `num` levels, with lateral connections at `places`."""
         pyramid: dict[str, nnx.Module] = {}
         for i, place in enumerate(places):
             width = levels[place].channels
@@ -80,7 +80,7 @@ class FCOS(DenseModel):
         for i in range(len(places), num):
             down = layers.conv(channels, channels, 3, stride=2, bias=True)
             pyramid[f"down{i}"] = down
-        # The backbone's tuple of features begins with the last level.
+        # The backbone returns its features deepest level first.
         lateral_indices = tuple(len(levels) - 1 - place for place in places)
         self.add_piece(partial(_pyramid, lateral_indices), **pyramid)
 
@@ -103,7 +103,7 @@ class FCOS(DenseModel):
 
 
 def _read_spec(spec: Any) -> tuple[list[int], int]:
-    """Return the number of rows of each level, and the number of classes.
+    """Return the height of each level's output maps, and the number of classes.
 
     Raises:
       UserError: The task's outputs are not detections.
@@ -119,7 +119,7 @@ def _read_spec(spec: Any) -> tuple[list[int], int]:
 
 
 def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[int]:
-    """Return the index of the backbone level for each stride that it has.
+    """Return the index of the backbone level of each stride that the backbone has.
 
     Raises:
       UserError: No stride matches, or strides do not double from level to level.
@@ -134,7 +134,7 @@ def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[
             f"model.backbone = {name!r} has features at the strides "
             f"{', '.join(map(str, sorted(by_stride)))}, and the task has strides "
             f"{', '.join(map(str, strides))}: set strides of task_options to "
-            "consecutive ones of these, then larger ones"
+            "consecutive strides of the backbone, then larger ones"
         )
     if not doubled:
         raise UserError(
@@ -151,8 +151,8 @@ def _pyramid(
 
     Args:
       lateral_indices: Indices of the lateral levels in the backbone's features.
-      *arguments: Lateral and smoothing layer of each of them; layers of further levels;
-        the features; `rngs`.
+      *arguments: Lateral and smoothing convolution of each lateral level, downsampling
+        convolutions of the extra levels, backbone features, and `rngs`.
     """
     *layers, features, _ = arguments
     num = len(lateral_indices)
@@ -167,7 +167,7 @@ def _pyramid(
         above = x
         levels.insert(0, smooth(x))
     for i, down in enumerate(layers[2 * num :]):
-        # As in RetinaNet, an activation precedes each further level but the first.
+        # As in RetinaNet, a ReLU precedes each extra level except the first.
         levels.append(down(nnx.relu(levels[-1]) if i else levels[-1]))
     return tuple(levels)
 
@@ -176,9 +176,9 @@ def _heads(num: int, *arguments: Any) -> tuple[dict[str, jax.Array], ...]:
     """Apply the shared heads to each level.
 
     Args:
-      num: Number of convolutions before the last ones.
+      num: Number of convolutions of each tower.
       *arguments: Alternating convolutions and norms of the class tower, then of the box
-        tower; the last convolutions; the levels; `rngs`.
+        tower; the output convolutions; the pyramid levels; `rngs`.
     """
     *layers, levels, _ = arguments
     class_tower, box_tower = layers[: 2 * num], layers[2 * num : 4 * num]

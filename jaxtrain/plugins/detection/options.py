@@ -33,7 +33,7 @@ class DetectionOptions(Section):
     )
     category_ids: tuple[int, ...] | None = field(
         None,
-        help="COCO category id of each class; None: taken from the data.",
+        help="COCO category id of each class; None takes the ids of the data.",
     )
 
     def validate(self) -> None:

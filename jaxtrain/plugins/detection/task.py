@@ -24,16 +24,16 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
 from jaxtrain.tasks.proposals import Advice
 
-# Maximum number of boxes of an example that labels list.
+# Maximum number of boxes that the label text of an example lists.
 MAX_NAMED = 12
-# Top-scoring candidates of an image that enter NMS, unless more are kept.
+# Number of top-scoring candidates per image that enter NMS; `keep` if that is larger.
 CANDIDATES = 300
 
 
 class Detection(Task):
     """Targets are boxes with classes, as `BoxFileStore.place` returns them.
 
-    Outputs are maps of each level: see `jaxtrain.plugins.detection.fcos`.
+    Outputs are a dict of maps per pyramid level; see `jaxtrain.plugins.detection.fcos`.
 
     Args:
       image_shape: Height, width and channels of the images.
@@ -41,7 +41,8 @@ class Detection(Task):
       **given: Fields of `DetectionOptions`.
 
     Raises:
-      UserError: The data have no boxes, or image sizes are no multiple of the strides.
+      UserError: The data have no boxes, or the image size is not a multiple of the
+        largest stride.
     """
 
     Options = DetectionOptions
@@ -53,9 +54,9 @@ class Detection(Task):
     best_metric = "map"
     shown = ("map", "map50")
     refused: Mapping[str, str] = {
-        "data.augment.mixup": "the boxes of two mixed images would all be half visible",
+        "data.augment.mixup": "the objects of mixed images would be half transparent",
         "data.augment.cutmix": "the pasted patch hides boxes, or parts of them",
-        "data.sampling": "an image has boxes of several classes, and no class itself",
+        "data.sampling": "an image has boxes of several classes, but no class label",
     }
 
     def __init__(
@@ -85,7 +86,7 @@ class Detection(Task):
         if not (isinstance(targets, dict) and targets.keys() == wanted):
             raise UserError(
                 f"{split} has targets that are not boxes: expected "
-                f"{', '.join(sorted(wanted))}, as jaxtrain.data.boxes has them"
+                f"{', '.join(sorted(wanted))}, as in jaxtrain.data.boxes"
             )
 
     def label(self, target: Any) -> str:
@@ -125,10 +126,10 @@ class Detection(Task):
             "data": {"crop_mode": ("border", letterbox_reason)},
             "augment": {"horizontal_flip": (True, flip_reason)},
             "model": {
-                "name": ("fcos", "boxes without anchors"),
+                "name": ("fcos", "anchor-free detector"),
                 "backbone": ("resnet18", "a good start; resnet50 for larger data sets"),
-                "pyramid_channels": (128, "the paper has 256, for 80 classes"),
-                "head_layers": (2, "the paper has 4"),
+                "pyramid_channels": (128, "the paper uses 256, for 80 classes"),
+                "head_layers": (2, "the paper uses 4"),
             },
             "checkpoint": {"best_metric": (cls.best_metric, "COCO's main metric")},
         }
@@ -148,7 +149,7 @@ class Detection(Task):
         return fcos.losses(fcos.flatten(outputs, places), target, places)
 
     def _keep(self, outputs: Any, target: Any) -> dict[str, Any]:
-        """Keep the predicted boxes and the ground truth of each image."""
+        """Return the detections and the ground truth of each image, for the metrics."""
         true = {name: target[name] for name in ("boxes", "classes", "crowd")}
         return {"found": self._finder.of(outputs), "true": true}
 
@@ -175,7 +176,7 @@ def output_spec(
 def make_finder(
     options: DetectionOptions, names: tuple[str, ...], image_shape: tuple[int, int, int]
 ) -> Finder:
-    """Return the box decoder, in pixels of the model's input image."""
+    """Return the box decoder; boxes are in input-image pixels."""
     ids = options.category_ids or tuple(range(len(names)))
 
     def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:
@@ -197,7 +198,7 @@ def make_finder(
 
 
 def _output_places(options: DetectionOptions, outputs: Any) -> Places:
-    """Return the locations for the shapes of `outputs`, smaller for smaller images."""
+    """Return the locations of the output maps, whose shapes follow the image size."""
     shapes = [level["boxes"].shape[1:3] for level in outputs]
     return make_places(shapes, options.strides, options.bounds)
 

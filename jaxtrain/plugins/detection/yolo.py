@@ -1,7 +1,7 @@
 """`yolo:DIR`, `yolo:FILE.yaml`: images with YOLO label files.
 
-A line is a class index, then the centre, width and height of a box as fractions of
-the image's width and height; or the points of a polygon.
+A line is a class index, followed either by the centre, width and height of a box as
+fractions of the image's width and height, or by the points of a polygon.
 """
 
 import collections
@@ -39,14 +39,14 @@ MAX_NAMES = 100_000
 def open_yolo(name: str, config: DataConfig) -> Opened:
     """Open images with one YOLO label file each.
 
-    An image with an empty label file, or none, has no boxes.
+    An image without a label file, or with an empty one, has no boxes.
 
     Args:
       name: Directory of the data set, or its YAML file.
       config: Section `data` of the run.
 
     Raises:
-      UserError: The directory or a file is invalid; one message has all problems.
+      UserError: The directory or a file is invalid; one message lists all problems.
     """
     source, place = config.source, os.path.expanduser(name)
     problems = Problems(source)
@@ -104,13 +104,13 @@ def _splits(
         new = [*{pair.image: pair for pair in new}.values()]
         if twice := len(every) - len(new):
             where = shown(some[0].place) or "the set"
-            text = f"{twice:,} images of {split} ({where}), listed before: read once"
+            text = f"{twice:,} images of {split} ({where}) are listed twice: used once"
             remarks.append(Remark("images twice", text, serious=True))
         unlabelled += [pair.image for pair in new if pair.label is None]
         if new:
             found[split] = new
     if unlabelled:
-        text = f"{len(unlabelled):,} images, which count as without boxes: "
+        text = f"{len(unlabelled):,} images, treated as having no boxes: "
         text += listed(unlabelled)
         remarks.append(Remark("without a label file", text, serious=False))
     return found, remarks
@@ -172,14 +172,14 @@ def _names(
       problems: Collects remarks on encodings.
 
     Raises:
-      UserError: No file has the names, or files disagree.
+      UserError: No file has the class names, or files disagree.
     """
     if file is not None and ("names" in values or not lists):
         return _yaml_names(source, file, values)
     if not lists:
         raise UserError(
-            f"{source}: there is no {shown(YAML[0])} with the names of the classes, "
-            f"nor a {shown(CLASSES[0])} with a name per line: expected {LAYOUT}"
+            f"{source}: found neither {shown(YAML[0])} with class names, nor "
+            f"{shown(CLASSES[0])} with one name per line: expected {LAYOUT}"
         )
     path, *others = lists
     texts = {one: _lines(source, one, problems) for one in lists}
@@ -210,7 +210,7 @@ def _yaml_names(source: str, path: str, values: dict[str, Any]) -> list[str]:
     if isinstance(names, dict):
         integer_keys = all(type(key) is int for key in names)
         keys = sorted(names) if integer_keys else []
-        # Names are positional, so a missing key would shift those after it.
+        # Names are positional, so a missing key would shift all later names.
         names = [names[key] for key in keys] if keys == [*range(len(names))] else None
     return _check_names(source, path, names)
 
@@ -219,8 +219,8 @@ def _check_names(source: str, path: str, names: Any) -> list[str]:
     good = isinstance(names, list) and 0 < len(names) <= MAX_NAMES
     if not good or not all(isinstance(name, str | int) for name in names):
         raise UserError(
-            f"{source}: {shown(path)} has no `names`: expected a list of texts, or "
-            "texts by number from 0, such as names: [cat, dog]"
+            f"{source}: {shown(path)} has no valid `names`: expected a list of texts, "
+            "or texts by class index, such as names: [cat, dog]"
         )
     texts = [nfc(shown(str(name))) for name in names]
     if len({*texts}) < len(texts):

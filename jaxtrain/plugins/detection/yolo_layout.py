@@ -1,4 +1,4 @@
-"""Directory layout of a YOLO data set: names of directories and description files."""
+"""Names of the directories and description files of a YOLO data set."""
 
 import os
 import re
@@ -13,7 +13,7 @@ LIST = b".txt"
 YAML = (b"data.yaml", b"data.yml")
 # Names of class files written by tools, in lower case.
 CLASSES = (b"classes.txt", b"obj.names", b"_darknet.labels")
-# CVAT names a directory obj_train_data, COCO train2017.
+# CVAT's directory names look like obj_train_data, COCO's like train2017.
 FOLDER_OF_SPLIT = re.compile(r"obj_([a-z]+)_data|(train|val|test)[-_]?\d{4}")
 
 

@@ -40,7 +40,7 @@ class LabelFiles:
     Args:
       images: Scan of the images.
       texts: Scan of the label files.
-      problems: Collector of all errors.
+      problems: Collector of errors.
     """
 
     def __init__(self, images: FolderScan, texts: FolderScan, problems: Problems):
@@ -48,7 +48,7 @@ class LabelFiles:
         self._labels: dict[bytes, dict[bytes, list[bytes]]] = {}
 
     def pair(self, part: SplitPart) -> list[LabelledFile]:
-        """Return the images of a part of a split, with their label files."""
+        """Return the images of one part of a split, with their label files."""
         listed = part.files
         if listed is None:
             found = self._images.images(part.place)
@@ -80,10 +80,10 @@ class LabelFiles:
         other = taken.setdefault(found[0], image)
         if other != image:
             self._problems.add(
-                f"{shown(other)} and {shown(image)} have one label file, "
+                f"{shown(other)} and {shown(image)} share one label file, "
                 f"{shown(found[0])}",
                 "rename one of them: an image and its labels are matched by their "
-                "names without the endings",
+                "names without extensions",
             )
         return found[0]
 
@@ -100,10 +100,10 @@ class LabelFiles:
         return self._labels[images]
 
     def folder_of_labels(self, images: bytes) -> bytes | None:
-        """Return the label directory of an image directory; None if there is none.
+        """Return the label directory of an image directory; None if it does not exist.
 
-        The last `images` of the path is replaced by `labels`; without one, labels lie
-        next to the images.
+        The last `images` of the path is replaced by `labels`. If the path has no
+        `images`, label files are expected next to the images.
         """
         parts = images.split(b"/")
         lower = [part.lower() for part in parts]
@@ -126,13 +126,11 @@ class LabelFiles:
         labels, num = self.folder_of_labels(folder), len(pairs)
         what = "there is no label directory"
         if labels is not None:
-            what = (
-                f"{shown(labels) or 'the directory'} has no label file for any of them"
-            )
+            what = f"{shown(labels) or 'the directory'} has no label file for them"
         self._problems.add(
             f"{shown(part.place) or 'the set'}: {num} images, and {what}",
-            "add labels/..., with a text file for each image that has boxes, or move "
-            "the images away: all would count as without boxes",
+            "add labels/... with a text file for each image that has boxes, or move "
+            "the images away: all would count as images without boxes",
         )
 
     def _check_orphans(self, part: SplitPart, taken: set[bytes]) -> None:

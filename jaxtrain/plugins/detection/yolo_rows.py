@@ -9,11 +9,11 @@ from jaxtrain.data.problems import UnusableError
 from jaxtrain.plugins.detection.box_lists import MEND, ListedBox, corners
 
 LINE = (
-    "expected CLASS X Y WIDTH HEIGHT, or CLASS and the points of a polygon, parts of "
-    "the image from 0 to 1"
+    "expected CLASS X Y WIDTH HEIGHT, or CLASS and the points of a polygon, as "
+    "fractions of the image from 0 to 1"
 )
 BOX, TRIANGLE = 4, 6
-# Rotated boxes may exceed the image by this fraction; larger values are pixels.
+# Rotated boxes may exceed the image by this fraction; larger values must be pixels.
 FARTHEST = 1.0
 
 
@@ -40,7 +40,8 @@ def num_keypoints(values: dict[str, Any]) -> int:
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     """Parse a row.
 
-    A fifth coordinate of a box, and an odd one of a polygon, is a confidence.
+    An extra value, after the four of a box or the even number of a polygon, is a
+    confidence.
 
     Args:
       fields: Fields of the row.
@@ -48,7 +49,7 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
       keypoints: Number of keypoint columns after the box.
 
     Raises:
-      UnusableError: The row is not a box of the image.
+      UnusableError: The row is not a valid box.
     """
     try:
         kind, numbers = float(fields[0]), [float(text) for text in fields[1:]]

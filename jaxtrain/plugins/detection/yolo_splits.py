@@ -37,8 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the file. An existing directory outside the file's is
-        the root.
+      path: Value of `path` in the file. If it is an existing directory outside the
+        file's directory, it is the root.
     """
     own = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(own, path)):
@@ -90,24 +90,24 @@ class YoloSplits:
             told = ", ".join(f"{split}: {shown(text)}" for split, text in lost.items())
             if "train" in lost:
                 self._problems.add(
-                    f"{self._yaml} names {told}, which is not there",
-                    "give paths as seen from `path`, or from the folder of the file",
+                    f"{self._yaml} names {told}, which does not exist",
+                    "give paths relative to `path`, or to the folder of the file",
                 )
             self.remarks.append(
-                Remark("splits not there", f"{self._yaml} names {told}", serious=True)
+                Remark("missing splits", f"{self._yaml} names {told}", serious=True)
             )
         if instead := {s: text for s, text in lacking.items() if s in found}:
             told = ", ".join(
                 f"{shown(found[split][0].place)} for {shown(text)}"
                 for split, text in instead.items()
             )
-            text = f"{told}, which {self._yaml} names and which is not there"
+            text = f"{told}, which {self._yaml} names but does not exist"
             self.remarks.append(Remark("folders read", text, serious=False))
         order = dict.fromkeys(SPLITS.values())
         return {split: every[split] for split in order if split in every}
 
     def _named(self) -> tuple[SplitParts, dict[str, str]]:
-        """Return the parts listed in the YAML file, and missing paths."""
+        """Return the parts listed in the YAML file, and the paths that do not exist."""
         named: SplitParts = {}
         lacking: dict[str, str] = {}
         for key, value in self._values.items():
@@ -124,7 +124,7 @@ class YoloSplits:
                 continue
             if split in named or split in lacking:
                 self._problems.add(
-                    f"{self._yaml}: {key}: another {split} split", "name one"
+                    f"{self._yaml}: {key}: a second {split} split", "name one"
                 )
                 continue
             parts = [self._problems.attempt(self._part, text) for text in texts]
@@ -136,8 +136,8 @@ class YoloSplits:
             else:
                 lost = [t for t, part in zip(texts, parts, strict=True) if part is None]
                 self._problems.add(
-                    f"{self._yaml} names {split}: {listed(lost)}, which is not there",
-                    "give paths as seen from `path`, or from the folder of the file",
+                    f"{self._yaml} names {split}: {listed(lost)}, which does not exist",
+                    "give paths relative to `path`, or to the folder of the file",
                 )
         return named, lacking
 
@@ -158,7 +158,7 @@ class YoloSplits:
         return SplitPart(place, list(self._lines(place, path)))
 
     def _lines(self, place: bytes, path: bytes) -> Iterator[tuple[bytes, str]]:
-        """Yield the files of a list, with their lines for messages."""
+        """Yield the files of a list, with their line numbers for messages."""
         data = read_file(path)
         if isinstance(data, OSError):
             raise UnusableError(f"{shown(place)}: {data.strerror}", "fix it")
@@ -170,7 +170,7 @@ class YoloSplits:
                 continue
             where = f"{shown(place)}, line {number}"
             try:
-                # Paths in Darknet's lists start with `data/`, a name for the root.
+                # Paths in Darknet's lists start with `data/`, meaning the root.
                 file = self._resolve(text, bases) or self._resolve(
                     text.removeprefix(b"data/"), bases
                 )
@@ -178,7 +178,9 @@ class YoloSplits:
                 self._problems.add(error.text, error.fix, where)
                 continue
             if file is None:
-                self._problems.add(f"{shown(text)} is not there", "fix the list", where)
+                self._problems.add(
+                    f"{shown(text)} does not exist", "fix the list", where
+                )
             else:
                 yield file, where
 
@@ -221,14 +223,14 @@ class YoloSplits:
         )
 
     def _by_folders(self, named: SplitParts) -> SplitParts:
-        """Find splits by directory name, without those listed in data.yaml."""
+        """Find splits by directory name, except splits listed in data.yaml."""
         found: SplitParts = {}
         for split, place in self._folders(bool(named)):
             if split in named:
                 continue
             if split in found:
                 self._problems.add(
-                    f"{shown(place)}: another {split} split", "move one away"
+                    f"{shown(place)}: a second {split} split", "move one away"
                 )
             else:
                 found[split] = [SplitPart(place)]
@@ -248,7 +250,7 @@ class YoloSplits:
                     yield split, name
 
     def _below(self, place: bytes, some_are_named: bool) -> Iterator[tuple[str, bytes]]:
-        """Yield the splits below an image directory; without any, one train split."""
+        """Yield the splits below an image directory, or one training split."""
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}
         if not any(splits.values()):
@@ -269,7 +271,7 @@ class YoloSplits:
                 )
 
     def _has_both(self, place: bytes) -> bool:
-        """Whether a directory itself contains images and text files."""
+        """Whether a directory directly contains images and text files."""
         names = [entry.name for entry in self._scan.listing(place)[1]]
         has_text = any(name.lower().endswith(LIST) for name in names)
         return has_text and any(map(self._scan.kind.is_read, names))

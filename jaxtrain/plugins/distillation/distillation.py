@@ -29,10 +29,10 @@ WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
 class Distillation(TeacherMethod, Plain):
-    """Gradients of (1 - weight) * loss + weight * distillation loss.
+    """Method with the loss (1 - weight) * task loss + weight * distillation loss.
 
     Teacher and student get the same augmented and mixed images (Beyer et al. 2022,
-    arXiv:2106.05237). The task defines the distillation loss.
+    arXiv:2106.05237). The distillation loss depends on the task.
     """
 
     Options = DistillationOptions
@@ -57,14 +57,14 @@ class Distillation(TeacherMethod, Plain):
         method = f"train.method = 'distillation' with task = {name!r}"
         if find_imitation(task) is None:
             raise UserError(
-                f"{method}: this task does not say how outputs imitate a teacher's; "
-                "use classification, multilabel, segmentation or regression, or give "
-                "the task a method imitation (docs/distillation.md)"
+                f"{method}: this task defines no distillation loss; "
+                "use classification, multilabel, segmentation or regression, or define "
+                "a method imitation in the task (docs/distillation.md)"
             )
         if defines(task, "objective"):
             raise UserError(
-                f"{method}: the task has an objective of its own, which a teacher "
-                "would take the place of; leave train.method out"
+                f"{method}: the task defines an objective, which distillation "
+                "would replace; leave train.method out"
             )
 
     def taught_by(

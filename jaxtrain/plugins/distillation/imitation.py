@@ -1,4 +1,4 @@
-"""Distillation losses: distance of outputs from a teacher's, (B, ...) -> (B,)."""
+"""Distillation losses between student and teacher outputs, (B, ...) -> (B,)."""
 
 import jax
 import jax.numpy as jnp
@@ -15,11 +15,10 @@ def imitate_classes(
 ) -> jax.Array:
     """Distillation loss of class probabilities.
 
-    Soft: T^2 KL(p || q), with p and q the softmax of teacher and student logits / T;
-      the
-    gradient scale does not depend on T (Hinton et al. 2015, arXiv:1503.02531). Hard:
-    cross entropy against the teacher's top class (Touvron et al. 2021,
-    arXiv:2012.12877). For maps, the mean over the pixels.
+    Soft: T^2 KL(p || q), with p and q the softmax of teacher and student logits / T,
+    so that the scale of gradients does not depend on T (Hinton et al. 2015,
+    arXiv:1503.02531). Hard: cross entropy with the teacher's top class (Touvron et al.
+    2021, arXiv:2012.12877). For class maps, the mean over pixels.
 
     Args:
       logits: Logits, (B, ..., classes); computed in at least float32.
@@ -40,9 +39,9 @@ def imitate_labels(
     """Distillation loss of multi-label probabilities.
 
     Soft: mean over the labels of T^2 KL(p || q), with p and q the sigmoids of teacher
-      and
-    student logits / T; equals binary cross entropy against p up to the entropy of p.
-    Hard: binary cross entropy against the labels with a teacher probability above 0.5.
+    and student logits / T. It is binary cross entropy with targets p, minus the entropy
+    of p. Hard: binary cross entropy with the labels that the teacher predicts, whose
+    probability exceeds 0.5.
 
     Args:
       logits: Logits, (B, labels); computed in at least float32.

@@ -1,4 +1,4 @@
-"""Distillation loss by task: `imitation` of the task, or a default for core tasks."""
+"""Distillation losses by task: its `imitation`, or a default for core tasks."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -19,7 +19,7 @@ from jaxtrain.tasks.regression import Regression
 
 
 class Imitation(Protocol):
-    """Distillation loss; a task may define one as `imitation`."""
+    """Protocol of a distillation loss, which a task may define as `imitation`."""
 
     def __call__(
         self, outputs: Any, teacher: Any, *, temperature: float | None, hard: bool
@@ -27,9 +27,9 @@ class Imitation(Protocol):
         """Compute the loss of each example, (B,), non-negative, in at least float32.
 
         Args:
-          outputs: Outputs of the model, of the shapes of `output_spec`.
+          outputs: Outputs of the student, with the shapes of `output_spec`.
           teacher: Outputs of the teacher for the same images, of the same shapes.
-          temperature: Divisor of the logits. Defaults to the task's.
+          temperature: Divisor of the logits; None is the default of the task.
           hard: Whether to use the teacher's predictions instead of its probabilities.
 
         Raises:
@@ -39,7 +39,7 @@ class Imitation(Protocol):
 
 
 def find_imitation(task: Task) -> Imitation | None:
-    """Distillation loss of a task; None if the task does not support distillation."""
+    """Distillation loss of a task, or None if it does not support distillation."""
     own = getattr(task, "imitation", None)
     if own is not None:
         return own
@@ -52,7 +52,8 @@ def find_imitation(task: Task) -> Imitation | None:
 def teacher_options(task: Task) -> tuple[str, ...]:
     """Task options that must be equal for teacher and student.
 
-    They define the meaning of the outputs; a task declares them as `teacher_options`.
+    They define the meaning of the outputs. A task may declare them as
+    `teacher_options`.
     """
     default = ("mean", "std") if isinstance(task, Regression) else ()
     return getattr(task, "teacher_options", default)
@@ -87,9 +88,9 @@ def _of_numbers(
         )
     if not task.has_point_outputs:
         raise UserError(
-            "task = 'regression' with another loss than mse, l1 and huber puts "
-            "out more than numbers, of which a difference means nothing: set one "
-            "of these for the teacher and for this run"
+            "task = 'regression' with another loss than mse, l1 and huber has "
+            "outputs that cannot be compared by their difference: set one of "
+            "these losses for the teacher and for this run"
         )
     return imitate_numbers(outputs, teacher)
 

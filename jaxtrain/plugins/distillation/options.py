@@ -12,32 +12,32 @@ class DistillationOptions(Section):
 
     teacher: str | None = field(
         None,
-        help="The teacher: all that model.pretrained reads, such as the folder of a "
-        "run.",
+        help="The teacher, in any form that model.pretrained supports, such as the "
+        "folder of a run.",
     )
     teacher_digest: str | None = field(
         None,
-        help="SHA-256 of its file, or its first digits, which must be so; a run fills "
-        "it in.",
+        help="Required SHA-256 of the teacher's file, or its first digits; a run "
+        "records it here.",
     )
     teacher_precision: str | None = field(
         None,
-        help="Number formats that the teacher computes in, as precision; None: its "
-        "own.",
+        help="Precision policy of the teacher, as precision; None: the policy that it "
+        "was trained with.",
     )
     weight: float | None = field(
         None,
-        help="Share of the teacher in the loss, the labels having the rest; None: "
-        "0.9, hard 0.5.",
+        help="Weight of the distillation loss; 1 - weight is the weight of the labels' "
+        "loss; None: 0.9, with hard 0.5.",
     )
     temperature: float | None = field(
         None,
-        help="What the logits of both are divided by; None: 4.",
+        help="Divisor of the logits of teacher and student; None: 4.",
     )
     hard: bool = field(
         False,
-        help="Whether the teacher's answers count, and not its probabilities (DeiT, "
-        "Touvron et al. 2021).",
+        help="Whether to use the teacher's predicted classes instead of its "
+        "probabilities (DeiT, Touvron et al. 2021).",
     )
 
     def validate(self) -> None:
@@ -46,7 +46,7 @@ class DistillationOptions(Section):
         self._positive("temperature")
         if self.hard and self.temperature is not None:
             report(
-                f"temperature = {self.temperature} has no effect on hard = True: the "
-                "teacher's answers have none; leave one of them out",
+                f"temperature = {self.temperature} has no effect with hard = True: "
+                "predicted classes have no temperature; leave one of them out",
                 "temperature",
             )

@@ -1,6 +1,6 @@
 """Teacher outputs within a training step.
 
-If images are the same in every epoch, the outputs are computed once and looked up.
+If images are the same in every epoch, the outputs are computed once and cached.
 """
 
 from collections.abc import Callable
@@ -26,17 +26,17 @@ FILTERS = {"bilinear": "linear", "bicubic": "cubic"}
 class Teacher:
     """Forward pass of the teacher, in evaluation mode and without gradients.
 
-    It gets the student's augmented and mixed images, with the teacher's own
-    normalization.
+    It gets the student's augmented and mixed images, normalized as in the teacher's
+    training.
 
     Attributes:
       apply: Function `(weights, prepared images) -> outputs`.
-      layout: Layout of its weights; images are sharded by the batch only.
-      normalization: Mean and standard deviation of its pixel normalization.
-      image_shape: Height, width and channels of its images.
-      interpolation: Interpolation for other image sizes, bilinear or bicubic.
-      dtype: Dtype of its images.
-      order: Indices of the student's classes in its outputs; None for the same order.
+      layout: Layout of the weights; images are sharded by the batch only.
+      normalization: Mean and standard deviation of the pixel normalization.
+      image_shape: Height, width and channels of the teacher's images.
+      interpolation: Interpolation from other image sizes, bilinear or bicubic.
+      dtype: Dtype of the teacher's images.
+      order: Indices of the student's classes in the outputs; None for the same order.
     """
 
     apply: Callable[[Any, jax.Array], Any]
@@ -56,7 +56,7 @@ class Teacher:
           batch: Batch of the student, with images (B, H, W, C).
           seen: Mean and standard deviation of the student's normalization.
         """
-        # Spatially sharded images would reach convolutions that XLA may shard wrongly
+        # All-gather spatially sharded images: XLA may shard some convolutions wrongly
         # (`jaxtrain.trainer.model_checks.check_groups`).
         images = self.layout.whole_images(batch["image"])
         weights = self.layout.gather_params(weights)
@@ -68,7 +68,7 @@ class Teacher:
     def prepare(self, images: jax.Array, seen: Normalization) -> jax.Array:
         """Convert a student's images to the teacher's preprocessing.
 
-        With the same preprocessing images are unchanged, bit for bit.
+        If the preprocessing is the same, only the dtype changes.
         """
         if images.shape[1:] == self.image_shape and seen == self.normalization:
             return images.astype(self.dtype)
@@ -88,9 +88,9 @@ class KeptAnswers:
         """Look up the outputs for a batch; same result as `Teacher.ask`.
 
         Args:
-          kept: Outputs for all training examples, (examples, ...) each.
+          kept: Cached outputs for all training examples, (examples, ...) each.
           batch: Batch of the student, with the `index` of each example, (B,).
-          seen: Unused, for the interface of `Teacher.ask`.
+          seen: Unused; part of the interface of `Teacher.ask`.
         """
         return jax.tree.map(lambda x: x[batch["index"]], kept)
 

@@ -1,4 +1,4 @@
-"""Base class of methods with a teacher."""
+"""Base class of training methods with a teacher."""
 
 import copy
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from jaxtrain.weights.stored import Weights
 
 
 class TeacherMethod(Method):
-    """A method with a teacher model.
+    """Training method with a teacher model.
 
     Attributes:
       teacher: Spec of the teacher model, as in `model.pretrained`; None for no teacher.
         The run records its digest in the options, as `teacher_digest`.
       teacher_digest: Required prefix of the digest; None accepts any.
-      teacher_precision: Precision policy of the teacher. Defaults to its own.
+      teacher_precision: Precision policy of the teacher; None is its training policy.
       caches_teacher: Whether teacher outputs may be cached (`KeptAnswers`) if images
         are the same in every epoch.
       trained: Weights of the teacher, after `open`.
@@ -40,15 +40,15 @@ class TeacherMethod(Method):
     def taught_by(
         self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
     ) -> "TeacherMethod":
-        """Return the method with its teacher.
+        """Return a copy of the method that uses a teacher.
 
-        The teacher's weights, or cached outputs, are in `objective.beside`.
+        The teacher's weights, or its cached outputs, are in `objective.beside`.
 
         Args:
           teacher: Teacher of the run.
           task: Task of the run.
-          outputs: Abstract teacher outputs for a micro-batch, of the shapes of the
-            model's.
+          outputs: Abstract teacher outputs for a micro-batch, with the shapes of the
+            student's outputs.
 
         Raises:
           UserError: The task does not support an option.
@@ -66,9 +66,9 @@ class TeacherMethod(Method):
         taught = begun.get("teacher_digest", found)
         if begun.get("teacher") == self.teacher and taught != found:
             raise UserError(
-                f"{field} = {self.teacher!r} has changed since the run began: its "
-                f"sha256 was {str(taught)[:NUM_SHOWN]}, and that of {trained.where} is "
-                f"{found[:NUM_SHOWN]}; restore it, or begin anew with --fresh or "
+                f"{field} = {self.teacher!r} has changed since the run started: its "
+                f"sha256 was {str(taught)[:NUM_SHOWN]}, and {trained.where} has "
+                f"{found[:NUM_SHOWN]}; restore it, or start again with --fresh or "
                 "another --workdir"
             )
         method = copy.copy(self)

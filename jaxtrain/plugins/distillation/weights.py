@@ -1,7 +1,7 @@
 """Weights of the teacher: loading, checks against the task, placement on the devices.
 
-They are arguments of the step rather than constants of the program, and not part of the
-state: checkpoints do not contain them, and a resumed run loads them again.
+The weights are arguments of the step rather than constants of the program. They are not
+part of the state: checkpoints do not contain them, and a resumed run loads them again.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
-# Largest number of classes in a message.
+# Largest number of class names in a message.
 MAX_NAMED = 3
 
 
@@ -49,8 +49,8 @@ class TeacherWeights(MethodInputs):
       trained: Resolved weights of the teacher.
       weights: Abstract parameters and other state, with shardings.
       asked: Forward pass of the teacher.
-      answers: Abstract cached outputs for all training examples; None without a cache.
-      reason: Reason for no cache; "" with a cache.
+      answers: Abstract cached outputs for all training examples, or None.
+      reason: Reason why outputs are not cached; "" if they are.
     """
 
     trained: Weights
@@ -118,7 +118,7 @@ def plan_teacher(
       trained: Resolved weights of the teacher.
       named: Name of the teacher, for messages.
       context: Context of the student's run.
-      precision: Precision policy of the teacher. Defaults to its own.
+      precision: Precision policy of the teacher; None is its training policy.
       caches: Whether to cache outputs if images are the same in every epoch.
 
     Raises:
@@ -134,7 +134,7 @@ def plan_teacher(
     weights = abstract_weights(about)
     trained.check_whole(weights, f"{named} does not fit its own description")
     policy = parse(about.precision)
-    # Its arrays may share paths with other arrays of the student.
+    # The student's layout is keyed by paths, which the teacher may share.
     alone = dataclasses.replace(
         layout, split_dims={}, annotations={}, copies=None, grouped=frozenset[str]()
     )
@@ -156,7 +156,7 @@ def plan_teacher(
     )
     answers = _answers(said, len(source), layout)
     obstacles = {
-        "the method may ask it of other images": not caches,
+        "the method may need outputs for other images": not caches,
         **kept.changes_of_images(config.data, source.input),
         **kept.too_large(answers),
     }
@@ -199,7 +199,7 @@ def _check_task(about: Description, config: Config, task: Task, named: str) -> N
     if about.task != config.task:
         raise UserError(
             f"{named} was trained on task = {about.task!r}, and this run has "
-            f"{config.task!r}: give one of the same task"
+            f"{config.task!r}: give a teacher of the same task"
         )
     for option in teacher_options(task):
         ours, theirs = (
@@ -208,7 +208,7 @@ def _check_task(about: Description, config: Config, task: Task, named: str) -> N
         if str(ours) != str(theirs):
             raise UserError(
                 f"{named} has {option} = {theirs} in its task_options, and this run "
-                f"{ours}, so that their outputs mean different numbers: set "
+                f"has {ours}, so that outputs have different meanings: set "
                 f"--task-options {option} {theirs}"
             )
 
@@ -222,14 +222,14 @@ def _check_images(
     if about.input != input:
         sections = [f"data.{name}" for x in (input, about.input) for name in vars(x)]
         raise UserError(
-            f"{named} sees {_seen(about.input)}, and this run {_seen(input)}: give a "
-            f"teacher of the same {sections[0]}, or of images"
+            f"{named} was trained on {_seen(about.input)}, and this run uses "
+            f"{_seen(input)}: give a teacher with the same {sections[0]}"
         )
     ours, theirs = shape[-1], about.image_shape[-1]
     if ours != theirs and {ours, theirs} != {1, 3}:
         raise UserError(
-            f"{named} sees images of {counted(theirs, 'channel')}, and this run has "
-            f"{ours}: only grey and colour become each other; give another teacher"
+            f"{named} was trained on images of {counted(theirs, 'channel')}, and this "
+            f"run has {ours}: only grey and colour are converted; give another teacher"
         )
 
 
@@ -244,8 +244,8 @@ def _check_outputs(
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
     if shapes != expected:
         raise UserError(
-            f"{named} puts out {shapes} for images {images.shape}, and this run "
-            f"{expected}: give one that was trained with the same outputs"
+            f"{named} outputs {shapes} for images {images.shape}, expected "
+            f"{expected}: give a teacher with the same outputs"
         )
 
 
@@ -269,7 +269,7 @@ def _order_of_classes(
     missing = [name for name in ours if name not in theirs]
     more = [name for name in theirs if name not in ours]
     told = [f"lacks {_listed(missing)}"] * bool(missing)
-    told += [f"has {_listed(more)} besides"] * bool(more)
+    told += [f"also has {_listed(more)}"] * bool(more)
     raise UserError(
         f"{named} was trained on {counted(len(theirs), 'class', 'classes')}, this run "
         f"has {len(ours)}: it {' and '.join(told)}; fine-tune it on the data of this "

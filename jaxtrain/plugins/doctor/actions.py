@@ -43,7 +43,7 @@ def pack(arguments: "DataArguments") -> None:
         for name, value in given.items()
         if value is not None
     }
-    # Other fields of the action are unchanged.
+    # None keeps the value of the config.
     config = replace(arguments.overrides.data, source=arguments.pack, **known)
     form = arguments.format or "jpeg"
     index = pack_data(config, arguments.out, size=arguments.size, format=form)
@@ -57,7 +57,7 @@ def verify(arguments: "DataArguments") -> None:
     """Verify the checksums of a packed folder."""
     assert arguments.verify is not None
     index = verify_packed(arguments.verify)
-    print(f"{arguments.verify} is as it was packed: {index.describe()}")
+    print(f"{arguments.verify} matches its checksums: {index.describe()}")
 
 
 def preview(arguments: "DataArguments") -> None:
@@ -74,11 +74,11 @@ def preview(arguments: "DataArguments") -> None:
         raise UserError("--preview: give the recipe, --config FILE")
     out = arguments.out or PREVIEW
     if out.suffix.lower() != ".png":
-        raise UserError(f"--out {out}: the picture is a PNG file, such as {PREVIEW}")
+        raise UserError(f"--out {out}: the preview is a PNG file, such as {PREVIEW}")
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")
-    # Parallelism does not affect images, and one device may not support it.
+    # Images do not depend on parallelism, which one device may not support.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
     setup = build_setup(plain, devices=jax.devices()[:1])
     picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))

@@ -1,7 +1,7 @@
 """Proposed config for a new data set: values with reasons.
 
-Heuristics from common practice: images are not enlarged, model and batch grow with the
-data set, a few thousand steps.
+Heuristics from common practice: images are not upscaled, model and batch size grow with
+the data set, and training takes a few thousand steps.
 """
 
 import math
@@ -25,15 +25,15 @@ from jaxtrain.plugins.doctor.survey import Survey
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
-# Default backbone of models over a classifier.
+# Default backbone of models that are built on a classifier.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
-# Largest sample rate in Hz, longest clip in seconds, and largest data set for a small
-# network.
+# Largest sample rate in Hz, longest clip in seconds, and number of sounds below which a
+# small network is proposed.
 SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
 SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
-    "time_masks": (2, "SpecAugment: stretches of time that are not heard"),
-    "frequency_masks": (2, "and bands of frequency"),
+    "time_masks": (2, "SpecAugment: masked intervals of time"),
+    "frequency_masks": (2, "and masked bands of frequency"),
 }
 STEPS_PER_EPOCH = 20
 BATCH_SIZES = (8, 16, 32, 64, 128, 256)
@@ -47,14 +47,14 @@ SMALLEST_WINDOW = (0.35, 1.0)
 
 
 def find_weights(pretrained: str) -> StartWeights:
-    """Read the facts of pretrained weights.
+    """Read the model's name, image size and channels of pretrained weights.
 
     Raises:
       UntrustedError: The weights are of a custom model that is not trusted.
       UserError: Missing or unsupported weights.
     """
     about = load(pretrained).about
-    # The recipe will name the custom code, which is then loaded.
+    # The recipe will load this custom code, so it must be allowed.
     own.check_allowed("model.name", about.model.name)
     height, _, channels = about.image_shape
     return StartWeights(pretrained, about.model.name, height, channels)
@@ -89,23 +89,23 @@ def advise(
     fitting = [b for b in BATCH_SIZES if b <= min(largest, num_train / STEPS_PER_EPOCH)]
     batch_size = max(fitting, default=min(BATCH_SIZES[0], num_train))
     steps_per_epoch = num_train // batch_size
-    outside = "links, or paths of a table, may lead out of its folder"
+    outside = "links, or paths in a table, may point outside of the folder"
     given = {
         "source": (data.source, ""),
         "data_dir": (data.data_dir, ""),
         "allow_outside": (data.allow_outside or None, outside),
         "white_level": (
             found.white_level,
-            f"the values of 16 bits looked at reach {found.white_level} at most",
+            f"the sampled 16-bit values reach {found.white_level} at most",
         ),
-        "targets": (data.targets or None, "a column each"),
-        "classes": (data.classes, "of the masks"),
+        "targets": (data.targets or None, "one column per target"),
+        "classes": (data.classes, "file of the mask classes"),
         "label_separator": (
             data.label_separator,
-            f"between the labels of one {found.noun}",
+            f"separates the labels of one {found.noun}",
         ),
     }
-    same = "True, if a mirrored image has the same numbers"
+    same = "set True if mirrored images have the same targets"
     augment = {"horizontal_flip": (False, same)}
     if found.hears:
         augment = SPEC_AUGMENT
@@ -117,7 +117,7 @@ def advise(
             **held_out,
             **({} if found.hears else sizes(found, size, weights)),
             **whole,
-            "batch_size": (batch_size, f"{steps_per_epoch:,} steps an epoch"),
+            "batch_size": (batch_size, f"{steps_per_epoch:,} steps per epoch"),
         },
         **(_of_sounds(found) if found.hears else {}),
         "augment": augment,
@@ -137,12 +137,12 @@ def _of_task(
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
 ) -> dict[str, tuple[Any, str]]:
-    """Combine the model proposed by a task with a classifier as its backbone.
+    """Combine the model that a task proposes with a classifier as its backbone.
 
     Args:
       fields: Fields of the task's model.
-      classifier: Fields of the classifier; fields of small classifiers are removed if
-        the task's model names a backbone.
+      classifier: Fields of the classifier; `dropout` and `stem` are removed if the
+        task's model has a backbone.
       weights: Weights to fine-tune, if any.
     """
     if "name" not in fields:
@@ -157,12 +157,14 @@ def _of_task(
 
 
 def _backbone(model: str) -> dict[str, tuple[str, str]]:
-    """Proposed options of a model over a classifier."""
+    """Proposed stem or backbone of a model that is built on a classifier."""
     if model == "convnet":
-        return {"stem": ("cifar", "first layers that keep the size of small images")}
+        return {
+            "stem": ("cifar", "first layers that keep the resolution of small images")
+        }
     if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
         return {}
-    return {"backbone": (model, "the layers that see the image")}
+    return {"backbone": (model, "the classifier that extracts features")}
 
 
 def suitable_task(found: Survey, data: DataConfig) -> str:
@@ -174,8 +176,8 @@ def suitable_task(found: Survey, data: DataConfig) -> str:
     task = tasks.suitable(found.facts, found.groups)
     if task is None:
         raise UserError(
-            f"{data.source} has targets that are no classes and no columns: write a "
-            "recipe with a task of your own (docs/tasks.md)"
+            f"{data.source} has targets that are neither classes nor columns: write "
+            "a recipe with a custom task (docs/tasks.md)"
         )
     return task
 
@@ -183,11 +185,11 @@ def suitable_task(found: Survey, data: DataConfig) -> str:
 def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     if num_train < FEWEST_EXAMPLES:
         raise UserError(
-            f"{num_train} training images are too few to learn from, and to hold some "
+            f"{num_train} training images are too few to train on and to hold some "
             f"out for evaluations: give {FEWEST_EXAMPLES} or more"
         )
     fraction = 0.2 if num_train < FEW_EXAMPLES else 0.1
-    part = f"{fraction:.0%} of the training images, every class in proportion"
+    part = f"{fraction:.0%} of the training images, stratified by class"
     return {
         f"{split}_fraction": (fraction, f"there is no {split} split: {part}")
         for split in ("test", "validation")
@@ -196,24 +198,29 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 
 
 def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
-    """Option that keeps wide or high images uncropped; {} for other images.
+    """Crop mode that keeps wide or tall images uncropped; {} if it is not needed.
 
-    Some tasks, such as detection and segmentation, propose one for all images.
+    Some tasks, such as detection and segmentation, propose a crop mode for all images.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
     part = cut_away(found.sizes)
     if part <= MUCH:
         return {}
-    return {"crop_mode": ("border", f"{part:.0%} lies beyond the centred square")}
+    return {
+        "crop_mode": (
+            "border",
+            f"{part:.0%} is outside of the centred square",
+        )
+    }
 
 
 def _of_sounds(found: Survey) -> Advice:
-    """Config section of the sound, with clips that most sounds fit into."""
+    """Proposed section `data.sound`; nine of ten sounds fit into a clip."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
     usual = int(rates[counts.argmax()])
     rate = min(usual, SPEECH_RATE)
-    told = f"most sounds have {usual:,}"
+    told = f"most sounds have {usual:,} Hz"
     told += "" if rate == usual else "; speech needs no more"
     long = float(np.quantile(found.seconds, 0.9))
     seconds = min(max(math.ceil(10 * long - 1e-6) / 10, 0.1), LONGEST)
@@ -222,7 +229,7 @@ def _of_sounds(found: Survey) -> Advice:
     return {
         "sound": {
             "sample_rate": (rate, told),
-            "seconds": (seconds, f"nine of ten are no longer than {long:.2f} s"),
+            "seconds": (seconds, f"nine of ten sounds last {long:.2f} s at most"),
             "window": (window, f"{1000 * window / rate:.0f} ms"),
             "hop": (max(1, rate // 100), "10 ms"),
             "mels": (min(64, window // 4), "bands of the mel scale"),
@@ -231,26 +238,26 @@ def _of_sounds(found: Survey) -> Advice:
 
 
 def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any, str]]:
-    # A random crop of a wide image would be stretched, unlike in evaluations.
+    # A random crop of a wide image would be distorted, unlike in evaluations.
     small = size <= SMALL_SIZE or whole
     advice: dict[str, tuple[Any, str]] = {}
     if small:
         padding = max(1, size // 8)
         advice["crop_padding"] = padding, f"shifts by up to {padding} pixels"
     else:
-        reason = "another window of the image in every epoch"
+        reason = "another crop of the image in every epoch"
         advice["random_resized_crop"] = True, reason
     if not small and found.counts["train"] < LARGE_SET:
-        reason = "smaller windows, usual for large sets, may miss what it shows"
+        reason = "smaller crops, usual for large data sets, may miss the object"
         advice["crop_scale"] = SMALLEST_WINDOW, reason
-    same = "a mirrored photograph shows the same"
-    letters = "True, if a mirrored image is still of its class; letters are not"
+    same = "a mirrored photograph keeps its class"
+    letters = "set True if mirrored images keep their class, unlike letters"
     flip = found.colour and size > SMALL_SIZE
     return {**advice, "horizontal_flip": (flip, same if flip else letters)}
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Model and optimizer of fastai's `fine_tune`: rate 2e-3 for a batch of 64."""
+    """Model, and optimizer as in fastai: learning rate 2e-3 for a batch size of 64."""
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {
         "model": {
@@ -258,9 +265,9 @@ def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
             "pretrained": (weights.pretrained, ""),
         },
         "optimizer": {
-            "name": ("adamw", "forgiving"),
-            "learning_rate": (rate, "of the last layer; earlier: less"),
-            "weight_decay": (0.01, "not of biases and norms"),
+            "name": ("adamw", "robust to the choice of the learning rate"),
+            "learning_rate": (rate, "of the last layer; lower for earlier layers"),
+            "weight_decay": (0.01, "not of biases and normalisation layers"),
         },
     }
 
@@ -270,21 +277,21 @@ def _from_scratch(num_train: int, size: int, batch_size: int) -> Advice:
     if size <= SMALL_SIZE:
         model = {
             "name": ("convnet", "small images, or few sounds, need a small network"),
-            "dropout": (0.2, "against learning by heart"),
+            "dropout": (0.2, "against overfitting"),
         }
     elif num_train >= LARGE_SET:
-        model = {"name": ("resnet50", "enough images for a large one")}
+        model = {"name": ("resnet50", "enough images for a large model")}
     else:
         reason = "a good start up to 100,000 images; resnet50 for more"
         model = {"name": ("resnet18", reason)}
     return {
         "model": model,
         "optimizer": {
-            "name": ("adamw", "forgiving from scratch"),
-            "learning_rate": (rate, "grows with the root of the batch"),
-            "weight_decay": (0.05, "not of biases and norms"),
-            "schedule": ("cosine", "down to 0 at the end"),
-            "warmup_fraction": (0.05, "first steps small"),
+            "name": ("adamw", "robust to the choice of the learning rate"),
+            "learning_rate": (rate, "grows with the square root of the batch size"),
+            "weight_decay": (0.05, "not of biases and normalisation layers"),
+            "schedule": ("cosine", "decays to 0 at the end"),
+            "warmup_fraction": (0.05, "the learning rate rises from 0 first"),
         },
     }
 
@@ -296,6 +303,6 @@ def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, st
     told = f"about {steps_per_epoch * epochs:,} steps"
     advice: dict[str, tuple[Any, str]] = {"epochs": (epochs, told)}
     if fine_tune:
-        reason = "the new last layer alone for an epoch, then all layers"
+        reason = "only the new last layer for an epoch, then all layers"
         advice["fine_tune"] = True, reason
     return advice

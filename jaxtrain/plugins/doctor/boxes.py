@@ -1,4 +1,4 @@
-"""Checks of boxes: invisible boxes, and rare classes."""
+"""Checks of boxes: boxes lost to cropping or resizing, and rare classes."""
 
 import numpy as np
 
@@ -32,7 +32,7 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
             hint += ", or keep the whole image with data.crop_mode = border"
         hint += "."
         title = (
-            f"{lost:,} of {counted(whole, 'box', 'boxes')} cut off, or of less than "
+            f"{lost:,} of {counted(whole, 'box', 'boxes')} cropped, or smaller than "
             f"{MIN_AREA:g} square pixels, with data.image_size = {config.image_size}"
         )
         found.append(Finding("boxes_lost", "warning", title, hint=hint))
@@ -43,9 +43,9 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     none = (left == 0) & train.strata().any(0)
     unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
     if unseen:
-        what = "of which training shows no box"
+        what = "without visible boxes in training"
         found.append(named("boxes_unseen", "warning", unseen, what, hint))
     if few:
-        what = f"of fewer than {FEW} boxes to train"
+        what = f"with fewer than {FEW} training boxes"
         found.append(named("boxes_few", "warning", few, what))
     return found

@@ -49,7 +49,7 @@ def check(
       judge: Function that lists the problems of a run
         (`jaxtrain.trainer.data_checks.judge`). None checks no task.
       predicted: Split -> predicted probabilities of a trained model, (n, classes).
-      clean_list: File for the names of the good images.
+      clean_list: File to write the names of images without problems to.
 
     Raises:
       UserError: The data set cannot be opened, or a file cannot be written.
@@ -58,8 +58,8 @@ def check(
     store, named = opening.open_store(config.data)
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
-            f"--write-clean: the images of {config.data.source} are no files that "
-            "data.include could name; leave it out"
+            f"--write-clean: the images of {config.data.source} are not files, which "
+            "data.include lists; leave it out"
         )
     # A recipe without an image size requires images of equal size.
     shape = store.image_shape
@@ -121,7 +121,7 @@ def check(
 def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
     """Names of the images to keep, one per line, for `data.include`.
 
-    Names are separated by NUL if any contains a line break.
+    Names are separated by NUL instead if any name contains a line break.
 
     Args:
       store: Store with `names`; `names[index]` is a file's path relative to the folder
@@ -139,7 +139,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
 
 
 def _complete(config: Config, stored: sources.StoredShape) -> Config:
-    """Complete a config with an image size, if it has none."""
+    """Set the image size if the images need one and the config has none."""
     if not images.lacks_size(stored, config.data.image_size):
         return config
     return replace(config, "data.image_size", _ANY_SIZE)

@@ -1,4 +1,4 @@
-"""`main.py data --check`: choice of the data, and console output."""
+"""`main.py data --check`: selection of the data, and console output."""
 
 from functools import partial
 from pathlib import Path
@@ -56,15 +56,15 @@ def run(arguments: "DataArguments") -> None:
 
 
 def _trust(arguments: "DataArguments") -> None:
-    """Trust the custom code of the run; without a run no custom code is named."""
+    """Trust the custom code that the config of a run names."""
     from jaxtrain.weights.trust import trust, trust_recipe
 
     recipe, workdir = arguments.config, arguments.workdir
     of_run = recipe is not None and is_saved(recipe)
     if workdir is None and not of_run:
         raise UserError(
-            "--trust has no effect without --workdir: what the recipe and the command "
-            "line name is loaded in any case; leave it out"
+            "--trust has no effect without --workdir: custom code that the recipe and "
+            "the command line name is always loaded; leave it out"
         )
     if workdir is not None:
         trust(workdir)
@@ -80,8 +80,8 @@ def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
     if arguments.write_clean is not None and found:
         raise UserError(
             f"--write-clean {arguments.write_clean}: the config names slices, such as "
-            f"{found[0]}, and only their images are looked at; give --source "
-            f"{config.data.source} in place of the config"
+            f"{found[0]}, and only their images are checked; give --source "
+            f"{config.data.source} instead of the config"
         )
 
 
@@ -94,7 +94,7 @@ def _config(arguments: "DataArguments") -> Config:
             other = "--config" if recipe is not None else "--workdir"
             raise UserError(
                 f"--source {source} with {other}: give one of them; --data.source "
-                "replaces that of a recipe"
+                "overrides the source of a recipe"
             )
         from jaxtrain.data.opening import complete
 
@@ -121,14 +121,14 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
     if not with_recipe:
         if given != Config():
             raise UserError(
-                f"--workdir {workdir}: its own config says which data; fields of a "
-                "config have no effect without --config"
+                f"--workdir {workdir}: the data are read from the run's config; config "
+                "options have no effect without --config"
             )
         return config
     other = differences(config, settle(given, workdir).config)
     if other := [text for text in other if text.startswith("data.")]:
         raise UserError(
-            f"--workdir {workdir} was trained on other data than --config says: "
+            f"--workdir {workdir} was trained on other data than --config: "
             f"{'; '.join(other)}"
         )
     return config
@@ -152,5 +152,5 @@ def _show(diagnosis: "Diagnosis") -> None:
         level = Text(finding.level, COLOURS[finding.level])
         table.add_row(level, Text(printable(finding.title)))
     if not diagnosis.findings:
-        table.add_row(Text("good", "green"), "nothing was found")
+        table.add_row(Text("good", "green"), "no problems were found")
     Console().print(table)

@@ -14,9 +14,9 @@ from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 from jaxtrain.plugins.segmentation import upright
 
-# Factor from the median aspect ratio, either way, that counts as unusual.
+# Aspect ratios that differ from the median by more than this factor are unusual.
 ODD_ASPECT = 3.0
-# Factor from the clip length, either way, from which on sounds are reported.
+# Sounds whose length differs from the clip length by this factor are reported.
 ODD_LENGTH = 2.0
 # With fewer examples than this, a 10 % validation split may lack a class.
 FEW = 10
@@ -29,9 +29,9 @@ NUM_NAMED = 10
 MIN_CONTRAST = 2.0
 # Kind of remark -> level and title.
 REMARKS: dict[str, tuple[Level, str]] = {
-    "extension": ("warning", "{} of another format than the name says"),
-    "animated": ("warning", "{} of several pictures"),
-    "rotated": ("note", "{} stored on the side, as EXIF tells"),
+    "extension": ("warning", "{} whose format differs from the file extension"),
+    "animated": ("warning", "{} with several frames"),
+    "rotated": ("note", "{} stored rotated, with an EXIF orientation"),
     "alpha": ("note", "{} with transparency"),
     "clipped": ("warning", "{} with clipped samples"),
 }
@@ -39,8 +39,8 @@ REMARKS: dict[str, tuple[Level, str]] = {
 SHOWN_SHAPE = {
     "center": "The centred square is used, which may show little of these: crop them, "
     "or set data.crop_mode to border.",
-    "border": "The whole image is shown, small, with a border: crop them if that is "
-    "too little.",
+    "border": "The full image is used, scaled down, with a border: crop them if that "
+    "is too small.",
     "squash": "They are squashed to a square: crop them, or set data.crop_mode to "
     "border.",
 }
@@ -67,7 +67,9 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
         rows = scan.remarks.get(kind, [])
         if kind == "rotated" and targets and config.boxes_drawn_on is None:
             kind, level = "rotated_targets", "warning"
-            title = f"{{}} turned by EXIF, whose {targets} may be of the stored pixels"
+            title = (
+                f"{{}} rotated by EXIF, whose {targets} may refer to the stored pixels"
+            )
         found += of_rows(kind, level, title, rows, noun=scan.noun)
     usual, *others = scan.modes or [""]
     title = f"{{}} stored as {', '.join(others)}, and not as {usual} like most"
@@ -98,13 +100,13 @@ def check_lengths(scan: Scan, sound: SoundConfig) -> list[Finding]:
     """
     seconds = scan.size[:, 1] / 1000
     cases = (
-        ("length_long", seconds > ODD_LENGTH * sound.seconds, "over twice"),
-        ("length_short", seconds < sound.seconds / ODD_LENGTH, "under half"),
+        ("length_long", seconds > ODD_LENGTH * sound.seconds, "longer than twice"),
+        ("length_short", seconds < sound.seconds / ODD_LENGTH, "shorter than half"),
     )
     found: list[Finding] = []
     for kind, odd, what in cases:
         rows = np.flatnonzero(odd & scan.readable).tolist()
-        title = f"{{}} of {what} data.sound.seconds = {sound.seconds:g}"
+        title = f"{{}} {what} data.sound.seconds = {sound.seconds:g}"
         told = {row: f"{seconds[row]:.2f} s" for row in rows}
         found += of_rows(kind, "note", title, rows, told, "sound")
     return found
@@ -141,7 +143,7 @@ def check_sizes(
     aspect = np.log(width / height)
     odd = rows[np.abs(aspect - np.median(aspect)) > np.log(ODD_ASPECT)].tolist()
     shapes = {row: "{1}x{0} pixels".format(*scan.size[row]) for row in odd}
-    title, hint = "{} of an unusual shape", ""
+    title, hint = "{} with an unusual aspect ratio", ""
     if config.image_size is not None:
         hint = SHOWN_SHAPE[config.fit[-1]]
     return found + of_rows("aspect", "warning", title, odd, shapes, hint=hint)
@@ -153,7 +155,7 @@ def check_blank(scan: Scan) -> list[Finding]:
     contrast = {row: f"contrast {scan.contrast[row]:.2f} of 255" for row in rows}
     if scan.noun == "sound":
         return of_rows("silent", "warning", "{} of silence", rows, noun="sound")
-    return of_rows("blank", "warning", "{} of one colour", rows, contrast)
+    return of_rows("blank", "warning", "{} of a single colour", rows, contrast)
 
 
 def check_classes(scan: Scan) -> list[Finding]:
@@ -162,7 +164,7 @@ def check_classes(scan: Scan) -> list[Finding]:
         return []
     num, counts = len(scan.class_names), scan.count_classes()
     wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
-    title = f"{{}} whose label is not 0 to {num - 1}"
+    title = f"{{}} with a label outside of 0 to {num - 1}"
     found = of_rows("labels_missing", "warning", title, wrong, noun=scan.noun)
     train, total = counts[SPLITS.index("train")], counts.sum(axis=0)
     trained = train[train > 0]
@@ -173,9 +175,9 @@ def check_classes(scan: Scan) -> list[Finding]:
         found.append(Finding("one_class", "warning", title))
     untrained, few = (train == 0) & (total > 0), (train > 0) & (train < FEW)
     cases = (
-        ("class_untrained", untrained, "that training has not"),
+        ("class_untrained", untrained, f"without training {scan.noun}s"),
         ("class_empty", total == 0, f"without any {scan.noun}"),
-        ("class_few", few, f"of fewer than {FEW} {scan.noun}s to train"),
+        ("class_few", few, f"with fewer than {FEW} training {scan.noun}s"),
     )
     for kind, which, what in cases:
         if which.any():
@@ -189,7 +191,7 @@ def check_classes(scan: Scan) -> list[Finding]:
 
 
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Report unreadable images, by the same rule that ends a run."""
+    """Report unreadable images: an error if they would end a run, else a warning."""
     bad = scan.unreadable
     over = scan.over_limit(bad, config.max_bad_fraction)
     title = "{} that cannot be read"
@@ -210,7 +212,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
         return []
     names = scan.class_names
     told = [names[i] if 0 <= i < len(names) else str(i) for i in lost]
-    title = f"of which no training {scan.noun} can be read"
+    title = f"without a readable training {scan.noun}"
     return [named("class_unreadable", "error", told, title)]
 
 
@@ -232,7 +234,7 @@ def find_equal(scan: Scan) -> Groups:
 
 
 def find_similar(scan: Scan) -> Groups:
-    """Group near-duplicate images; of exact duplicates only the first counts."""
+    """Group near-duplicate images, with only the first of exact duplicates."""
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])
@@ -249,11 +251,11 @@ def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
 
 
 def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
-    """Rows that a clean list leaves out.
+    """Rows of the images that a clean list leaves out.
 
-    Unreadable images, images with invalid targets, and duplicates but one, or all of
-    them if their labels differ. The one kept is from the test split, else from the
-    validation split, so that evaluations do not change.
+    They are unreadable images, images with invalid targets, and duplicates. One image
+    of each group of duplicates stays, unless their labels differ: from the test split,
+    else from the validation split, so that evaluations do not change.
     """
     left_out = {*scan.unreadable, *scan.bad_targets}
     for case, groups in same.items():

@@ -33,8 +33,8 @@ def check_columns(train: Source, config: Config) -> list[Finding]:
         few = [f"{name} ({num})" for name, num in counts if 0 < num < FEW]
     return [
         *_report("label_constant", "warning", constant, "with one value in training"),
-        *_report("label_few", "warning", few, f"of fewer than {FEW} images to train"),
-        *_report("label_missing", "note", missing, "with values that are missing"),
+        *_report("label_few", "warning", few, f"with fewer than {FEW} training images"),
+        *_report("label_missing", "note", missing, "with missing values"),
     ]
 
 

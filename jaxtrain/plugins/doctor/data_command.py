@@ -17,9 +17,12 @@ EXAMPLE = "--check --config configs/digits.py"
 
 
 class Action(NamedTuple):
-    """An action: its function, "module:name" in this folder, and its options.
+    """Action of the command.
 
-    For actions without a recipe, also the required config fields.
+    Attributes:
+      function: Function to call, "module:name" in this package.
+      takes: Names of its options.
+      fields: Config fields that an action without a recipe uses.
     """
 
     function: str
@@ -45,11 +48,11 @@ ACTIONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class DataArguments:
-    """Look a data set over, preview what a model sees of it, prepare or pack it."""
+    """Check, preview, prepare or pack a data set."""
 
     check: bool = field(
         False,
-        help="Look all images over, and write data_report.json and data_report.html.",
+        help="Check all images, and write data_report.json and data_report.html.",
     )
     preview: bool = field(
         False,
@@ -71,42 +74,42 @@ class DataArguments:
 
     config: Path | None = field(
         None,
-        help="With --check or --preview: the recipe whose data are meant.",
+        help="With --check or --preview: the recipe whose data are used.",
     )
     source: str | None = field(
         None,
-        help="With --check: the data, as data.source takes them; there is no recipe "
-        "then.",
+        help="With --check: the data, in the format of data.source, in place of a "
+        "recipe.",
     )
     workdir: Path | None = field(
         None,
-        help="With --check: a trained run, whose predictions tell which labels may be "
-        "wrong.",
+        help="With --check: a trained run, whose predictions are used to find wrong "
+        "labels.",
     )
     out: Path | None = field(
         None,
-        help="Where to write: --check the folder of its reports (None: data_report), "
-        "--preview the picture (None: preview.png), --pack the folder to train on.",
+        help="Output: the folder of the reports of --check (None: data_report), the "
+        "PNG file of --preview (None: preview.png), or the packed folder of --pack.",
     )
     write_clean: Path | None = field(
         None,
-        help="With --check: a file for the names of the good images, as data.include "
-        "takes it.",
+        help="With --check: write the names of the good images to this file, for "
+        "data.include.",
     )
     manual_dir: Path | None = field(
         None,
-        help="With --prepare: folder with files that TFDS cannot, or need not, "
-        "download.",
+        help="With --prepare: folder of manually downloaded files, which TFDS then "
+        "does not download.",
     )
     data_dir: Path | None = field(
         None,
-        help="With --prepare, --pack or --source: where TFDS data sets lie; None: "
+        help="With --prepare, --pack or --source: folder of TFDS data sets; None: "
         "$TFDS_DATA_DIR, else ~/tensorflow_datasets.",
     )
     size: int | None = field(
         None,
-        help="With --pack: pixels of the shorter side of larger images, of raw ones "
-        "of both sides; None: as stored.",
+        help="With --pack: pixels to which the shorter side of larger images is scaled "
+        "down, with --format raw both sides of all images; None: as stored.",
     )
     format: Literal["jpeg", "raw"] | None = field(
         None,
@@ -115,8 +118,8 @@ class DataArguments:
     )
     max_bad_fraction: float | None = field(
         None,
-        help="With --pack: part of a split's images that may be unreadable, and are "
-        "left out; None: 0.02.",
+        help="With --pack: fraction of a split's images that may be unreadable and "
+        "are then left out; None: 0.02.",
     )
     include: Path | None = field(
         None,
@@ -124,15 +127,15 @@ class DataArguments:
     )
     trust: bool = field(
         False,
-        help="With --check or --preview: load the parts of your own (code) that the "
-        "folder of --workdir, or of model.pretrained, names: their files are shown, "
-        "and compared with the recorded digests.",
+        help="With --check or --preview: load the custom code that the folder of "
+        "--workdir, or of model.pretrained, names: its files are shown, and compared "
+        "with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
     @staticmethod
     def starting_config(given: Mapping[str, Any]) -> Config:
-        """Config of `--source`, with fields that may apply to this source only."""
+        """Config with the source of `--check --source`, which other fields may need."""
         source = given.get("source")
         if not source or "check" not in given:
             return Config()

@@ -7,11 +7,11 @@ import numpy as np
 from jaxtrain.plugins.doctor.survey import Survey
 
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
-# Largest size of small images: a small network, shifts of a few pixels.
+# Images up to this size get a small network, and are augmented by small shifts.
 SMALL_SIZE = 48
-# Smaller images are enlarged to this size, as networks halve them a few times.
+# Smaller images are enlarged to this size, as networks downsample a few times.
 SMALLEST_SIZE = 8
-# Data sets up to this number of images are trained on images of at most this size.
+# (largest number of images, largest image size) of smaller data sets.
 SIZE_LIMITS = ((10_000, 128), (100_000, 160))
 LARGEST_SIZE = 224
 
@@ -22,7 +22,7 @@ class StartWeights(NamedTuple):
     Attributes:
       pretrained: Value of `model.pretrained`.
       model: Value of `model.name`.
-      size: Height and width of the images in their training.
+      size: Height and width of the training images.
       channels: Number of image channels.
     """
 
@@ -56,14 +56,14 @@ def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
         shapes += f" to {high[1]}x{high[0]}"
     reason = f"the images have {shapes} pixels"
     if size > SMALL_SIZE:
-        reason += "; larger costs more time, and pays with many images"
-    shown = "some show colours" if found.colour else "all images looked at are grey"
+        reason += "; larger sizes take more time, and pay off with many images"
+    shown = "some have colours" if found.colour else "all sampled images are grey"
     return {"image_size": (size, reason), "channels": (3 if found.colour else 1, shown)}
 
 
 def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
-    reason = "as the weights know them; smaller ones take less time"
-    channels = "grey images are made colour" if weights.channels == 3 else ""
+    reason = "as in the training of the weights; smaller ones take less time"
+    channels = "grey images are converted to colour" if weights.channels == 3 else ""
     return {
         "image_size": (weights.size, reason),
         "channels": (weights.channels, channels),

@@ -18,7 +18,7 @@ JUDGED = {
     "wrong_labels": (("validation", "test"), "{} whose label is likely wrong"),
     "in_sample": (
         ("train",),
-        "{} to train on whose label the model doubts, though it learnt it",
+        "{} in training whose label the model doubts, though trained on it",
     ),
 }
 # The rounded mean of equal numbers may exceed them.
@@ -30,7 +30,7 @@ class Doubts(NamedTuple):
 
     Attributes:
       wrong: Examples with likely wrong labels, most likely first.
-      better: Suggested class of each.
+      better: Suggested class of each of these examples.
       joint: Estimated joint distribution of given (rows) and true (columns) labels,
         (classes, classes), with sum 1.
     """
@@ -59,7 +59,7 @@ def check_labels(
         images.
 
     Returns:
-      The findings; and the estimated fraction of wrong labels by kind.
+      Findings; and estimated fraction of wrong labels by kind of finding.
     """
     assert scan.labels is not None
     names = scan.class_names

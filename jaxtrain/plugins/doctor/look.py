@@ -24,7 +24,7 @@ from jaxtrain.data.input_kind import InputKind
 
 # Side of the grey thumbnail for the search of near-duplicates.
 SMALL = 32
-# Pixel values and their squares, in 0..1.
+# Pixel values in 0..1 and their squares, (256, 2).
 _VALUES = np.stack([np.arange(256) / 255, (np.arange(256) / 255) ** 2], axis=1)
 
 
@@ -101,7 +101,7 @@ def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
-    """Decode the pixels of an image, uint8, or another input as stored."""
+    """Decode an image to uint8 pixels, or another input by its `InputKind`."""
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         return images.to_channels(stored, wanted)
@@ -111,7 +111,7 @@ def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
-    """Read a full file of another input, and describe it and its evaluation image."""
+    """Describe a file of another input, such as a sound, and its evaluation image."""
     assert isinstance(stored, StoredFile)
     try:
         about, part = kind.look_at(stored.data), kind.decode(stored.data)
@@ -172,7 +172,7 @@ def _describe(
 
 
 def _remarks(name: str, file: ImageFile) -> list[str]:
-    """List what is unusual about a readable file."""
+    """List the unusual properties of a readable file."""
     found = []
     # Other extensions are not checked.
     ending = os.path.splitext(name)[1].lower()

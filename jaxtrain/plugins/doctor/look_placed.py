@@ -18,9 +18,9 @@ class PlacedTarget(NamedTuple):
     Attributes:
       pixels: Number of pixels per class of a mask, (256,); None for other or invalid
         targets.
-      problem: Reason why it does not fit its image; empty if it does.
-      boxes: Number of boxes per class, listed and visible to the model, (2, classes);
-        None for other or invalid targets.
+      problem: Reason why the target does not fit its image, or empty.
+      boxes: Number of boxes per class, as listed and as visible to the model,
+        (2, classes); None for other or invalid targets.
     """
 
     pixels: np.ndarray | None = None

@@ -31,7 +31,11 @@ def check_placed(scan: Scan, train: Source, config: Config) -> list[Finding]:
         title += f"; more of a split than data.max_bad_fraction = {most}"
     found = of_rows("target_unfit", level, title, [*bad], bad)
     names, loss = train.facts.get(PIXEL_CLASSES, ()), config.task_options.get("loss")
-    hint = "" if loss in BALANCED else f"Losses that weigh them: {', '.join(BALANCED)}."
+    hint = (
+        ""
+        if loss in BALANCED
+        else f"Losses that weight rare classes: {', '.join(BALANCED)}."
+    )
     return found + _check_pixels(scan, names, hint)
 
 
@@ -54,14 +58,19 @@ def _check_pixels(scan: Scan, names: tuple[str, ...], hint: str) -> list[Finding
             "pixels_untrained",
             "warning",
             (train == 0) & (every > 0),
-            "that training lacks",
+            "absent from training",
         ),
         ("pixels_none", "warning", every == 0, "without a pixel"),
-        ("pixels_rare", "note", (train > 0) & (share < RARE), f"of under {RARE:.1%}"),
+        (
+            "pixels_rare",
+            "note",
+            (train > 0) & (share < RARE),
+            f"with under {RARE:.1%} of the pixels",
+        ),
     )
     for kind, level, which, what in cases:
         if which.any():
             some = [names[i] for i in np.flatnonzero(which)]
             more = hint if kind == "pixels_rare" else ""
-            found.append(named(kind, level, some, f"of pixels {what}", more))
+            found.append(named(kind, level, some, f"of masks {what}", more))
     return found

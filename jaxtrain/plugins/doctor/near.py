@@ -23,13 +23,13 @@ MAX_BITS = 4
 NUM_BANDS = MAX_BITS + 1
 # Smallest correlation of the thumbnails.
 MIN_CORRELATION = 0.995
-# Frequencies in each direction; the median, the threshold of bits, excludes the first
-# one, the mean.
+# Frequencies per direction. Bits are thresholded at the median of all coefficients but
+# the first, which is the mean.
 _NUM_FREQUENCIES = 8
 # Number of pairs compared at a time.
 _CHUNK = 2**14
-# Largest number of comparisons per image with an equal part of the hash: with the next
-# images in the order of full hashes.
+# Largest number of comparisons per image and part of the hash: with the next images
+# whose part is equal, in the order of the full hashes.
 MAX_NEIGHBOURS = 20_000
 
 
@@ -131,7 +131,7 @@ def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
         ordered = hashes[order]
         keys = ordered & mask
         # Equal keys are adjacent: compare each with the next, the second next, and so
-        # on, while any has an equal one at that distance.
+        # on, while any two keys at that distance are equal.
         left = np.arange(len(order))
         for ahead in range(1, min(len(order), MAX_NEIGHBOURS + 1)):
             left = left[left < len(order) - ahead]

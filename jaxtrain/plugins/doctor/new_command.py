@@ -28,44 +28,44 @@ class NewArguments:
     """Write a recipe for your own images or sounds, after a look at them."""
 
     data: str = field(
-        help="The images or sounds: a folder with one folder for each class, or as "
-        "data.source takes them, such as csv:list.csv.",
+        help="The images or sounds: a folder with one folder per class, or any "
+        "data.source, such as csv:list.csv.",
     )
     out: Path = field(
         help="The recipe to write, such as configs/photos.py.",
     )
     pretrained: str | None = field(
         None,
-        help="Weights to fine-tune, as model.pretrained takes them; None: train from "
-        "scratch.",
+        help="Weights to fine-tune, in any form that model.pretrained supports; None: "
+        "train from scratch.",
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that the folder of --pretrained "
-        "names: their files are shown, and compared with the recorded digests.",
+        help="Load the custom code that the folder of --pretrained names: its files "
+        "are shown, and compared with the recorded digests.",
     )
     allow_outside: bool = field(
         False,
-        help="Whether images may lie outside of the folder, as data.allow_outside.",
+        help="Whether images may be outside of the folder, as data.allow_outside.",
     )
     targets: tuple[str, ...] = field(
         (),
-        help="Columns of labels, 1 or 0 each, or of numbers to predict, as "
-        "data.targets: of a csv:, hf: or audio: source.",
+        help="Columns of labels (0 or 1), or of numbers to predict, as data.targets; "
+        "for csv:, hf: and audio: sources.",
     )
     label_separator: str | None = field(
         None,
-        help="What separates the labels of an example, as data.label_separator: of a "
-        "table.",
+        help="Separator between the labels of an example, as data.label_separator; "
+        "for tables.",
     )
     classes: str | None = field(
         None,
-        help="File of the classes of masks, as data.classes: of a masks:, csv: or hf: "
-        "source.",
+        help="File of the mask classes, as data.classes; for masks:, csv: and hf: "
+        "sources.",
     )
     data_dir: str | None = field(
         None,
-        help="Where TFDS data sets lie; None: $TFDS_DATA_DIR, else "
+        help="Folder of TFDS data sets; None: $TFDS_DATA_DIR, else "
         "~/tensorflow_datasets.",
     )
 
@@ -88,9 +88,7 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
             f"--out {out}: a recipe is a Python file, such as {out.stem}.py"
         )
     if out.exists():
-        raise UserError(
-            f"--out {out} is there already: give another name, or remove it"
-        )
+        raise UserError(f"--out {out} already exists: give another name, or remove it")
     pretrained = arguments.pretrained
     if arguments.trust:
         if pretrained is None:
@@ -183,8 +181,8 @@ def next_commands(out: Path, own_parts: bool) -> list[str]:
     trust = " --trust" if own_parts else ""
     recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")
     commands = {
-        f"data --check --config {recipe}": "look all images over",
-        f"--config {recipe}": "train; Ctrl-C saves, and the same command goes on",
+        f"data --check --config {recipe}": "check all images",
+        f"--config {recipe}": "train; Ctrl-C saves, and the same command resumes",
         f"evaluate --workdir {workdir}{trust}": "measure the trained model",
     }
     width = max(map(len, commands))

@@ -9,8 +9,8 @@ from jaxtrain.data.stores import targets_of
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Standard deviations from the mean of an outlier; one in five hundred million for a
-# normal distribution.
+# Smallest distance of an outlier from the mean, in standard deviations. Of a normal
+# distribution, one in five hundred million values is an outlier.
 FAR = 6.0
 # Regression losses that grow linearly with the error.
 ROBUST = ("huber", "l1", "quantiles")
@@ -28,11 +28,11 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     if NAMES not in train.facts or targets is None:
         return []
     targets = original(targets, train.facts)
-    # float64: numbers far from 0 share their first digits.
+    # More digits for float64: numbers far from 0 may have the same first digits.
     digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
     robust = config.task_options.get("loss") in ROBUST
-    hint = "" if robust else f"Losses that bear it: {', '.join(ROBUST)}."
+    hint = "" if robust else f"Losses that are robust to outliers: {', '.join(ROBUST)}."
     training = scan.split == SPLITS.index("train")
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
         known = np.isfinite(column)
@@ -42,7 +42,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
             continue
         far = known & (np.abs(column - some.mean()) > FAR * some.std())
         rows = np.flatnonzero(far).tolist()
-        title = f"{{}} with a number far off in the column {name!r}"
+        title = f"{{}} with an outlier in the column {name!r}"
         details = {row: f"{name} {column[row]:.{digits}g}" for row in rows}
         found += of_rows("numbers_far", "warning", title, rows, details, hint=hint)
     return found

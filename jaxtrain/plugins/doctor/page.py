@@ -70,8 +70,8 @@ def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
     if diagnosis.findings:
         # Findings are sorted, worst first.
         level = diagnosis.findings[0].level
-        return level, "A run can start; have a look at this first."
-    return "good", "Nothing was found: ready to train."
+        return level, "A run can start; see the findings first."
+    return "good", "No problems were found: ready to train."
 
 
 def _facts(diagnosis: Diagnosis) -> dict[str, str]:

@@ -18,7 +18,7 @@ Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
 # Advice for findings of `jaxtrain.trainer.data_checks`, whose titles include the fix.
-REFUSED = "A run stops with these words before its first step."
+REFUSED = "A run stops with this message before its first step."
 # Kind -> meaning and advice.
 ADVICE = {
     "task": REFUSED,
@@ -27,104 +27,106 @@ ADVICE = {
     "augment": REFUSED,
     "sampling": REFUSED,
     "split_sizes": REFUSED,
-    "unreadable": "In training others of their classes take their places, evaluations "
-    "leave them out: fetch them again, or take them out. More than "
-    "data.max_bad_fraction of a split end a run.",
-    "passed_over": "A run does not see them. Convert images of formats that are not "
-    "read, move those that lie in no class into one, and leave the rest.",
-    "nested": "The class of an image is the folder that its split begins with, however "
-    "deep it lies: if the inner folders are the classes, list them in a csv: file.",
-    "classes_left_out": "The model has no output for them: leave it so, or add what is "
-    "missing.",
-    "grey_levels": "A run sees 8 bits: the option says which value becomes white.",
-    "bands": "Files are read as grey or colour: what is known of more bands is in "
-    "arrays alone.",
-    "cut_away": "Evaluations and predictions see the centred square: keep the whole "
-    "image with data.crop_mode = border, or stretch it with squash.",
-    "extension": "They are read by what they hold; rename them, so that nothing else "
-    "trips over them.",
-    "animated": "Only the first picture is used: save the one that is meant.",
-    "rotated": "They are turned upright when they are read.",
-    "rotated_targets": "They are turned upright when they are read, and the targets "
-    "are taken as drawn on the upright image, as labelling tools show it. Look at some "
-    "with data --preview: if they do not fit, set data.boxes_drawn_on to stored, which "
-    "turns them too, else to upright.",
-    "boxes_left_out": "They are not learnt, nor measured: mend them, or leave them.",
-    "boxes_clipped": "They are cut at the border of their image. If there are many, "
-    "see whether they were made for images of another size.",
-    "images_left_out": "A run does not see them: mend them, or take them out of the "
-    "list. More than data.max_bad_fraction of a split end a run.",
-    "alpha": "Transparent pixels show white, whatever colour they hide.",
-    "modes": "All are turned into the channels of the run. Grey ones among colour ones "
-    "may tell where an image comes from, and so its class.",
+    "unreadable": "Training replaces them by other images of their classes, and "
+    "evaluations leave them out: fetch them again, or remove them. A run ends if more "
+    "than data.max_bad_fraction of a split is unreadable.",
+    "passed_over": "A run ignores them. Convert images of unsupported formats, and "
+    "move images outside of class folders into one of them; other files may stay.",
+    "nested": "The class of an image is the first folder within its split, however "
+    "deep the image lies: if the inner folders are the classes, list them in a csv: "
+    "file.",
+    "classes_left_out": "The model has no output for them: if they are needed, add "
+    "their images.",
+    "grey_levels": "A run uses 8 bits: the option says which value becomes white.",
+    "bands": "Files are read as grey or colour images: more bands are supported only "
+    "in arrays.",
+    "cut_away": "Evaluations and predictions use the centred square: keep the full "
+    "image with data.crop_mode = border, or squash it with squash.",
+    "extension": "They are read by their content; rename them, so that other programs "
+    "can read them.",
+    "animated": "Only the first frame is used: save the intended frame.",
+    "rotated": "They are rotated upright when they are read.",
+    "rotated_targets": "They are rotated upright when they are read, and the targets "
+    "are assumed to be drawn on the upright image, as labelling tools show it. Check "
+    "some with data --preview: if they do not fit, set data.boxes_drawn_on to stored, "
+    "which rotates the targets too, else to upright.",
+    "boxes_left_out": "They are used neither in training nor in evaluations: correct "
+    "them, or leave them.",
+    "boxes_clipped": "They are clipped to their image. If there are many, check "
+    "whether they were made for images of another size.",
+    "images_left_out": "A run ignores them: correct them, or remove them from the "
+    "list. A run ends if they are more than data.max_bad_fraction of a split.",
+    "alpha": "Transparent pixels become white, whatever their colour.",
+    "modes": "All are converted to the channels of the run. Grey images among colour "
+    "images may reveal the origin of an image, and so its class.",
     "clipped": "The loudest parts are distorted: record them again at a lower level, "
-    "or see that it is so in every class.",
-    "rates": "All are resampled to data.sound.sample_rate, and channels become their "
-    "mean. Those stored in another way may tell where a sound comes from, and so its "
-    "class.",
-    "silent": "Nothing can be learnt from them: look where they come from, and take "
-    "them out.",
-    "length_long": "Only the middle is heard, or with data.sound.random_crop a random "
-    "part: raise data.sound.seconds if more matters.",
-    "length_short": "Silence is put on both sides: if most are, lower "
-    "data.sound.seconds; if few are, look whether they are cut off.",
-    "boxes_lost": "What is not seen cannot be found.",
-    "boxes_unseen": "A model cannot learn them: add training images that show them, or "
-    "take the classes out.",
-    "boxes_few": "Too few to learn from: collect more, or join classes.",
-    "sizes": "The images of a batch have one size: set data.image_size in the recipe.",
-    "aspect": "Look whether they show what they should.",
-    "blank": "Nothing can be learnt from them: look where they come from, and take "
-    "them out.",
-    "duplicates": "They count several times in what is learnt, or measured: keep one.",
-    "duplicates_leak": "What a model has seen in training it may know by heart: the "
-    "result looks better than it is. Keep them in one split.",
-    "duplicates_conflict": "At least one label is wrong: keep one, with the label that "
-    "is right.",
-    "near": "The same picture saved in another way, or a series of photographs: such "
-    "belong into one split together.",
-    "near_leak": "What a model has seen in training it may know by heart: the result "
-    "looks better than it is. Keep what belongs together in one split.",
-    "near_conflict": "A label may be wrong, or the classes cannot be told apart by the "
-    "image: look at them.",
-    "labels_missing": "They count in no loss and no metric: mend them, or choose a "
-    "split that has labels.",
-    "one_class": "There is nothing to tell apart: training needs readable images of "
-    "two classes or more.",
-    "class_unreadable": "In training nothing can take the places of their images, and "
-    "a run ends when it meets one: mend the files, or take the classes out.",
-    "class_untrained": "A model cannot learn them, and is measured by them: give "
-    "training some, or take them out.",
-    "class_empty": "The model has an output for each, which is never right: take them "
-    "out.",
-    "label_constant": "Nothing can be learnt of them: leave them out of data.targets "
+    "or check that clipping is as frequent in every class.",
+    "rates": "All are resampled to data.sound.sample_rate, and channels are averaged. "
+    "The format of the others may reveal the origin of a sound, and so its class.",
+    "silent": "A model cannot learn from them: check their origin, and remove them.",
+    "length_long": "Only the middle is used, or with data.sound.random_crop a random "
+    "part: raise data.sound.seconds if the rest matters.",
+    "length_short": "They are padded with silence on both sides: if most are short, "
+    "lower data.sound.seconds; if few are, check whether they are cut off.",
+    "boxes_lost": "A model cannot detect objects that it does not see.",
+    "boxes_unseen": "A model cannot learn them: add training images with such boxes, "
+    "or remove the classes.",
+    "boxes_few": "Too few to learn from: collect more, or merge classes.",
+    "sizes": "The images of a batch must have one size: set data.image_size in the "
+    "recipe.",
+    "aspect": "Check whether these are the intended images.",
+    "blank": "A model cannot learn from them: check their origin, and remove them.",
+    "duplicates": "They count several times in training or evaluations: keep one of "
+    "each.",
+    "duplicates_leak": "The model may memorise training images, so that metrics on "
+    "equal images are too good. Keep them in one split.",
+    "duplicates_conflict": "At least one label is wrong: keep one image, with the "
+    "right label.",
+    "near": "The same image saved in another way, or a series of photographs: keep "
+    "them in one split.",
+    "near_leak": "The model may memorise training images, so that metrics on similar "
+    "images are too good. Keep similar images in one split.",
+    "near_conflict": "A label may be wrong, or images do not distinguish these "
+    "classes: look at them.",
+    "labels_missing": "They are ignored by losses and metrics: correct them, or choose "
+    "a split with labels.",
+    "one_class": "Training needs readable images of two classes or more.",
+    "class_unreadable": "Training cannot replace their images by others of the class, "
+    "and a run ends when it reads one: repair the files, or remove the classes.",
+    "class_untrained": "A model cannot learn them, but evaluations include them: add "
+    "training images, or remove the classes.",
+    "class_empty": "The model has an output for each, which is never right: remove "
+    "them.",
+    "label_constant": "A model cannot learn from them: remove them from data.targets "
     "or the lists of labels, or add images.",
-    "label_few": "Too few to learn from, and to hold any out for validation: collect "
-    "more, or leave the label out.",
-    "label_missing": "They are left out of the loss and the metrics: see that they "
-    "are missing for no reason that the label has to do with.",
-    "class_few": "Too few to learn from, and to hold any out for validation: collect "
-    "more, join classes, or take them out.",
-    "imbalance": "A model is right often by naming large classes alone: look at "
-    "balanced_accuracy and recall, and not at accuracy.",
-    "target_unfit": "In training others take their places, evaluations leave them out: "
-    "mend them, or take the images out. More than data.max_bad_fraction of a split, "
-    "with the images that cannot be read, end a run.",
-    "pixels_untrained": "A model cannot learn them, and is measured by them: give "
-    "training images that show them, or take them out.",
-    "pixels_none": "The model has an output for each, which is never right: take them "
-    "out of the list of classes, or see whether the masks have other numbers.",
-    "pixels_rare": "A model does well without them: look at the iou of each class.",
-    "numbers_far": "Errors of that size may rule the loss: look at them, and mend the "
-    "numbers.",
+    "label_few": "Too few for training and for a validation split: collect more, or "
+    "remove the label.",
+    "label_missing": "They are ignored by losses and metrics: check that the reason "
+    "why they are missing is independent of the label.",
+    "class_few": "Too few for training and for a validation split: collect more, merge "
+    "classes, or remove the classes.",
+    "imbalance": "A model is often right if it predicts only large classes: monitor "
+    "balanced_accuracy and recall instead of accuracy.",
+    "target_unfit": "Training replaces them by other images, and evaluations leave "
+    "them out: correct the targets, or remove the images. A run ends if they and the "
+    "unreadable images are more than data.max_bad_fraction of a split.",
+    "pixels_untrained": "A model cannot learn them, but evaluations include them: add "
+    "training images that show them, or remove the classes.",
+    "pixels_none": "The model has an output for each, which is never right: remove "
+    "them from the list of classes, or check whether the masks have other numbers.",
+    "pixels_rare": "The loss is low even if a model ignores them: monitor the iou of "
+    "each class.",
+    "numbers_far": "Errors of that size may dominate the loss: check the numbers, and "
+    "correct wrong ones.",
     "wrong_labels": "A trained model is confident of another class. Some of these are "
-    "its own mistakes: look at them before you change a label.",
-    "in_sample": "The model has learnt these labels, the wrong ones too: it agrees "
-    "with more of them than it should. What it still doubts is worth a look.",
+    "mistakes of the model: look at them before you change a label.",
+    "in_sample": "The model was trained on these labels, including the wrong ones, so "
+    "it agrees with more of them than it should. Labels that it still doubts are worth "
+    "checking.",
 }
 # Advice for other remarks of a source.
-OTHER = "A run does the same: see whether it is meant."
-# Kinds that may be errors: runs use the same functions of
+OTHER = "A run does the same: check whether this is intended."
+# Kinds that may be errors. Runs check the same conditions by the same functions, of
 # `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(
     {
@@ -146,7 +148,7 @@ class Finding:
       kind: Kind of the finding, a key of `ADVICE`.
       level: Severity of the finding.
       title: Title of one line.
-      groups: Rows of the scan, grouped by what belongs together.
+      groups: Rows of the scan, in groups such as the images that are equal.
       details: Row -> detail to print.
       hint: Additional advice for the config of the run.
     """
@@ -184,7 +186,7 @@ def of_rows(
     noun: str = "image",
     hint: str = "",
 ) -> list[Finding]:
-    """Create a finding about single images or sounds; none without rows.
+    """Create a finding about single images or sounds, or no finding without rows.
 
     `{}` in `title` is replaced by their number; other braces belong to names.
     """
@@ -201,7 +203,7 @@ class Diagnosis:
 
     Attributes:
       config: Config of the run.
-      task: Name of the checked task; None if no task was checked.
+      task: Name of the checked task, or None.
       train: Training split of the run.
       scan: Scan of all examples.
       findings: All findings, worst first.
@@ -227,7 +229,7 @@ class Diagnosis:
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """Contents of the report; undecodable bytes of file names are escaped."""
+    """Contents of the report as JSON; undecodable bytes of file names are escaped."""
     scan = diagnosis.scan
     bad = scan.count_unreadable()
     mean, std = scan.statistics()

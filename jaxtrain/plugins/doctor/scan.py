@@ -34,7 +34,7 @@ IN_FLIGHT = 2
 
 
 class Scan:
-    """Scan of a data set, one row per example of about 350 bytes plus its name.
+    """Scan of a data set, with about 350 bytes plus a name per example.
 
     Attributes:
       noun: Word for an example in messages: image, or sound.
@@ -44,7 +44,7 @@ class Scan:
       class_names: Names of the classes; empty if targets are not classes.
       labels: Class of each example, (N,); None if targets are not classes.
       names: Name of each example in messages.
-      unreadable: Row -> reason.
+      unreadable: Row of an unreadable example -> reason.
       remarks: Remark on a file -> rows.
       formats: Format of the files -> number of files.
       size: Height and width in pixels, (N, 2); 1 and milliseconds for sounds.
@@ -54,7 +54,7 @@ class Scan:
       prints: Grey thumbnails, uint8 (N, PRINT, PRINT).
       bad_targets: Row -> reason why the target does not fit its image.
       pixels: Number of mask pixels per split and class, (splits, 256).
-      boxes: Number of boxes per split and class, listed and visible to the model,
+      boxes: Number of boxes per split and class, as listed and as visible to the model,
         (splits, 2, classes), without crowds.
     """
 
@@ -116,7 +116,7 @@ class Scan:
                 self.formats[look.format] += 1
 
     def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
-        """Record the dense targets of the next examples, from a row on."""
+        """Record the dense targets of the examples from the row `start` on."""
         for row, one in enumerate(placed, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
@@ -139,7 +139,7 @@ class Scan:
 
     @property
     def odd_modes(self) -> dict[int, str]:
-        """Rows with another mode than the most frequent one -> mode."""
+        """Row whose mode is not the most frequent mode -> its mode."""
         usual = next(iter(self.modes), "")
         return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
 
@@ -156,7 +156,7 @@ class Scan:
         return SPLITS[self.split[row]]
 
     def class_of(self, row: int) -> str | None:
-        """Name of the class of an example; None without classes."""
+        """Name of the class of an example, or None if there are no classes."""
         if self.labels is None:
             return None
         number, names = int(self.labels[row]), self.class_names
@@ -206,8 +206,7 @@ class Scan:
     def statistics(self) -> tuple[list[float], list[float]]:
         """Mean and standard deviation of each channel over training images, in 0..1.
 
-        All images have equal weight. Without readable training images there is one
-        channel.
+        All images have equal weight. Without readable training images, both are [0].
         """
         moments = self._moments / max(self._num_train, 1)
         return moments[0].tolist(), deviation(moments).tolist()
@@ -238,7 +237,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
     """
     index = np.concatenate(list(splits.values()))
     codes = [np.full(len(v), SPLITS.index(name)) for name, v in splits.items()]
-    # Examples shared by splits (data.allow_overlap) are scanned once.
+    # Scan examples that splits share (data.allow_overlap) only once.
     index, first = np.unique(index, return_index=True)
     split = np.concatenate(codes)[first].astype(np.uint8)
     found = Scan(index, split, train.facts)

@@ -87,7 +87,7 @@ class Survey:
 
 
 def survey(config: DataConfig) -> Survey:
-    """Survey the training split of a source; a sample of a large one.
+    """Survey the training split of a source, or a sample of a large split.
 
     Raises:
       UserError: The source cannot be opened, no image is readable, or none has a label.
@@ -96,8 +96,8 @@ def survey(config: DataConfig) -> Survey:
     kind = input_of(store.facts)
     if store.image_shape[-1] not in (1, 3):
         raise UserError(
-            f"{config.source} has images of {store.image_shape[-1]} channels, which a "
-            "recipe of your own can train on as they are; `new` knows grey and colour"
+            f"{config.source} has images of {store.image_shape[-1]} channels, but "
+            "`new` supports 1 and 3: write the recipe yourself"
         )
     if "train" not in splits:
         raise UserError(

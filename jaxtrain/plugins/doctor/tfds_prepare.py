@@ -52,12 +52,12 @@ def prepare(
 
 
 def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
-    """Accept the files of a folder as downloads of the same names.
+    """Accept files of a folder as downloads, although their checksums may differ.
 
     TFDS compares files with recorded checksums, which fails for the same content
     compressed by another gzip. Its `register_checksums` overwrites the record in the
-    installed package, after which genuine downloads fail; here the record is only
-    changed in memory.
+    installed package, so that original downloads fail afterwards. Here the record is
+    changed only in memory.
 
     Returns:
       The names of the files that differ from the record.
@@ -89,8 +89,8 @@ def _download_and_prepare(
         manual_dir = Path(os.path.expanduser(manual_dir))
         if different := trust_manual_files(builder, manual_dir):
             print(
-                f"{manual_dir}: used as they are, though not the files that TFDS knows "
-                f"by checksum: {', '.join(different)}"
+                f"{manual_dir}: these files are used although their checksums differ "
+                f"from TFDS's record: {', '.join(different)}"
             )
     builder.download_and_prepare(
         download_config=tfds.download.DownloadConfig(

@@ -16,7 +16,7 @@ NAME = "embedding"
 
 
 class EmbeddingPrediction(NumbersPrediction):
-    """Embedding of one image; a single list in JSON."""
+    """Embedding of one image, as a single list in JSON."""
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk
@@ -43,8 +43,8 @@ class EmbeddingDecoder(NumberDecoder):
 
     def refuses_mean(self) -> str:
         return (
-            "each model has embeddings of its own space, and "
-            "vectors of several spaces have no mean"
+            "each model has a different embedding space, and "
+            "vectors of different spaces cannot be averaged"
         )
 
     def answer_parts(self) -> AnswerParts:

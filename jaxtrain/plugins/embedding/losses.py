@@ -9,9 +9,9 @@ import optax
 from jaxtrain.dtypes import widen
 from jaxtrain.models.centres import unit
 
-# Lower bound of the squared sine, for a finite derivative of its square root.
+# Lower bound of the squared sine, so that the derivative of its square root is finite.
 LEAST_SINE = 1e-12
-# In place of minus infinity, whose gradients would be NaN.
+# Masking value: minus infinity would have NaN gradients.
 NEVER = -1e30
 
 
@@ -46,8 +46,8 @@ def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
     """BYOL loss, 2 - 2 cosine: equation 2 of Grill et al. 2020.
 
     Args:
-      predicted: Predictions of each view, (B, size), of any length.
-      target: Target projections, (B, size), of any length.
+      predicted: Predictions of each view, (B, size), of any norm.
+      target: Target projections, (B, size), of any norm.
     """
     one, other = unit(widen(predicted)), unit(widen(target))
     return 2 - 2 * jnp.sum(one * other, -1)
@@ -59,16 +59,16 @@ def contrastive_losses(
     """Supervised contrastive loss: L_out, equation 2 of Khosla et al. 2020.
 
     Per example, the negative log-softmax of its similarities to all other examples,
-    averaged over its positives (others of its class). 0 without positives, and for
-    unknown classes (labels below 0).
+    averaged over its positives (other examples of its class). The loss is 0 for
+    examples without positives, and for unknown classes (labels below 0).
 
     Args:
-      outputs: Embeddings of any length, (B, size).
+      outputs: Embeddings of any norm, (B, size).
       label: Class of each example, int (B,).
       temperature: Divisor of the cosines.
     """
     units = unit(widen(outputs))
-    # With a temperature of 0.1, rounding of TF32 products would be 0.01.
+    # With a temperature of 0.1, products in TF32 would have an error of 0.01.
     product = jnp.dot(units, units.T, precision=jax.lax.Precision.HIGHEST)
     others = ~jnp.eye(len(units), dtype=jnp.bool_)
     similar = jnp.where(others, product / temperature, NEVER)

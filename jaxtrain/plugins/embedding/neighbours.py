@@ -1,18 +1,18 @@
 """Leave-one-out nearest neighbours among embeddings, on the host.
 
-Exact, in blocks of rows: all pairs of 10,000 examples take seconds, with at most
-`BLOCK` similarities in memory. Ties go to the first neighbour.
+The search is exact, in blocks of rows: all pairs of 10,000 examples take seconds, with
+at most `BLOCK` similarities in memory. Of equally near neighbours, the first counts.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Largest number of similarities in a block.
+# Largest number of cosine similarities in a block.
 BLOCK = 2**24
 # Number of neighbours that vote for a class.
 VOTERS = 5
-# Number of neighbours to find.
+# Largest number of neighbours per example.
 MOST = 10
 
 
@@ -41,7 +41,7 @@ def find_neighbours(
     """Find the nearest neighbours of each example by cosine similarity.
 
     Args:
-      embedding: Embeddings of length 1, (N, size).
+      embedding: Embeddings of norm 1, (N, size).
       label: Class of each example, (N,).
       temperature: Divisor of the cosines in the loss.
     """
@@ -51,7 +51,7 @@ def find_neighbours(
     _, place, sizes = np.unique(label, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), embedding.shape[1]))
     np.add.at(sums, place, embedding)
-    # Similarities of an example with its positives.
+    # Sum of the similarities of an example with its positives.
     alike = np.sum(embedding * (sums[place] - embedding), axis=1)
     num_alike = sizes[place] - 1
     index, logs = np.zeros((num, most), np.int64), np.zeros(num)
@@ -61,10 +61,10 @@ def find_neighbours(
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        # The rounding of a product depends on the column: coarser rounding makes equal
+        # The rounding error of a product depends on the column: float32 makes equal
         # embeddings equally near.
         index[part] = _nearest(similar.astype(np.float32), most)
-        # No overflow: cosines are at most 1, up to rounding.
+        # Subtract the largest possible cosine, so that `exp` does not overflow.
         similar -= 1
         similar /= temperature
         logs[part] = np.log(np.exp(similar, out=similar).sum(axis=1))

@@ -16,26 +16,26 @@ class EmbeddingOptions(Section):
 
     loss: Literal["arcface", "contrastive"] = field(
         "arcface",
-        help="What training lowers: arcface (Deng et al. 2019, arXiv:1801.07698), "
-        "which learns a centre for each class, or contrastive (Khosla et al. 2020, "
+        help="Training loss: arcface (Deng et al. 2019, arXiv:1801.07698), which "
+        "learns a centre for each class, or contrastive (Khosla et al. 2020, "
         "arXiv:2004.11362), which compares the examples of a batch.",
     )
     size: int = field(
         128,
-        help="Numbers of an embedding.",
+        help="Number of features of an embedding.",
     )
     margin: float | None = field(
         None,
-        help="Of arcface: angle, in radians, added between an example and its own "
-        "centre; None: 0.5.",
+        help="Of arcface: angle in radians that is added to the angle between an "
+        "example and the centre of its class; None: 0.5.",
     )
     scale: float | None = field(
         None,
-        help="Of arcface: factor on the cosines, which makes logits of them; None: 64.",
+        help="Of arcface: factor on the cosines, to get logits; None: 64.",
     )
     temperature: float = field(
         0.1,
-        help="Divisor of cosines in the contrastive loss, that of evaluations, too.",
+        help="Divisor of cosines in the contrastive loss, also in evaluations.",
     )
 
     def validate(self) -> None:

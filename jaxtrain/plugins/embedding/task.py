@@ -39,7 +39,7 @@ def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Arra
 
 
 def _metric(value: Any, title: str) -> Metric:
-    """Metric of the neighbours of all examples (`Embedding.values`)."""
+    """Create a metric of the neighbours of all examples (`Embedding.values`)."""
 
     def of_neighbours(found: Neighbours, num_examples: int) -> float | None:
         return value(found)
@@ -56,7 +56,7 @@ METRICS = {
     },
     "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
 }
-# Name of the kept arrays in `Task.kept`.
+# Key of the embeddings and labels in `Task.kept`, which all metrics share.
 KEPT = next(iter(METRICS))
 
 
@@ -68,11 +68,12 @@ class Embedding(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: for ArcFace `num_classes`; `class_names` if known.
+      facts: Facts of the data set: `num_classes`, required for ArcFace, and
+        `class_names` if known.
       **given: Fields of `EmbeddingOptions`.
 
     Raises:
-      UserError: The data set does not know its number of classes.
+      UserError: The number of classes is unknown, which ArcFace needs.
     """
 
     Options = EmbeddingOptions
@@ -82,7 +83,7 @@ class Embedding(Task):
     loss_of_examples = False
     supports = frozenset({"data.hold_out"})
     refused: Mapping[str, str] = {
-        f"data.augment.{name}": "a mixture of two classes is to be near to neither"
+        f"data.augment.{name}": "a mixture of two classes belongs to neither"
         for name in ("mixup", "cutmix")
     }
 
@@ -101,8 +102,8 @@ class Embedding(Task):
         if options.loss == "arcface":
             if "num_classes" not in facts:
                 raise UserError(
-                    "task = 'embedding' with loss = 'arcface': the data set does not "
-                    "tell its number of classes, each of which has a centre; choose "
+                    "task = 'embedding' with loss = 'arcface': the number of classes "
+                    "of the data set is unknown, and each class has a centre; choose "
                     "another data.source, or loss = 'contrastive'"
                 )
             self.num_centres = facts["num_classes"]
@@ -129,8 +130,8 @@ class Embedding(Task):
             return contrastive_losses(outputs, target, temperature=options.temperature)
         if not isinstance(outputs, WithCosines):
             raise UserError(
-                f"task = 'embedding' with loss = 'arcface': the layer {CENTRES!r} is "
-                "what arcface learns by, and these outputs did not go through it: "
+                f"task = 'embedding' with loss = 'arcface': the training outputs "
+                f"have no cosines of the layer {CENTRES!r}: "
                 "leave it out of train.freeze, and set model.aux_weight to 0"
             )
         return arcface_losses(

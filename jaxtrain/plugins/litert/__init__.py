@@ -5,7 +5,7 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="litert",
     subject="use elsewhere",
-    # Traced and simplified program of an int8 model.
+    # For the traced and simplified graph of an int8 model.
     requires=("onnx",),
     exporters={"litert": "jaxtrain.plugins.litert.litert:LiteRTFile"},
     hints={"formats": "litert: for phones and small devices"},

@@ -36,12 +36,12 @@ LITERT = Environment(
     target="litert",
     purpose="--format litert needs LiteRT's converter and runtime",
 )
-# Part of a traceback to show.
+# Number of error lines of the converter to show.
 LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """LiteRT file: constant weights, norms folded into convolutions."""
+    """LiteRT file, with constant weights and with norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True
@@ -53,13 +53,13 @@ class LiteRTFile(Exporter):
     def check_request(self, request: Request) -> None:
         if request.precision == "int8" and not request.was_rounded:
             raise UserError(
-                "--precision int8: --format litert writes the integers of a model "
-                f"that has them; make one by {command('quantize')}, or train with "
+                "--precision int8: --format litert supports only quantized models; "
+                f"make one by {command('quantize')}, or train with "
                 "model.quantize = 'int8'"
             )
         if request.batch is None:
             raise UserError(
-                "--batch dynamic: a file of LiteRT takes one number of images; give "
+                "--batch dynamic: a LiteRT file has a fixed batch size; give "
                 "it, or leave --batch out, for 1"
             )
 
@@ -98,7 +98,7 @@ def _convert(request: Request, path: Path) -> None:
 
 
 def _function(request: Request) -> Callable[[Any], jax.Array]:
-    """Function of images; for an int8 model, with quantization marked."""
+    """Function to export; for an int8 model, quantization is marked in it."""
     if not request.was_rounded:
         return request.function(folded=True)
     images, shape = request.images, request.images.shape[1:]
@@ -112,7 +112,7 @@ def with_convolutions(
 ) -> Callable[[Any], jax.Array]:
     """Replace dense layers on images by 1x1 convolutions in a function of one array.
 
-    LiteRT's converter 0.5.0 refuses products of (1, 1, 1, channels) with a matrix.
+    LiteRT's converter 0.5.0 fails for products of (1, 1, 1, channels) with a matrix.
     """
 
     def convolved(x: jax.Array) -> jax.Array:
@@ -123,7 +123,7 @@ def with_convolutions(
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Evaluate a jaxpr."""
+    """Evaluate a jaxpr, with 1x1 convolutions for dense layers on images."""
     given = [*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs]
     values = dict(zip(*given, strict=True))
 
@@ -161,7 +161,7 @@ def _is_dense(eqn: Any) -> bool:
 
 
 def _start(path: Path) -> Runner:
-    """Start LiteRT on a file, in a process that ends with the returned function."""
+    """Run a file in a LiteRT process, which ends when the function is collected."""
     said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`_end` closes it)
     process = subprocess.Popen(
         _command("run", path),
@@ -202,5 +202,5 @@ def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
 
 
 def _command(*words: object) -> list[str]:
-    # -P: modules in the current directory do not shadow libraries.
+    # -P prevents modules in the script's folder from shadowing libraries.
     return [str(LITERT.find()), "-P", run_litert.__file__, *map(str, words)]

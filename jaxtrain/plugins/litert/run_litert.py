@@ -1,9 +1,9 @@
-"""Convert a program to LiteRT, and run the file, in LiteRT's environment.
+"""Script for LiteRT's environment: convert a program, or run a file.
 
     python run_litert.py convert PROGRAM FILE ABOUT
     python run_litert.py run FILE
 
-It imports neither jaxtrain nor JAX, which are incompatible with LiteRT's libraries.
+It cannot import jaxtrain or JAX, which are incompatible with LiteRT's libraries.
 """
 
 import io
@@ -16,16 +16,16 @@ from typing import Any, BinaryIO
 import flatbuffers  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-# Signature of the only function of a file.
+# Name of the signature of a file's only function.
 SIGNATURE = "serving_default"
 
 
 def convert(program: Path, file: Path, about: Path) -> None:
-    """Write a file of LiteRT.
+    """Convert a StableHLO program to a LiteRT file.
 
     Args:
-      program: StableHLO, as text.
-      file: The file to write.
+      program: File of the program, StableHLO as text.
+      file: LiteRT file to write.
       about: JSON with the names of `input` and `output`, written as metadata.
     """
     from litert_converter import (  # pyright: ignore[reportMissingImports]
@@ -44,7 +44,7 @@ def convert(program: Path, file: Path, about: Path) -> None:
         names = [told["input"]["name"]], [told["output"]]
         converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
         config = converter_api_ext.ConvertToTFLConfig()
-        # Marked quantization becomes integer operations; without any, all are floats.
+        # Convert marked quantization to integer operations.
         if told["precision"] == "int8":
             config.qdq_conversion_mode, config.strict_qdq_mode = "STATIC", True
         converter_api_ext.run_convert_to_tfl_passes(
@@ -72,7 +72,7 @@ def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
 
 
 def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """Read arrays of images and write their outputs, until the end of input."""
+    """Run a file on arrays of images from a stream, until the end of the stream."""
     from ai_edge_litert.interpreter import (  # pyright: ignore[reportMissingImports]
         Interpreter,
     )
@@ -91,7 +91,7 @@ def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
 
 
 def main() -> None:
-    # Redirect output of libraries to stderr.
+    # Redirect the libraries' output from stdout to stderr.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     what, *paths = sys.argv[1:]

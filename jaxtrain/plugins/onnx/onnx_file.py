@@ -54,8 +54,8 @@ def emit(
       opset: Version of the ONNX operators.
       names: Names of input and output.
       metadata: Metadata of the file.
-      limits: `Finder.limits`, to decode boxes from outputs of all positions; None
-        exports raw outputs.
+      limits: `Finder.limits`, to decode boxes from the outputs of all positions; None
+        exports the raw outputs.
       integers: Whether kernels of quantization-aware training are written as integers.
 
     Raises:
@@ -77,8 +77,8 @@ class ONNXFile(Exporter):
     precisions = get_args(Precision)
     has_integers = True
     untimed = (
-        "ONNX Runtime has no bfloat16 on the CPU, so that ONNX's own evaluator has "
-        "checked the file"
+        "ONNX Runtime does not support bfloat16 on the CPU, so the file was checked "
+        "with ONNX's reference evaluator"
     )
 
     def check_installed(self) -> None:
@@ -89,7 +89,7 @@ class ONNXFile(Exporter):
             )
 
     def is_timed(self, request: Request) -> bool:
-        """Whether ONNX Runtime runs the file; it has no bfloat16 on CPU."""
+        """Whether ONNX Runtime can run the file on the CPU: not in bfloat16."""
         return request.precision != "bf16"
 
     def write(self, request: Request, path: Path) -> None:
@@ -159,7 +159,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
     """
     from onnxruntime import quantization
 
-    # Full batches; too few images are padded with the last.
+    # Use full batches; if there are too few images, the last image is repeated.
     images = padded(images, max(size, len(images)))
     starts = range(0, len(images) - size + 1, size)
     batches = iter([{"images": images[start : start + size]} for start in starts])
@@ -168,7 +168,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
         def get_next(self) -> Any:
             return next(batches, None)
 
-    # The library leaves files next to its input.
+    # The library leaves temporary files next to its input.
     with tempfile.TemporaryDirectory(dir=path.parent) as folder, _quiet():
         source = Path(folder) / "float.onnx"
         os.replace(path, source)
@@ -185,7 +185,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the library's warning about an unprepared graph: it is prepared here."""
+    """Silence a warning that the graph is not preprocessed, which it does not need."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -16,8 +16,9 @@ from jaxtrain.export import Precision
 OPSET_INT4 = 21
 # Operators with a kernel as second input.
 WITH_KERNELS = ("Conv", "MatMul", "Gemm")
-# Candidate clipping values for 4 bits, as fractions of the largest weight: few levels
-# are better spent on the many small weights (Nagel et al. 2021, arXiv:2106.08295).
+# Candidate clipping values for 4 bits, as fractions of the largest weight: clipping a
+# few large weights leaves finer levels for the others (Nagel et al. 2021,
+# arXiv:2106.08295).
 TRIED = np.linspace(0.4, 1.0, 61)
 
 
@@ -26,10 +27,10 @@ class Levels(NamedTuple):
 
     Attributes:
       dtype: Dtype of the levels.
-      largest: Largest level; the smallest is its negative.
+      largest: Largest level; the smallest level is -largest.
       integers: Whether the levels are integers.
-      tried: Candidate clipping values, as fractions of the largest weight; the one of
-        smallest squared error is used.
+      tried: Candidate clipping values, as fractions of the largest weight; the value
+        with the smallest squared error is used.
     """
 
     dtype: Any
@@ -38,7 +39,7 @@ class Levels(NamedTuple):
     tried: np.ndarray = np.ones(1)
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Round weights, in units of a scale, to levels, float32."""
+        """Round weights, in units of a scale, to the nearest levels, float32."""
         if self.integers:
             return np.clip(np.rint(weights), -self.largest, self.largest)
         clipped = np.clip(weights, -self.largest, self.largest)
@@ -63,7 +64,7 @@ def rounded(kernel: np.ndarray, levels: Levels) -> tuple[np.ndarray, np.ndarray]
       The levels, float32 (outputs, inputs), and the scale of each output, float32.
     """
     most = np.abs(kernel).max(1, keepdims=True)
-    # The scale of an output with zero weights is arbitrary.
+    # Avoid a scale of 0 for outputs whose weights are all 0.
     most = np.where(most > 0, most, 1)
 
     scales = [

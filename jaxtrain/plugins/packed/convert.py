@@ -14,7 +14,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.packed.index import Column
 
 JPEG_QUALITY = 95
-# Arrays hold the full centred square of an image.
+# Arrays contain the full centred square of an image.
 SQUARE = Fit(centre_part=1.0)
 
 
@@ -27,7 +27,7 @@ class Form:
       size: Shorter side of files, or both sides of arrays; None keeps the stored size.
       image_shape: Shape of the packed images.
       max_pixels: Largest number of pixels; larger images are unreadable.
-      white_level: 16-bit value that becomes 255. Defaults to the largest.
+      white_level: 16-bit value that becomes 255. Defaults to 65535.
     """
 
     format: Literal["jpeg", "raw"]
@@ -49,8 +49,8 @@ class Form:
         """Convert an image to packed bytes.
 
         Raises:
-          UnreadableError: The image is unreadable, or has another shape than the
-            others.
+          UnreadableError: The image is unreadable, or its shape is not
+            `image_shape`.
         """
         if self.format == "jpeg":
             assert isinstance(image, StoredFile)
@@ -72,10 +72,10 @@ class Form:
         return open_file(stored.data, self.max_pixels, self.white_level)
 
     def _file(self, stored: StoredFile) -> bytes:
-        """Keep an image file, or convert it to a JPEG with a shorter side of `size`.
+        """Copy an image file, or convert it to a JPEG with a shorter side of `size`.
 
-        With a size, smaller JPEGs are kept, and other formats are converted to JPEG.
-        All are decoded as a check.
+        With a size, smaller JPEGs are copied, and other formats are converted to JPEG.
+        All files are decoded, to detect unreadable ones.
         """
         file, channels = self._open(stored), self.image_shape[-1]
         pixels = file.decode(channels)
@@ -111,7 +111,7 @@ def make_form(
       format: Image files or arrays.
       size: Size in pixels; see `Form`.
       max_pixels: Largest number of pixels; larger images are unreadable.
-      shape: Stored image shape (H, W, C); None if sizes differ.
+      shape: Stored image shape (H, W, C); H and W are None if sizes differ.
 
     Raises:
       UserError: The images do not support this format.

@@ -1,7 +1,7 @@
 """Index of a packed data set, validated on reading.
 
-File names are made of the shard number and the column, such as `00003.image`: the index
-contains no paths, so none can lead outside the folder.
+File names are made of the shard number and the column, such as `00003.image`. The index
+contains no paths, which could point outside the folder.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """A range of examples of a split, with size and SHA-256 of each file."""
+    """A range of examples of a split, with the size and SHA-256 of each file."""
 
     number: int
     split: str
@@ -69,7 +69,7 @@ class Shard:
             except OSError as error:
                 raise _damaged(path, str(error.strerror)) from None
             if not stat.S_ISREG(found.st_mode):
-                raise _damaged(path, "it is no plain file")
+                raise _damaged(path, "it is no regular file")
             if found.st_size != size:
                 raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
 
@@ -105,7 +105,7 @@ class Index:
         return found
 
     def describe(self) -> str:
-        """Describe the number of examples of each split."""
+        """Describe the number of examples per split."""
         return ", ".join(f"{split} {sum(n)}" for split, n in self.lengths.items())
 
     def to_json(self) -> str:
@@ -124,9 +124,9 @@ def read_index(folder: Path) -> Index:
         index = _parse(parse(read_bytes(path, MAX_INDEX_BYTES)))
     except FileNotFoundError:
         raise UserError(
-            f"{folder} holds no packed data: there is no {INDEX}. Pack with\n  "
+            f"{folder} contains no packed data: it has no {INDEX}. Pack with\n  "
             f"{command('data', '--pack', 'SOURCE', '--out', folder)}\nThe same command "
-            "goes on where it was stopped"
+            "resumes an interrupted pack"
         ) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
@@ -140,8 +140,8 @@ def read_index(folder: Path) -> Index:
 
 def _damaged(path: Path, reason: str) -> UserError:
     return UserError(
-        f"{path}: {reason}. The packed data are damaged or were not copied whole: copy "
-        f"them again, or remove {path.parent} and pack again"
+        f"{path}: {reason}. The packed data are damaged or were copied incompletely: "
+        f"copy them again, or remove {path.parent} and pack again"
     )
 
 

@@ -24,7 +24,8 @@ from jaxtrain.regular_file import read_bytes
 
 # Number of images in memory at once.
 CHUNK = 64
-# One record per group, uncompressed: zstd does not shrink JPEGs, and doubles read time.
+# One record per group, uncompressed: zstd does not shrink JPEGs, and doubles the time
+# of reading.
 RECORD_OPTIONS = "group_size:1,uncompressed"
 
 
@@ -33,7 +34,7 @@ class Note:
     """Record of a complete shard.
 
     Attributes:
-      shard: Examples and files of the shard; no files without examples.
+      shard: Examples and files of the shard; an empty shard has no files.
       left_out: Unreadable images, by index within the shard's range of the split.
     """
 
@@ -46,7 +47,7 @@ def note_path(folder: Path, number: int) -> Path:
 
 
 def read_note(folder: Path, number: int) -> Note | None:
-    """Read the note of a shard; None if the shard is incomplete."""
+    """Read the note of a shard, or None if the shard is incomplete."""
     try:
         values = parse(read_bytes(note_path(folder, number)))
         note = typed.convert(values, Note, "")
@@ -58,7 +59,7 @@ def read_note(folder: Path, number: int) -> Note | None:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writer of a store's shards; a pool converts the images."""
+    """Writer of a store's shards, with a pool of threads to convert the images."""
 
     store: Store
     form: Form
@@ -66,7 +67,7 @@ class ShardWriter:
     pool: Executor
 
     def columns(self) -> dict[str, Column]:
-        """Columns of the examples, without image files."""
+        """Columns of the examples; image files are not a column."""
         first = np.zeros(1, np.int64)
         rows = self._rows(first, self.store.read(first)[1])
         found = {n: Column(a.dtype.str, a.shape[1:]) for n, a in rows.items()}
@@ -105,7 +106,7 @@ class ShardWriter:
         return left_out
 
     def _add(self, writers: Mapping[str, Any], some: np.ndarray) -> list[LeftOut]:
-        """Write some examples; skip and return unreadable ones."""
+        """Write a chunk of examples; skip and return unreadable images."""
         stored, targets = self.store.read(some)
         left_out, readable = [], np.ones(len(some), bool)
         for i, made in enumerate(self.pool.map(self._convert, stored)):
@@ -131,7 +132,7 @@ class ShardWriter:
 
 
 class _RecordWriter:
-    """Writer of an array_record file; all errors are OSErrors."""
+    """Writer of an array_record file; converts its errors to OSError."""
 
     def __init__(self, path: Path):
         from array_record.python.array_record_module import ArrayRecordWriter
@@ -161,7 +162,7 @@ def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
     good = isinstance(target, np.ndarray) and target.dtype.kind in index.KINDS
     if not (good and index.NAME.fullmatch(name)):
         raise UserError(
-            f"{name} is {type(target).__name__}: targets that are arrays of numbers "
-            "can be packed, and dicts of them whose keys are letters, digits and _"
+            f"{name} is {type(target).__name__}: only arrays of numbers can be "
+            "packed, and dicts of them whose keys consist of letters, digits and _"
         )
     return {name: target}

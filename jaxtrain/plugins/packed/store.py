@@ -26,12 +26,13 @@ from jaxtrain.plugins.packed.index import (
     read_index,
 )
 
-# Rows of at least this size are copied individually: the copy outweighs the call.
+# Rows of at least this many bytes are copied one by one: copying takes longer than the
+# calls.
 LARGE_ROW = 4096
 
 
 class FlatFiles(ShardFiles):
-    """A column: memory-mapped flat files of its shards."""
+    """Column in memory-mapped flat files, one per shard."""
 
     def __init__(self, paths: list[Path], counts: list[int], column: Column):
         super().__init__(paths, counts)
@@ -136,7 +137,7 @@ def verify(folder: Path) -> Index:
     ]
     if damaged:
         raise UserError(
-            f"{len(damaged)} files of {folder} are not what was written: copy them "
+            f"{len(damaged)} files of {folder} do not match their checksums: copy them "
             "again, or remove the folder and pack again\n  " + "\n  ".join(damaged)
         )
     return index

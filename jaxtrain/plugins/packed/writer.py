@@ -69,15 +69,15 @@ def pack(
     store, splits = opening.open_store(config)
     if place_of(store) is not None:
         raise UserError(
-            f"--pack {config.source}: its targets have places in the images, such as "
-            "masks, which packed images lose as they are resized: train on the set as "
-            "it is"
+            f"--pack {config.source}: its targets refer to pixels of the images, such "
+            "as masks, and packing resizes only images: train on the data set without "
+            "packing"
         )
     kind = input_of(store.facts)
     if not kind.are_pictures:
         raise UserError(
-            f"data --pack is for pictures, and {config.source} has {kind.noun}s: "
-            "leave it out"
+            f"data --pack supports only images, and {config.source} has "
+            f"{kind.noun}s: leave it out"
         )
     for remark in remarks_of(store):
         tell(f"{remark.title}: {remark.text}")
@@ -132,21 +132,21 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
     examples = {name: join(shards) for name, shards in splits.items()}
     everything = join(examples.values())
     if not len(everything):
-        raise UserError(f"{source} holds no examples")
+        raise UserError(f"{source} contains no examples")
     if len(np.unique(everything)) < len(everything):
         raise UserError(
-            f"splits of {source} share examples, or name one twice: they would be "
-            "packed twice, and nobody could tell any more"
+            f"splits of {source} share examples, or contain one twice, which would be "
+            "packed twice: remove the duplicates"
         )
     return examples
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Facts of a data set that JSON can hold."""
+    """Facts of a data set, which must be representable in JSON."""
     try:
         if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
             return dict(facts)
-        reason = "it would come back as something else"
+        reason = "their values change"
     except (TypeError, ValueError) as error:
         reason = str(error)
     raise UserError(f"the facts of {source} cannot be written as JSON: {reason}")
@@ -168,7 +168,7 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
     """Lock the output folder; yield whether it is complete already.
 
-    The lock is on the plan, which is not needed once there is an index.
+    The lock is on `PLAN`; a folder with an index is not locked.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             yield True
             return
         if os.listdir(out) and not (out / PLAN).exists():
-            raise UserError(f"--out {out}: the folder holds other files")
+            raise UserError(f"--out {out}: the folder contains other files")
         plan_file = links.open_in_place(
             out / PLAN, os.O_RDWR | os.O_APPEND | os.O_CREAT
         )
@@ -185,7 +185,9 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise UserError(f"--out {out}: another process packs there") from None
+                raise UserError(
+                    f"--out {out}: another process is packing there"
+                ) from None
             atomic_file.remove_temporary(out)
             file.seek(0)
             if text := file.read():
@@ -200,7 +202,7 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             yield (out / INDEX).exists()
     except OSError as error:
         raise UserError(
-            f"--out {out}: {error.strerror}; the same command goes on where this ended"
+            f"--out {out}: {error.strerror}; the same command resumes"
         ) from error
 
 
@@ -212,7 +214,7 @@ def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> N
     ]
     if different:
         raise UserError(
-            f"--out {out} holds something else packed ({', '.join(different)}): give "
+            f"--out {out} contains other packed data ({', '.join(different)}): give "
             "another folder, or remove it"
         )
 

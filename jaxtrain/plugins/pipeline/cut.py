@@ -26,11 +26,11 @@ class Stage:
     """A pipeline stage: consecutive pieces of a model on a mesh.
 
     Attributes:
-      part: Slice of `Model.pieces`.
+      part: Range of the stage in `Model.pieces`.
       names: Names of the stage's layers.
       graphdef: Graph of the model with only these layers.
       layout: Layout on the stage's devices.
-      flops: FLOPs of a forward pass of a micro-batch.
+      flops: FLOPs of the forward pass of a micro-batch.
     """
 
     part: slice
@@ -44,7 +44,7 @@ class Stage:
         return jax.device_put(tree, self.layout.image_shardings(tree))
 
     def take_whole(self, tree: Any) -> Any:
-        """Replicate small arrays on the stage."""
+        """Replicate small arrays on the stage's devices."""
         return jax.device_put(tree, replicated(self.layout.mesh))
 
 
@@ -52,16 +52,16 @@ class Stage:
 class Stages:
     """All stages in order, and the timeline of a step.
 
-    The state has the same tree as without stages: each layer's arrays are on its stage,
-    and counters on the first. The part of a stage is the same tree with only its
-    layers.
+    The state has the same tree as without stages, with the arrays of a layer on the
+    devices of its stage, and counters on the first stage. The part of a stage is the
+    same tree with only the stage's layers.
     """
 
     stages: tuple[Stage, ...]
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Part of a tree for a stage, with the counters wherever they are."""
+        """Part of a tree for a stage; counters are included and not moved."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):
@@ -81,7 +81,7 @@ class Stages:
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge the parts of all stages; counters come from the first."""
+        """Merge the parts of all stages, with the counters of the first stage."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):
@@ -102,7 +102,7 @@ class Stages:
 def make_stage_meshes(
     config: ParallelConfig, devices: Sequence[Any] | None = None
 ) -> list[Mesh]:
-    """Make a mesh of consecutive devices for each pipeline stage.
+    """Create a mesh of consecutive devices for each pipeline stage.
 
     Args:
       config: Number of stages, and the axes of each mesh.
@@ -116,15 +116,15 @@ def make_stage_meshes(
     num_stages = config.pipeline_stages
     if num_stages > 1 and jax.process_count() > 1:
         raise UserError(
-            f"parallel.pipeline_stages = {num_stages}: a pipeline takes the devices of "
-            f"one process, and there are {jax.process_count()}"
+            f"parallel.pipeline_stages = {num_stages}: a pipeline supports the devices "
+            f"of one process only, and there are {jax.process_count()}"
         )
     size, rest = divmod(len(devices), num_stages)
     if rest or not size:
         fits = [str(n) for n in range(1, len(devices) + 1) if len(devices) % n == 0]
         raise UserError(
             f"parallel.pipeline_stages = {num_stages} does not divide the "
-            f"{counted(len(devices), 'device')} that JAX sees: "
+            f"{counted(len(devices), 'device')} of JAX: "
             f"{' or '.join(fits)} would fit"
         )
     starts = range(0, len(devices), size)
@@ -141,7 +141,7 @@ def build_stages(
 
     Args:
       model: Model to partition.
-      images: Shape of a micro-batch.
+      images: Shape and dtype of a micro-batch.
       layouts: Layout on the devices of each stage.
       num_micro: Number of micro-batches of a step.
 
@@ -152,7 +152,7 @@ def build_stages(
     if len(layouts) > len(pieces):
         raise UserError(
             f"parallel.pipeline_stages = {len(layouts)} is more than the {len(pieces)} "
-            f"pieces that this model can be cut into: {len(pieces)} or fewer would fit"
+            f"pieces of this model: expected {len(pieces)} or fewer"
         )
     flops, stages = _piece_flops(model, images), []
     for layout, part in zip(layouts, balance(flops, len(layouts)), strict=True):

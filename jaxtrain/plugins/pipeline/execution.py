@@ -1,4 +1,4 @@
-"""Execution of a run in pipeline stages."""
+"""Execution of a run by pipeline parallelism."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from jaxtrain.training.transforms.base import overrides
 
 @dataclass(frozen=True)
 class Pipeline(Execution):
-    """Execution in pipeline stages, each on its part of the devices.
+    """Execution in pipeline stages, each on a subset of the devices.
 
     Attributes:
       stages: Stages of the model.
@@ -39,7 +39,7 @@ class Pipeline(Execution):
     num_micro: int
 
     obstacle: ClassVar[str | None] = (
-        "the model lies in stages (parallel.pipeline_stages)"
+        "the model is split into stages (parallel.pipeline_stages)"
     )
 
     @classmethod
@@ -50,13 +50,13 @@ class Pipeline(Execution):
 
     @classmethod
     def check_task(cls, config: Config, task: Task) -> None:
-        """Refuse tasks with a custom `objective`, which needs the full model."""
+        """Raise UserError for a custom `objective`, which needs the full model."""
         stages = config.parallel.pipeline_stages
         if defines(task, "objective"):
             raise UserError(
-                f"task = {config.task!r}, which has an objective of its own, needs "
-                "passes of the whole model, of which each of parallel.pipeline_stages "
-                f"= {stages} has a part: set parallel.pipeline_stages to 1"
+                f"task = {config.task!r}, which defines an objective, needs "
+                "the full model, but each of parallel.pipeline_stages "
+                f"= {stages} has only a part: set parallel.pipeline_stages to 1"
             )
 
     @classmethod
@@ -89,14 +89,14 @@ class Pipeline(Execution):
             if one.moves_weights:
                 raise UserError(
                     f"parallel.pipeline_stages: the transform {one.name!r} of the step "
-                    "asks for gradients at other weights, and stages compute them at "
-                    "their own; set parallel.pipeline_stages to 1"
+                    "needs gradients at other weights, which stages do not support; "
+                    "set parallel.pipeline_stages to 1"
                 )
             if overrides(one, "on_gradients"):
                 raise UserError(
                     f"parallel.pipeline_stages: the transform {one.name!r} of the step "
-                    "changes the gradients of all layers at once, and each stage has "
-                    "those of its own; set parallel.pipeline_stages to 1"
+                    "changes the gradients of all layers together, and each stage has "
+                    "only a part; set parallel.pipeline_stages to 1"
                 )
         weights, begin = make_create(setup.create, stages, abstract)
         train = tuple(
@@ -115,7 +115,7 @@ class Pipeline(Execution):
     def check_measurable(self) -> None:
         raise UserError(
             f"parallel.pipeline_stages = {len(self.stages.stages)}: a pipelined step "
-            "is many programs, of which none can be measured alone; leave it out"
+            "is several programs and cannot be measured; leave it out"
         )
 
     def describe(self) -> dict[str, str]:

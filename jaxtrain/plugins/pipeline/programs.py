@@ -28,10 +28,10 @@ from jaxtrain.training.update import (
 
 
 class StagePrograms(NamedTuple):
-    """Programs of one stage.
+    """Programs of one stage, with their signatures.
 
     Attributes:
-      zeros: `params -> total`, the accumulator of gradients.
+      zeros: `params -> total`, the initial accumulator of gradients.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`; the `pullback` holds the residuals, and is None without a backward
         pass. In the last stage `y` is the scaled loss, and `target` is (extras with
@@ -39,7 +39,7 @@ class StagePrograms(NamedTuple):
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, their sum of squares)`.
       measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
-        squares` of what is checked of the new state.
+        squares` of the part of the new state that is checked to be finite.
       apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
         sums of all stages) -> (state, metrics)`.
     """
@@ -70,8 +70,8 @@ def make_programs(
       phase: Phase of the steps.
       shardings: Shardings of the stage's part of a state.
       is_last: Whether the stage computes the loss.
-      goes_back: Whether this or an earlier stage has trainable layers.
-      hands_back: Whether an earlier stage has trainable layers.
+      goes_back: Whether the stage has a backward pass: it or an earlier one is trained.
+      hands_back: Whether the stage returns input gradients: an earlier one is trained.
     """
     layout, frozen = stage.layout, phase.frozen
 
@@ -114,8 +114,7 @@ def make_programs(
         grads, dx = pullback(dy)
         grads = layout.shard_grads(grads)
         total = jax.tree.map(jnp.add, total, grads)
-        # Gradients of images, or of outputs of frozen layers, are unused: XLA drops
-        # them.
+        # XLA removes the computation of unused gradients, such as of images.
         return total, layout.images(dx) if hands_back else None
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
@@ -130,7 +129,7 @@ def make_programs(
         model_state: Any,
         grad_sums: list[jax.Array],
     ) -> jax.Array:
-        # Recomputed in `apply`: storing the new state would need its memory.
+        # `apply` computes the new state again: keeping it here would need its memory.
         params, _ = optimize(phase, state, root, grads, _norm(grad_sums))
         return squares(checked(phase, params, model_state), layout)
 

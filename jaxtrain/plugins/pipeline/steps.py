@@ -1,9 +1,10 @@
-"""Programs of a run in pipeline stages.
+"""Training and evaluation programs of a pipelined run.
 
-The host dispatches the passes of all stages in the order of the timeline, and XLA runs
-each when its inputs are ready: one thread keeps all stages busy. Residuals of a forward
-pass stay on its stage until the backward pass of the same micro-batch; only activations
-and their gradients move between stages. Results equal `jaxtrain.training.step`.
+The host dispatches the passes of all stages asynchronously in the order of the
+timeline, and XLA runs each when its inputs are ready: one thread keeps all stages busy.
+Residuals of a forward pass stay on its stage until the backward pass of the same
+micro-batch, and only activations and their gradients move between stages. Results equal
+`jaxtrain.training.step`.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,12 +34,12 @@ from jaxtrain.training.step import micro_batch
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.update import loss_scales
 
-# Key of the images, which are sharded by their dims.
+# Placeholder of images, whose sharding depends on the number of dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
 class Several:
-    """A function that runs several programs, with the interface of one."""
+    """Function that runs several programs, with the interface of `Compiled`."""
 
     def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
         self._function, self._programs = function, programs
@@ -47,7 +48,7 @@ class Several:
         return self._function(*args, **named)
 
     def flops_a_step(self) -> None:
-        """None: FLOPs of stages are not counted."""
+        """Return None: FLOPs of stages are not counted."""
 
     @property
     def seconds(self) -> float:
@@ -61,14 +62,14 @@ class Several:
 def make_create(
     create: CreateState, stages: Stages, abstract: TrainState
 ) -> tuple[Several, Several]:
-    """Make `CreateState.weights` and `.begin`; each stage creates its part."""
+    """Create programs of `CreateState.weights` and `.begin`, one part per stage."""
     shardings = stages.shardings(abstract)
 
     def weights_of(stage: Stage, root: jax.Array) -> tuple[Any, Any]:
         return stages.part(stage, create.weights(root))
 
     weights = [
-        # XLA drops the parts of other stages.
+        # XLA removes the computation of other stages' weights.
         Compiled(partial(weights_of, stage), out_shardings=(s.params, s.model_state))
         for stage, s in zip(stages.stages, shardings, strict=True)
     ]
@@ -94,7 +95,7 @@ def make_train_step(
     abstract: Any,
     output_dtype: Any,
 ) -> Several:
-    """Make `(state, root_key, data, batches) -> (state, metrics)`.
+    """Create the training step, `(state, root_key, data, batches) -> (state, metrics)`.
 
     Data and batches are on the first stage, which preprocesses the images; targets are
     copied to the last stage, and random keys to all.
@@ -183,15 +184,14 @@ def _run_passes(
 
     Returns:
       The sum of gradients and the batch-norm statistics of each stage, and the metrics
-      of
-        each micro-batch.
+      of each micro-batch.
     """
     last = len(programs) - 1
     targets = stages.stages[last].take_whole(targets)
     keys_of = [stage.take_whole(micro_keys) for stage in stages.stages]
     totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
     model_states = [part.model_state for part in parts]
-    # Pending inputs by stage and micro-batch.
+    # Pending inputs by (stage, micro-batch).
     inputs = {(0, micro): x for micro, x in enumerate(images)}
     pullbacks, output_grads = {}, {}
     metrics: list[Metrics] = []
@@ -221,7 +221,7 @@ def _run_passes(
 
 
 def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Several:
-    """Create the program of an evaluation batch's metrics, as called by `evaluate`."""
+    """Create the program that computes the metrics of an evaluation batch."""
     first, last = stages.stages[0], stages.stages[-1]
     reducers = (TaskMetrics(task),)
 

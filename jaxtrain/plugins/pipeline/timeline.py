@@ -25,7 +25,7 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """All passes of a step in order of their start, and the idle share of time."""
+    """All passes of a step in the order of their start, and the idle share of time."""
 
     ops: tuple[Op, ...]
     idle_share: float
@@ -43,7 +43,7 @@ def stage_order(stage: int, num_stages: int, num_micro: int) -> list[Op]:
 
 
 def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
-    """Simulate the passes: each starts when its stage and its input are ready.
+    """Simulate the schedule: a pass starts when its stage and its input are ready.
 
     Args:
       costs: Cost of a forward pass per stage, in any unit, positive.

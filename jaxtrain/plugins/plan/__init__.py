@@ -1,4 +1,4 @@
-"""Memory, speed and scaling of a run in advance: plan, scale and find-batch."""
+"""Memory, speed and scaling of a run before it starts: plan, scale, find-batch."""
 
 from jaxtrain.plugin import Plugin
 
@@ -11,8 +11,8 @@ PLUGIN = Plugin(
         "plan": "jaxtrain.plugins.plan.plan_command",
     },
     hints={
-        "memory of a step": "{program} plan tells what each gives",
-        "memory": "{program} plan tells what a config takes, {program} find-batch the "
-        "largest batch that fits",
+        "memory of a step": "{program} plan shows the memory of each",
+        "memory": "{program} plan shows the memory of a config, {program} find-batch "
+        "the largest batch that fits",
     },
 )

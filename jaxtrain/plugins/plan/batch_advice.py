@@ -1,4 +1,4 @@
-"""Advice on a batch that was found: options to set, and effects on training."""
+"""Advice on the batch of find-batch: options to set, and effects on training."""
 
 from collections.abc import Sequence
 
@@ -13,54 +13,54 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Option to set, and effects of other micro-batches."""
+    """Option to set, and effects of the new micro-batch size on training."""
     lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
     group, size = config.parallel.batch_norm, found.batch_size
-    same = f"the batch stays {size}, and the optimization the same"
+    same = f"the batch size stays {size}, and the optimization is unchanged"
     if group == "global":
         same += (
-            "; but batch norm, where the model has it, takes its statistics over "
-            f"{found.micro_batch_size} examples in place of {config.micro_batch_size} "
-            "(parallel.batch_norm sets a number that stays)"
+            "; but batch norm, if the model has any, computes statistics over "
+            f"{found.micro_batch_size} examples instead of {config.micro_batch_size} "
+            "(parallel.batch_norm fixes the number)"
         )
     else:
-        same += f", batch norm in its groups of {group} examples included"
+        same += f", including batch norm in groups of {group} examples"
     return [*lines, same]
 
 
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Option to set, effects of another batch, and a faster batch."""
+    """Option to set, effects of the new batch size, and a faster batch if any."""
     lines = [f"use it with --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
         steps = [_num_steps(planner, config, size) for size in (new, old)]
         lines.append(
-            f"this changes the training: {steps[0]} steps in place of {steps[1]}"
+            f"this changes the training: {steps[0]} steps instead of {steps[1]}"
         )
     rate = config.optimizer.learning_rate
     if new != old and rate is not None:
         linear, root = rate * new / old, rate * (new / old) ** 0.5
         lines.append(
-            f"optimizer.learning_rate = {rate:g} is that of a batch of {old}, and is "
-            f"not scaled: in proportion it would be {linear:.3g}, by the square root "
-            f"{root:.3g}; find-lr measures one"
+            f"optimizer.learning_rate = {rate:g} is for a batch of {old}, and is not "
+            f"scaled: linear scaling gives {linear:.3g}, square-root scaling "
+            f"{root:.3g}; find-lr measures a learning rate"
         )
     fitting = [trial for trial in trials if trial.fits]
     best = max(fitting, key=lambda trial: trial.images_per_second or 0)
     if is_faster(best, found):
         lines.append(
-            f"of those that were tried, --data.batch-size {best.batch_size} is the "
-            f"fastest: {best.images_per_second:,.0f} images/s"
+            f"--data.batch-size {best.batch_size} is the fastest batch tried: "
+            f"{best.images_per_second:,.0f} images/s"
         )
     return lines
 
 
 def _num_steps(planner: Planner, config: Config, size: int) -> str:
-    """Number of steps of a run with a batch, as text."""
+    """Number of steps of a run with batch size `size`, as text."""
     splits = planner.splits
     try:
         times = make_timetable(

@@ -1,6 +1,6 @@
 """Search for the largest batch, or the fastest micro-batch, that fits in memory.
 
-The caller supplies the attempt: a plan, or measured steps.
+The caller supplies the function that tries a batch, by a plan or by running steps.
 """
 
 import math
@@ -12,21 +12,21 @@ from jaxtrain.config import Config
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
 
-# Inverse of the relative resolution of the search.
+# The search ends at a relative resolution of 1 / RESOLUTION.
 RESOLUTION = 64
-# Speed-up required of a smaller micro-batch, above noise.
+# Speed-up that counts as faster, above timing noise.
 GAIN = 1.02
 
 
 class Fitting(Protocol):
-    """A batch that fits, with bytes per device."""
+    """Result for a batch that fits, in bytes per device."""
 
     @property
     def peak_bytes(self) -> int: ...
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes that do not grow with the batch."""
+        """Bytes that do not depend on the batch size."""
         ...
 
     @property
@@ -55,8 +55,8 @@ def largest_batch(
       config: Config with the initial batch.
       num_devices: Number of devices that share a batch.
       most: Largest batch to try, such as the length of the training split.
-      option: Requesting option, for the message.
-      limit: Description of `most`, for the message.
+      option: Command-line option that the error message names.
+      limit: Description of `most` in the error message.
 
     Raises:
       UserError: `most` is smaller than the smallest batch divisible by the devices.
@@ -64,9 +64,9 @@ def largest_batch(
     unit = batch_unit(config, num_devices)
     if most < unit:
         raise UserError(
-            f"{option}: a batch for {counted(num_devices, 'device')} has a multiple of "
-            f"{unit} examples, and {limit} {most}: use fewer devices, or a smaller "
-            "parallel.batch_norm or train.accumulate_steps"
+            f"{option}: a batch for {counted(num_devices, 'device')} must be a "
+            f"multiple of {unit} examples, and {limit} {most}: use fewer devices, or a "
+            "smaller parallel.batch_norm or train.accumulate_steps"
         )
     start = max(1, config.data.batch_size // unit)
     return search(
@@ -79,8 +79,8 @@ def largest_batch(
 def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | None:
     """Find the result of the largest number that fits, to one part in 64.
 
-    Memory grows about linearly with the batch: the next number is a linear
-    extrapolation, then bisection.
+    Memory grows about linearly with the batch, so the search extrapolates linearly
+    first, and then bisects.
 
     Args:
       attempt: Function from a number to a result; None if it does not fit.
@@ -102,7 +102,7 @@ def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | 
 
 
 def _estimate(found: Fitting, size: int) -> int:
-    """Largest size by linear extrapolation of all but the fixed bytes."""
+    """Largest size that fits, by linear extrapolation of the non-fixed bytes."""
     growing = max(1, found.peak_bytes - found.fixed_bytes)
     step = max(1, size // RESOLUTION)
     left = found.usable_bytes - found.fixed_bytes
@@ -112,13 +112,13 @@ def _estimate(found: Fitting, size: int) -> int:
 def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | None:
     """Find the fastest result over numbers of micro-batches.
 
-    The smallest number that fits is tried first, as the largest micro-batch is usually
-    the fastest; larger numbers follow while they are faster.
+    The search starts at the smallest number that fits, as the largest micro-batch is
+    usually the fastest, and tries larger numbers as long as they are faster.
 
     Args:
       attempt: Function from a number to a result; None if it does not fit. If a number
-        fits, all larger ones do.
-      counts: Candidate numbers, at least one, ascending.
+        fits, all larger numbers fit.
+      counts: Candidate numbers, non-empty, ascending.
     """
     tried: dict[int, F | None] = {}
 
@@ -148,14 +148,14 @@ def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | No
 
 
 def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
-    """Whether both fit and the first is faster beyond noise."""
+    """Whether both fit, and `found` is faster than `than` by more than noise."""
     if found is None or than is None:
         return False
     return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)
 
 
 def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
-    """Possible numbers of micro-batches of a config's batch.
+    """Possible numbers of micro-batches for the batch size of a config.
 
     Raises:
       UserError: The batch is not divisible by the devices.
@@ -171,7 +171,7 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
     if not found:
         unit = batch_unit(with_micro_batches(config, 1), num_devices)
         raise UserError(
-            f"data.batch_size = {size}: {counted(num_devices, 'device')} can share a "
+            f"data.batch_size = {size}: {counted(num_devices, 'device')} need a "
             f"multiple of {unit} examples"
         )
     return found
@@ -180,8 +180,8 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
 def with_batch(config: Config, size: int) -> Config:
     """Replace the batch size of a config, also for evaluations.
 
-    A call is one step, the compiled program: an epoch of large batches may have no
-    more.
+    `train.steps_per_call` becomes 1, as an epoch of large batches may have fewer steps
+    than a call.
 
     Raises:
       UserError: Invalid batch size.

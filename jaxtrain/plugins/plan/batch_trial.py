@@ -1,6 +1,6 @@
 """Trial of a batch: memory and speed, planned or measured.
 
-Steps are measured in a separate process, as the system may kill it when out of memory.
+Steps are measured in a separate process, which the system may kill when out of memory.
 """
 
 import contextlib
@@ -25,27 +25,28 @@ from jaxtrain.plugins.plan.plan import Planner
 from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.trainer.setup import build_setup
 
-# Reasons for a batch not to fit.
+# Reasons why a batch does not fit.
 TOO_LARGE = "planned or measured memory is above the limit"
 RAN_OUT = "the device ran out of memory"
-KILLED = "the process was killed for want of memory"
-# Linux kills the process with the largest score first.
+KILLED = "the process was killed because memory ran out"
+# Linux's OOM killer ends the process with the highest score first.
 OOM_SCORE, LARGEST_SCORE = Path("/proc/self/oom_score_adj"), "1000"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Result of trying one batch, in bytes per device.
+    """Result of one trial batch; bytes are per device.
 
     Attributes:
       batch_size: Number of examples per batch, over all devices.
       accumulate_steps: Number of micro-batches per batch.
       usable_bytes: Bytes available for a step.
-      peak_bytes: Bytes of the step, planned or, if more, measured; 0 if unknown.
+      peak_bytes: Peak bytes of the step, planned or measured, whichever is larger; 0 if
+        unknown.
       fixed_bytes: Bytes of state and data on the device, independent of the batch.
-      images_per_second: Throughput of all devices, measured, or the bound of a plan;
+      images_per_second: Throughput of all devices, measured, or a plan's upper bound;
         None if unknown.
-      reason: Reason not to fit; empty if it fits.
+      reason: Reason for not fitting, or empty.
     """
 
     batch_size: int
@@ -77,7 +78,7 @@ class Trial:
 
 
 def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
-    """Try a config by a plan, for a GPU that need not be present.
+    """Try a config by planning it, for a GPU that need not be present.
 
     Args:
       planner: Planner of the target.
@@ -127,7 +128,7 @@ def run_trial(target: Target, config: Config, usable: int) -> Trial:
 def try_steps(config: Config, usable: int) -> dict[str, Any]:
     """Run a few steps; return the fields of a `Trial`. Call it in a separate process.
 
-    A step with a plan above the limit is not run.
+    Steps whose planned memory is above the limit are not run.
     """
     with contextlib.suppress(OSError):
         OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from jaxtrain.parallel.gpus import Gpu
 from jaxtrain.plugins.plan.facts import Facts
 
-# Assumed seconds between starts of dependent kernels in a CUDA graph; individual
-# launches from the host take longer.
+# Assumed seconds between the starts of dependent kernels in a CUDA graph. Kernels
+# launched one by one from the host take longer.
 LAUNCH_SECONDS = 1.5e-6
 
 COMPUTE, MEMORY, LAUNCHES = "FLOPs", "HBM bytes", "launches"
@@ -22,10 +22,10 @@ class Bound:
     """Lower bound of the time of a step.
 
     Attributes:
-      alone: Seconds of each resource by itself.
-      rates: Assumed rate of each resource, in words.
-      step_seconds: The larger of the sum over kernels, each bound by its slowest
-        resource, and the sum over collectives, as rings: at best they overlap.
+      alone: Seconds that each resource would need by itself.
+      rates: Description of the assumed rate of each resource.
+      step_seconds: Sum over kernels, each bound by its slowest resource, or sum over
+        ring collectives if that is larger: at best, the two overlap.
       bound_by: Dominant resource of the larger sum.
     """
 
@@ -36,14 +36,14 @@ class Bound:
 
 
 def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
-    """Bound the time of a step.
+    """Compute the lower bound of the time of a step.
 
     Args:
       facts: Facts of the compiled step.
       gpu: GPU of the compiled step.
       devices_a_node: Number of devices connected by `link_bandwidth`.
     """
-    # Dtypes without faster products are computed at the float32 rate.
+    # Dtypes missing in the table are assumed to run at the float32 rate.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
         products, missing = "float32", f" (it has no faster products of {products})"
@@ -69,8 +69,8 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
             alone[name] += runs * value
     for found in facts.exchanges:
         nodes = {device // devices_a_node for device in found.group}
-        # A ring over several devices per node crosses to the next node once: each
-        # network adapter carries the traffic of one device.
+        # A ring over several devices per node crosses to the next node once, so the
+        # network adapters of a node share the traffic of one device.
         sharing = len(found.group) / len(nodes)
         if len(nodes) == 1:
             alone[LINKS] += found.wire_bytes / gpu.link_bandwidth

@@ -31,11 +31,11 @@ class Collective:
 
     Attributes:
       kind: Operation, one of `KINDS`.
-      dtype: Dtype of the payload in HLO's names, such as f32; several joined by "+".
+      dtype: HLO dtype of the payload, such as f32; several dtypes are joined by "+".
       bytes: Payload of one device: the operands of all-reduce, reduce-scatter,
         all-to-all and collective-permute, the result of all-gather.
-      group: Devices of the first group; for a collective-permute, all that send or
-        receive.
+      group: Devices of the first group; for a collective-permute, all devices that
+        send or receive.
       overlapped: Whether a kernel runs between its start and its end.
     """
 
@@ -47,9 +47,9 @@ class Collective:
 
     @property
     def wire_bytes(self) -> float:
-        """Bytes sent by a device, with collectives as rings.
+        """Bytes sent by a device, assuming ring collectives.
 
-        As in NCCL's bus bandwidth (nccl-tests, PERFORMANCE.md).
+        The same as for NCCL's bus bandwidth (nccl-tests, PERFORMANCE.md).
         """
         if self.kind == "collective-permute":
             return self.bytes
@@ -84,21 +84,21 @@ def minimum_bytes(
 ) -> int:
     """Theoretical minimum of bytes sent by a device in a step.
 
-    Counts parameters and gradients, as rings: over `fsdp`, one reduce-scatter of
-    gradients and one all-gather of parameters (zero1) or two, for forward and backward
-    pass (others: ZeRO stage 3, arXiv:1910.02054, section 7); then an all-reduce of the
-    device's gradient shard over `data` and the spatial axes. Exchanges of activations,
-    for `model`, spatial axes and split batch-norm groups, are excluded: they have no
-    simple minimum. A step that keeps gathered parameters for the backward pass needs
-    one all-gather, and more memory.
+    Counts the ring collectives of parameters and gradients. Over `fsdp`, these are one
+    reduce-scatter of gradients, and one all-gather of parameters for zero1, or two for
+    the other presets (forward and backward pass, as in ZeRO stage 3, arXiv:1910.02054,
+    section 7). An all-reduce of the device's gradient shard over `data` and the spatial
+    axes follows. Activations exchanged for `model`, the spatial axes and split
+    batch-norm groups are excluded, as they have no simple minimum. A step that keeps
+    gathered parameters for the backward pass needs one all-gather, but more memory.
 
     Args:
       mesh: Size of each axis; missing axes have size 1.
-      param_bytes: Bytes of parameters per device before `fsdp` sharding, after splits
-        by the `model` axis.
+      param_bytes: Bytes of parameters per device, sharded over the `model` axis but not
+        over `fsdp`.
       preset: Value of `parallel.preset`; zero1 gathers the new parameters.
-      gathered: Ratio of gathered dtype width to parameter dtype width.
-      summed: Ratio of gradient dtype width to parameter dtype width.
+      gathered: Width of the all-gathered dtype relative to the parameter dtype.
+      summed: Width of the gradient dtype relative to the parameter dtype.
     """
     fsdp = mesh.get("fsdp", 1)
     replicas = math.prod(mesh.get(a, 1) for a in ("data", "spatial", "spatial_width"))
@@ -114,7 +114,7 @@ def arrays(types: str) -> list[tuple[str, list[int]]]:
 
 
 def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
-    """Bytes of arrays: f32 and f8e4m3fn name their bits, and pred has 8."""
+    """Bytes of arrays; dtype names such as f32 contain the bits, and pred has 8."""
     return (
         sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
     )
@@ -129,7 +129,7 @@ def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
     """Devices of the first group of a collective.
 
     Raises:
-      ValueError: Unknown notation of groups.
+      ValueError: The notation of the groups is unknown.
     """
     if kind == "collective-permute":
         pairs = _PAIRS.search(line)
@@ -143,7 +143,7 @@ def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
         return tuple(numbers(explicit[1]))
     if groups.startswith("mesh["):
         return _mesh_group(groups)
-    if groups.startswith("{}"):  # All devices in one group.
+    if groups.startswith("{}"):  # Empty groups mean all devices in one group.
         return tuple(range(num_devices))
     raise ValueError(f"unknown form of replica_groups: {line.strip()}")
 
@@ -169,7 +169,7 @@ def _mesh_group(groups: str) -> tuple[int, ...]:
         r"'(\w+)'(?::\((\d+)\)(\d+))?", axes.partition("}")[0]
     ):
         whole = sizes[axis]
-        # The sub-axis is one digit of the index along the axis; the others stay 0.
+        # The sub-axis is one digit of the index along its axis; the other digits are 0.
         step = whole // (int(before) * int(size)) if size else 1
         count = int(size) if size else whole
         place[list(sizes).index(axis)] = slice(0, step * count, step)

@@ -27,20 +27,20 @@ from jaxtrain.plugins.plan.measure import (
 from jaxtrain.plugins.plan.targets import HERE, Target
 from jaxtrain.trainer.setup import Setup, build_setup
 
-# Time limit of the estimate in seconds; compilation has no other limit.
+# Time limit of the estimate in seconds, including compilation.
 LIMIT_SECONDS = 60.0
 # Batch size per CPU device of a timed step; time per example is within 5 % of larger
 # batches (docs/decisions.md).
 CPU_BATCH = 8
 # Number of images read to time the input.
 NUM_READ = 32
-# Longer runs get suggestions of faster options.
+# Faster options are suggested for runs longer than this, in seconds.
 LONG_SECONDS = 600.0
 # Smallest suggested image size.
 SMALLEST_SIZE = 48
-# Largest relative time of a change that counts as faster.
+# Maximum time of a change, relative to the run, for it to be suggested.
 FASTER_PART = 0.9
-# Time of a forward pass relative to a training step.
+# Assumed time of a forward pass relative to a training step.
 EVALUATION_PART = 1 / 3
 
 
@@ -54,7 +54,7 @@ class Estimate:
       epoch_seconds: Seconds of an epoch, including its evaluation.
       epochs: Length of the run in epochs.
       compile_seconds: Seconds to compile the step.
-      faster: Suggested command-line options -> seconds of the changed run.
+      faster: Suggested command-line options -> seconds of the run with them.
     """
 
     device: str
@@ -100,15 +100,15 @@ def changes(config: Config) -> dict[str, Config]:
 
 
 def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate | str:
-    """Estimate a run's duration on this machine, or return a message why not.
+    """Estimate a run's duration on this machine, or return an error message.
 
-    Separate processes measure: they can be killed, and leave the devices free.
-    Suggestions are measured, too: XLA is slower for some small images than for larger
-    ones.
+    Steps are timed in separate processes, which can be killed, and which release the
+    devices. Suggestions are also timed, because XLA is slower for some small image
+    sizes than for larger sizes.
 
     Args:
       config: Config of the run, with a length in epochs.
-      limit_seconds: Time limit in seconds, of the estimate and of suggestions.
+      limit_seconds: Time limit in seconds for the estimate and the suggestions.
     """
     end = time.monotonic() + limit_seconds
 
@@ -127,7 +127,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
     fewer = max(1, round(found.epochs / 3))
     faster = {f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds}
     for words, changed in changes(config).items():
-        # A model may not support every size, and the time may be over.
+        # The model may not support this size, or the time limit may be reached.
         with contextlib.suppress(UserError, RuntimeError, TimeoutExpired):
             seconds = measure(changed).seconds
             if seconds < FASTER_PART * found.seconds:
@@ -136,7 +136,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
 
 
 def measure_here(config: Config) -> Estimate:
-    """Time steps and the reading of images, in this process.
+    """Time training steps and image reading in this process.
 
     Raises:
       UserError: Config, data and devices do not fit, or XLA fails.
@@ -157,7 +157,7 @@ def measure_here(config: Config) -> Estimate:
     splits, read_seconds = setup.splits, 0.0
     if not should_cache(setup.config.data, splits):
         read_seconds = _time_reading(splits.train)
-    # A CPU does both in turn; for a GPU, reading overlaps with the step.
+    # On a CPU, reading and the step take turns; with a GPU, they overlap.
     both = (image_seconds, read_seconds)
     seconds = sum(both) if on_cpu else max(both)
     num_validation = len(splits.validation or ())
@@ -173,9 +173,9 @@ def measure_here(config: Config) -> Estimate:
 
 
 def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
-    """Seconds of a step on zeros.
+    """Seconds of a training step on zeros.
 
-    Values do not affect the time, and zeros need no further compiled program.
+    Values do not affect the time, and creating zeros compiles no other program.
     """
     state, data, batches = jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),

@@ -1,6 +1,6 @@
-"""Memory and work of a config's compiled step per device, for any target.
+"""Memory and work per device of a config's compiled step, for any target.
 
-Results are cached between commands.
+Results are cached on disk.
 """
 
 import dataclasses
@@ -38,17 +38,17 @@ from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
 
-# JAX environment variables that do not affect programs.
+# JAX environment variables that do not affect compiled programs.
 _NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts of a compiled step, per device unless said otherwise.
+    """Memory and work of a compiled step, per device unless noted otherwise.
 
     Attributes:
       device_kind: Name of the device in JAX.
-      usable_bytes: Usable bytes of device memory; None for a device not present.
+      usable_bytes: Usable bytes of device memory, or None if the device is not present.
       num_devices: Number of devices of all nodes.
       mesh: Sizes of the mesh axes other than 1.
       batch_size: Batch size over all devices.
@@ -58,8 +58,9 @@ class Facts:
       cached: Whether the data set is on the device.
       peak_bytes: Peak bytes as planned by the compiler.
       checkpoint_bytes: Bytes of the full state over all devices.
-      flops: FLOPs of convolutions and matrix products; on CPU, XLA's count of all.
-      products: Dtype of the products, a key of `Gpu.peaks`.
+      flops: FLOPs of convolutions and matrix products; on CPU, XLA's count for all
+        operations.
+      products: Dtype of the convolutions and matrix products, a key of `Gpu.peaks`.
       kernels: Kernels as (bytes, flops, number of launches).
       exchanges: Collectives of the program (see `HloProgram.collectives`).
       minimum_bytes: Theoretical minimum to send (see `collectives.minimum_bytes`).
@@ -99,14 +100,14 @@ class Facts:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes sent, with collectives as rings."""
+        """Bytes sent, assuming ring collectives."""
         return round(sum(c.wire_bytes for c in self.exchanges))
 
 
 def facts_of(
     configs: Sequence[Config], target: Target, shapes: Any
 ) -> list[Facts | str]:
-    """Facts of each config, or an error message; compiles what is not cached.
+    """Facts of each config, cached or compiled, or an error message.
 
     Args:
       configs: Resolved configs of the runs.
@@ -114,7 +115,7 @@ def facts_of(
       shapes: Shapes of the data, part of the cache key.
 
     Raises:
-      UserError: Compilation for the target is impossible.
+      UserError: This machine cannot compile for the target.
     """
     paths = [_path(config, target, shapes) for config in configs]
     known: list[Facts | str | None] = [path and _read(path) for path in paths]
@@ -141,7 +142,7 @@ def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str
     Call it in a process for the target (`gpu_compiler.call`).
 
     Args:
-      configs: Configs with the same `parallel.xla_flags`, as a process has.
+      configs: Configs with the same `parallel.xla_flags`, which apply per process.
       target: Target to compile for.
     """
     (flags,) = {config.parallel.xla_flags for config in configs}
@@ -178,7 +179,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
         cached=should_cache(setup.config.data, setup.splits),
         peak_bytes=peak_bytes(program),
         checkpoint_bytes=num_bytes(setup.abstract_state),
-        # XLA counts FLOPs for CPUs only.
+        # XLA reports FLOPs only on the CPU.
         flops=int(costs.get("flops", 0)) if device.platform == "cpu" else counted.flops,
         products=policy.product_dtype,
         kernels=[(*key, runs) for key, runs in launches.items()],
@@ -189,7 +190,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 def _minimum_bytes(setup: Setup) -> int:
     """Theoretical minimum of bytes to send (`collectives.minimum_bytes`)."""
-    # Shards by the `model` axis only.
+    # Keep only the sharding over the `model` axis.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
@@ -206,7 +207,7 @@ def _minimum_bytes(setup: Setup) -> int:
 
 
 def _usable_bytes(device: Any) -> int | None:
-    """Usable bytes of a device; None if the device is not present."""
+    """Usable bytes of a device, or None if the device is not present."""
     if device not in jax.devices():
         return None
     if device.platform == "cpu":
@@ -219,14 +220,14 @@ def _read(path: Path) -> Facts | None:
     try:
         return read_of_run(path, Facts)
     except UserError:
-        return None  # Damaged, or of another version: recompute.
+        return None  # The file is damaged or from another version: compile again.
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Path of cached facts; None for no caching.
+    """Path of the cached facts, or None if they are not cached.
 
-    Facts of this machine's devices, and with custom code that has imports, are not
-    cached, as they may change unnoticed.
+    Facts of this machine's devices, and of configs with custom code, are not cached,
+    because drivers or imported modules may change unnoticed.
     """
     folder = cache_folder("plans")
     if folder is None or target.name == HERE or config_lib.own_references(config):

@@ -1,4 +1,4 @@
-"""Implementation of `main.py find-batch`: try batches, show them, recommend one."""
+"""Implementation of `main.py find-batch`: try batches, and recommend the best."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ class BatchFinder:
       num_devices: Number of devices that share a batch.
       device_kind: Name of the device in JAX.
       memory: Bytes of device memory. Defaults to the target's plan.
-      is_here: Whether steps are run, rather than only planned.
+      is_here: Whether steps are run on this machine, rather than only planned.
       trials: All trials so far.
     """
 
@@ -66,7 +66,7 @@ def carry_out(
     largest: int | None,
     path: Path,
 ) -> None:
-    """Find a batch, print the trials, and write the result.
+    """Find the best batch, print the trials, and write the result.
 
     Args:
       config: Config of the run.
@@ -77,7 +77,8 @@ def carry_out(
       path: Path of the JSON file.
 
     Raises:
-      UserError: Invalid config, compilation for the target fails, or no batch fits.
+      UserError: The config is invalid, compilation for the target fails, or no batch
+        fits.
     """
     finder, config = make_finder(config, target, memory)
     if vary == "batch_size":
@@ -92,7 +93,7 @@ def carry_out(
     if found is None:
         size = min(trial.micro_batch_size for trial in finder.trials)
         raise UserError(
-            f"not even {size} examples at once fit on {target}: use smaller images or "
+            f"not even a micro-batch of {size} fits on {target}: use smaller images or "
             "a smaller model, train.remat, or more devices with --parallel.preset fsdp"
         )
     for line in advise(finder.planner, config, found, finder.trials):
@@ -142,7 +143,7 @@ def find_largest(
 
 
 def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
-    """Try numbers of micro-batches for the config's batch."""
+    """Try numbers of micro-batches for the batch size of the config."""
     counts = batch_search.micro_batch_counts(config, finder.num_devices)
 
     def attempt(count: int) -> Trial | None:
@@ -152,7 +153,7 @@ def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
 
 
 def show(finder: BatchFinder, found: Trial | None) -> None:
-    """Print a row per trial, the smallest micro-batch first."""
+    """Print one row per trial, smallest micro-batch first."""
     speed = "images/s" if finder.is_here else "images/s bound"
     print(f"{finder.num_devices} x {finder.device_kind}:")
     table = Table(box=None, pad_edge=False)

@@ -26,27 +26,27 @@ class FindBatchArguments:
     )
     vary: Literal["batch_size", "accumulate_steps"] = field(
         "batch_size",
-        help="What is changed: data.batch_size, for the largest batch, or with the "
-        "same batch train.accumulate_steps, for the fastest micro-batch.",
+        help="Field to vary: batch_size finds the largest batch; accumulate_steps "
+        "finds the fastest micro-batch for the batch size of the config.",
     )
     target: str = field(
         "here",
-        help="here: run a few steps on this machine; cpu, cpux8: on its CPU; a GPU "
-        "that need not be here, as h100 or h100x8 (those of the command plan): "
-        "compile the step for it.",
+        help="here: run a few steps on this machine; cpu, cpux8: run them on its CPU; "
+        "a GPU such as h100 or h100x8 (see the command plan): only compile the step "
+        "for it, whether or not it is present.",
     )
     nodes: int = field(
         1,
-        help="Nodes of so many GPUs.",
+        help="Number of nodes.",
     )
     memory: str | None = field(
         None,
-        help="Memory that a device has for the step, such as 16GiB or 200MB; None: "
-        "what JAX takes of the GPU's, or 90 % of what is available of the host's.",
+        help="Device memory available for the step, such as 16GiB or 200MB; None: "
+        "the GPU memory that JAX preallocates, or 90 % of the available host memory.",
     )
     largest: int | None = field(
         None,
-        help="The largest batch to try; None: the whole training split.",
+        help="Largest batch to try; None: the size of the training split.",
     )
     out: Path | None = field(
         None,
@@ -54,8 +54,8 @@ class FindBatchArguments:
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that model.pretrained or the method "
-        "names: their files are shown, and compared with the recorded digests.",
+        help="Load the custom code that model.pretrained or the method names: its "
+        "files are shown, and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
@@ -72,8 +72,8 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
     memory = arguments.memory
     if arguments.largest is not None and arguments.vary != "batch_size":
         raise UserError(
-            f"--largest {arguments.largest}: the batch of the config stays with "
-            f"--vary {arguments.vary}; leave it out"
+            f"--largest {arguments.largest} has no effect: --vary {arguments.vary} "
+            "does not change the batch size; leave it out"
         )
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)

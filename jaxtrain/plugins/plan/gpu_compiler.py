@@ -1,7 +1,8 @@
 """Compilation for GPUs that are not present, in an environment with XLA's GPU compiler.
 
-The compiler is JAX's CUDA plugin. Installed without a GPU, it causes warnings at every
-start of JAX; so it has a separate environment and process.
+The compiler is JAX's CUDA plugin. On a machine without a GPU the plugin causes warnings
+whenever JAX starts, so it is installed in a separate environment and runs in a separate
+process.
 """
 
 import contextlib
@@ -34,8 +35,8 @@ COMPILER = Environment(
 )
 
 
-# Program of the subprocess: import, then wait for a request.
-# -P: modules in the current directory do not shadow libraries.
+# Program of the subprocess: import, then wait for a request. It is run with -P, so that
+# modules in the current directory do not shadow libraries.
 PROGRAM = """
 from jaxtrain.processes.collector import held_back
 with held_back():
@@ -43,7 +44,7 @@ with held_back():
     from jaxtrain.plugins.plan import facts
 gpu_compiler.answer()
 """
-# Process of `ready`, with its target and environment.
+# Process started by `ready`, with its target and environment.
 _ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
 
 
@@ -52,7 +53,7 @@ class KilledError(UserError):
 
 
 def check_versions() -> None:
-    """Raise UserError if plugin and JAX have different versions."""
+    """Raise UserError if the CUDA plugin and JAX have different versions."""
     version, found = importlib.metadata.version("jaxlib"), dict[str, str]()
     for name in PLUGINS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -60,13 +61,13 @@ def check_versions() -> None:
     if version not in found.values():
         told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
         raise UserError(
-            f"XLA's GPU compiler must be of JAX's version, {version}; there is {told}: "
+            f"XLA's GPU compiler must have JAX's version, {version}; found {told}: "
             f"{COMPILER.fix}"
         )
 
 
 def devices(target: Target) -> Sequence[Any]:
-    """Create stand-ins for the devices of `target`, for a mesh to compile for.
+    """Create abstract devices of `target`, for the mesh that programs are compiled for.
 
     Raises:
       UserError: XLA cannot compile for the target.
@@ -94,8 +95,8 @@ def environment(target: Target) -> dict[str, str]:
     paths = [str(ROOT), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if target.gpu is not None:
-        # The first keeps JAX from looking for a driver, the second from failing
-        # without one. Other computations run on the CPU.
+        # The first variable keeps JAX from looking for a driver, the second from
+        # failing if there is no driver. Other computations run on the CPU.
         env |= {
             "CUDA_VISIBLE_DEVICES": "-1",
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -120,14 +121,14 @@ def visible_gpus() -> list[str]:
 
 
 def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
-    """Start JAX in a process of `call`.
+    """Start JAX in a process started by `call`.
 
     Args:
       target: Target of the process.
       flags: Name of a set of XLA flags.
 
     Returns:
-      Stand-ins for the devices; None for devices of this machine.
+      Abstract devices to compile for; None for devices of this machine.
 
     Raises:
       UserError: XLA cannot compile for the target, or its devices are missing.
@@ -136,7 +137,7 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
         start_jax("auto", flags=flags)
         return None
     check_versions()
-    # Flags of a GPU, although this process runs on the CPU.
+    # GPU flags are needed although this process runs on the CPU.
     os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
     start_jax("cpu")
     return devices(target)
@@ -144,9 +145,9 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
 
 @contextlib.contextmanager
 def ready(target: Target) -> Iterator[None]:
-    """Context manager: start a process for the first `call` in advance.
+    """Context manager: start the process of the first `call` in advance.
 
-    Only for a GPU that is not present; ended if it was not called.
+    A process is started only for a GPU target, and killed on exit if it was not used.
     """
     with contextlib.suppress(UserError):  # `call` reports what is missing.
         if target.gpu is not None:
@@ -183,7 +184,7 @@ def call(
     Raises:
       subprocess.TimeoutExpired: The time limit was reached.
       KilledError: The process was killed.
-      UserError: Raised by the function; or the environment is missing or of another
+      UserError: The function raised it, or the environment is missing or has another
         version.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
@@ -198,7 +199,7 @@ def call(
             stdout, stderr_bytes = process.communicate(
                 pickle.dumps((jax.__version__, asked)), timeout
             )
-        except BaseException:  # Also if a signal ends the command.
+        except BaseException:  # Kill the process also if a signal ends the command.
             process.kill()
             raise
     stderr = stderr_bytes.decode(errors="replace")
@@ -212,16 +213,16 @@ def call(
 
 
 def answer() -> None:
-    """Run the request from stdin, and write its result."""
-    # Keep other output out of the result.
+    """Run the request read from stdin, and write its result to stdout."""
+    # Redirect other output to stderr, so that stdout has only the result.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     version, asked = pickle.load(sys.stdin.buffer)
     try:
         if version != jax.__version__:
             raise UserError(
-                f"{sys.executable} has JAX {jax.__version__}, and this is JAX "
-                f"{version}, which may compile another program: {COMPILER.fix}"
+                f"{sys.executable} has JAX {jax.__version__}, but this process has JAX "
+                f"{version}, which may compile differently: {COMPILER.fix}"
             )
         decided, function, arguments = pickle.loads(asked)
         own.hand_over(decided)
@@ -233,18 +234,18 @@ def answer() -> None:
 
 
 def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
-    """Raise the error of a process without a result; negative codes are signals."""
+    """Raise an error for a process without a result; negative codes are signals."""
     # XLA aborts the process when out of memory.
     if code == -signal.SIGKILL or "std::bad_alloc" in stderr:
         raise KilledError(
-            f"the process for {target} was killed, perhaps for want of memory: try a "
+            f"the process for {target} was killed, probably out of memory: try a "
             "smaller model or batch"
         )
     lines = stderr.splitlines()
     # XLA aborts a process with unknown flags.
     if flags := [line for line in lines if "in XLA_FLAGS" in line]:
         given = os.environ.get("XLA_FLAGS", "")
-        raise UserError(f"XLA refuses $XLA_FLAGS = {given!r}: {flags[-1]}")
+        raise UserError(f"XLA rejects $XLA_FLAGS = {given!r}: {flags[-1]}")
     if missing := [line for line in lines if "ModuleNotFoundError" in line]:
         raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
     raise RuntimeError(f"{python} ended with {code}, no answer:\n{stderr[-4000:]}")

@@ -1,6 +1,6 @@
 """Compilation and timing of a config's training step on this process's devices.
 
-No data are read: the step is compiled from shapes and timed on noise.
+No data are read: the step is compiled for abstract shapes, and timed on noise.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ from jaxtrain.training.state import TrainState
 
 # Duration of the timing in seconds.
 TIMED_SECONDS = 2.0
-# Calls per block on a GPU, which works while the host prepares the next call.
+# Calls per timed block on a GPU, where calls are dispatched asynchronously.
 CALLS_A_BLOCK = 5
-# Number of steps to measure memory of.
+# Number of steps whose memory is measured.
 WATCHED_STEPS = 3
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -52,14 +52,14 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
 
 
 def lower_step(setup: Setup) -> jax.stages.Lowered:
-    """Lower the training step of a run without allocation.
+    """Lower the training step of a run without allocating arrays.
 
-    The program of one step per call (`train.steps_per_call` of 1), with all layers
+    The program runs one step per call (`train.steps_per_call` of 1), with all layers
     unfrozen. If the config does not set mean and standard deviation, which a run would
     compute from the data, placeholder constants are used.
 
     Raises:
-      UserError: A step of the setup is several programs.
+      UserError: A step of the setup consists of several programs.
     """
     setup.execution.check_measurable()
     programs = _programs(setup)
@@ -89,7 +89,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
 
 
 def _programs(setup: Setup) -> Programs:
-    """Programs of a run on streamed data, which load no arrays."""
+    """Programs of a run on streamed data, created without loading arrays."""
     changed: dict[str, Any] = {"cache": "stream"}
     if setup.config.data.mean is None:
         some = (0.5,) * setup.splits.train.image_shape[-1]
@@ -127,7 +127,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     example = train_spec(setup.config.data, train).example
 
     def fill(name: str, abstract: Any) -> Any:
-        # Random targets, or boxes, may be out of range.
+        # Use an example's values: random targets or boxes could be out of range.
         if name not in bounds:
             return jax.tree.map(put, abstract, example[name])
         noise = rng.integers(bounds[name], size=abstract.shape, dtype=abstract.dtype)
@@ -162,7 +162,7 @@ def enough_memory(config: Config) -> Iterator[None]:
 
 
 def create_beside(setup: Setup) -> dict[str, Any]:
-    """Create the keyword inputs of a step on the devices, filled with zeros."""
+    """Create the method inputs of a step on the devices, filled with zeros."""
     return jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format), setup.beside
     )
@@ -173,7 +173,8 @@ def time_step(
 ) -> float:
     """Seconds of a step: the median over blocks of consecutive calls.
 
-    The first of at least three blocks is dropped. On a CPU a block is one call.
+    There are at least three blocks, of which the first is dropped. On a CPU, a block is
+    one call.
     """
     num_calls = 1 if jax.default_backend() == "cpu" else CALLS_A_BLOCK
     seconds: list[float] = []
@@ -228,13 +229,13 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     Args:
       held: Bytes per device held between steps.
     """
-    # The first call makes lasting allocations, such as for threads.
+    # The first call makes allocations that stay, such as for threads.
     step()
     grown = 0
     for _ in range(WATCHED_STEPS):
-        # Return freed memory first: the C library may not reuse fragments.
+        # Return freed memory to the system, as the C library may not reuse fragments.
         ctypes.CDLL(None).malloc_trim(0)
-        # Reset the peak size of this process (proc(5)).
+        # Reset the peak RSS, VmHWM (proc(5)).
         CLEAR.write_text("5", encoding="utf-8")
         before = _status("VmRSS")
         step()

@@ -9,15 +9,15 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel import devices
 from jaxtrain.parallel.device_memory import available_bytes
 
-# Fraction of available host memory for CPU devices; the rest is for Python, libraries
-# and the loader.
+# Fraction of the available host memory that CPU devices may use; the rest is for
+# Python, libraries and the data loader.
 MARGIN = 0.9
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY_UNITS = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 class DeviceMemory(NamedTuple):
-    """Devices of a process, and usable bytes per device for a step."""
+    """Number and kind of the devices of a process, and usable bytes per device."""
 
     num_devices: int
     device_kind: str
@@ -25,7 +25,7 @@ class DeviceMemory(NamedTuple):
 
 
 def look(flags: str) -> DeviceMemory:
-    """Inspect the devices; call it in a process without earlier allocations.
+    """Inspect the devices; must be called in a process without earlier allocations.
 
     Args:
       flags: Name of a set of XLA flags, a value of `parallel.xla_flags`.
@@ -43,7 +43,7 @@ def parse_bytes(option: str, text: str) -> int:
     """Parse a size such as 200MB, 16GiB or a number of bytes.
 
     Raises:
-      UserError: Invalid or non-positive size.
+      UserError: The size is invalid or not positive.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *(?:([kmgt]i?)?b?)", text.strip().lower())
     size = 0

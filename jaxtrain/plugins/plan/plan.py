@@ -1,4 +1,4 @@
-"""Plan of a config on a target: memory, work, and bound of the speed."""
+"""Plan of a config on a target: memory, work, and upper bound of the throughput."""
 
 import math
 import os
@@ -30,7 +30,7 @@ from jaxtrain.trainer.settle import settle
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.training_facts import training_facts
 
-# Fraction of GPU memory that JAX preallocates, and the variable that sets it.
+# Fraction of GPU memory that JAX preallocates, and its environment variable.
 FRACTION_VARIABLE, FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
 # Fields of `Facts` copied to plan.json.
 SHOWN_FACTS = (
@@ -46,9 +46,9 @@ class Planner:
 
     Attributes:
       target: Target to compile for.
-      source: Source of the data, before any stand-in.
-      splits: Splits of the data, without reading them.
-      shapes: Shapes of data and outputs: all that a program depends on in addition to
+      source: Source of the data, before generated images replace it.
+      splits: Splits of the data, whose examples are not read.
+      shapes: Shapes of data and outputs, which determine the program together with
         the config.
     """
 
@@ -69,7 +69,7 @@ class Planner:
         return plan
 
     def plans(self, configs: Mapping[str, Config]) -> "dict[str, Plan | str]":
-        """Plan several configs with the same XLA flags; a message for each failure."""
+        """Plan several configs with the same XLA flags; failures become messages."""
         facts = facts_of([*configs.values()], self.target, self.shapes)
         return {
             name: f if isinstance(f, str) else Plan(planner=self, config=c, facts=f)
@@ -99,13 +99,13 @@ class Plan:
 
     @property
     def gpu(self) -> Gpu | None:
-        """Specification of the GPU; None if unknown."""
+        """Specification of the GPU, or None if unknown."""
         known = gpu_name(self.facts.device_kind)
         return self.planner.target.gpu or (GPUS[known] if known else None)
 
     @cached_property
     def bound(self) -> Bound | None:
-        """Lower bound of the time of a step; None for unknown devices."""
+        """Lower bound of the time of a step, or None for unknown devices."""
         a_node = self.facts.num_devices // self.planner.target.num_nodes
         return self.gpu and bound(self.facts, self.gpu, a_node)
 
@@ -140,19 +140,19 @@ class Plan:
     def hours(self) -> float | None:
         """Hours of all training steps at the bound, without evaluations and start-up.
 
-        Smaller first steps count like the last ones.
+        Early steps with smaller images or frozen layers count as full steps.
         """
         steps = self.timetable.total_steps
         return self.bound and steps * self.bound.step_seconds / 3600
 
     def cost(self, price: float | None) -> float | None:
-        """Cost of the run at the bound; `price` is per device and hour."""
+        """Cost of the run at the bound, for a `price` per device and hour."""
         hours = self.hours
         return hours and price and hours * price * self.facts.num_devices
 
     @property
     def disk_bytes(self) -> int:
-        """Bytes required on the disk of the checkpoints (see `check_space`)."""
+        """Bytes required on disk for checkpoints (see `check_space`)."""
         return self.num_copies * self.facts.checkpoint_bytes
 
     @property
@@ -161,7 +161,7 @@ class Plan:
         return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
-        """Contents of plan.json; `price` is per device and hour."""
+        """Contents of plan.json, for a `price` per device and hour."""
         facts, roof = self.facts, self.bound
         return {
             "target": str(self.planner.target),
@@ -190,7 +190,7 @@ def make_planner(
 ) -> tuple[Planner, Config]:
     """Inspect the data of a config; return a planner and the resolved config.
 
-    Data sets that are not prepared are replaced by generated images of the same shape.
+    An unprepared TFDS data set is replaced by generated images of the same shape.
 
     Args:
       config: Config of the run.
@@ -204,7 +204,7 @@ def make_planner(
     config = settle(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
-        # As decided by a run on such a GPU.
+        # A run on such a GPU decides the same.
         memory = usable_bytes(target.gpu) if memory is None else memory
         cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"

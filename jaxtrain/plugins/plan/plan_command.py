@@ -20,37 +20,36 @@ RESULT = "plan.json"
 
 @dataclass(frozen=True, kw_only=True)
 class PlanArguments:
-    """Compile a run for other GPUs: memory and time without running it."""
+    """Estimate memory and time of a run on other GPUs by compiling it."""
 
     config: Path = field(
         help="The recipe: a name, such as digits, or a file that defines get_config() "
         "-> Config.",
     )
     target: str = field(
-        help="v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with their "
-        "number in a node, as in h100x8; here: what this machine has; cpu, cpux8: "
-        "simulated devices.",
+        help="v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with the "
+        "number per node, as in h100x8; here: the devices of this machine; cpu, "
+        "cpux8: simulated devices.",
     )
     nodes: int = field(
         1,
-        help="Nodes of so many GPUs.",
+        help="Number of nodes.",
     )
     batch: Literal["max"] | int | None = field(
         None,
-        help="A batch in place of data.batch_size, or max: the largest that fits.",
+        help="Batch size instead of data.batch_size; max: the largest that fits.",
     )
     compare: str | None = field(
         None,
-        help="Values of parallel.preset to set beside each other, as "
-        "data_parallel,fsdp,tensor.",
+        help="Values of parallel.preset to compare, such as data_parallel,fsdp,tensor.",
     )
     price: float | None = field(
         None,
-        help="Price of a GPU and an hour: the cost of the run at the bound.",
+        help="Price per GPU and hour; prints the cost of the run at the bound.",
     )
     check: bool = field(
         False,
-        help="Run a few steps, too, where this machine has the target.",
+        help="Also run a few steps, and compare; requires the target on this machine.",
     )
     out: Path | None = field(
         None,
@@ -58,8 +57,8 @@ class PlanArguments:
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that model.pretrained or the method "
-        "names: their files are shown, and compared with the recorded digests.",
+        help="Load the custom code that model.pretrained or the method names: its "
+        "files are shown, and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
@@ -98,7 +97,7 @@ def parse_presets(text: str | None) -> list[Preset]:
     """Parse presets such as data_parallel,fsdp.
 
     Raises:
-      UserError: Unknown preset.
+      UserError: A preset is unknown.
     """
     names = [word.strip() for word in text.split(",")] if text is not None else []
     known = get_args(Preset)
@@ -106,7 +105,7 @@ def parse_presets(text: str | None) -> list[Preset]:
         if name not in known:
             meant = nearest(name, known, "; did you mean {!r}?")
             raise UserError(
-                f"--compare {text}: {name!r} is no preset: there is "
+                f"--compare {text}: unknown preset {name!r}: expected "
                 f"{', '.join(known)}{meant}"
             )
     return list(dict.fromkeys(names))  # pyright: ignore[reportReturnType]

@@ -14,12 +14,12 @@ from jaxtrain.plugins.plan.plan import Plan
 # (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
-# Columns of the comparison of plans; all but the last per device and step.
+# Columns of the comparison of plans; all except the last are per device and step.
 FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s bound")
 
 
 def show(plan: Plan, price: float | None = None) -> None:
-    """Print a plan; `price` is per device and hour."""
+    """Print a plan, for a `price` per device and hour."""
     rows = {
         **_describe_run(plan),
         **_describe_program(plan),
@@ -35,7 +35,7 @@ def show(plan: Plan, price: float | None = None) -> None:
 def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
     """Print several plans, one row each, with figures per device or an error.
 
-    Names are without the section of the field, so that rows fit 80 columns.
+    Names omit the section of the config field, so that rows fit 80 columns.
     """
     table = Table(box=None, collapse_padding=True, pad_edge=False)
     table.add_column(no_wrap=True)
@@ -76,8 +76,8 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         "devices": f"{facts.num_devices} x {facts.device_kind}: {mesh}",
         "data": source
         if source == config.data.source
-        else f"{source} is not prepared: {config.data.source}, with its number of "
-        "examples, stands for it",
+        else f"{source} is not prepared: {config.data.source} is used instead, with "
+        "its number of examples",
         "batch": f"{facts.batch_size:,} a step, {facts.batch_size / shares:g} a device",
         "memory a device": f"{binary(facts.peak_bytes)} of "
         f"{binary(plan.usable_bytes)} that JAX uses: "
@@ -113,11 +113,11 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     roof = plan.bound
     if roof is None or plan.hours is None:
         kind = plan.facts.device_kind
-        return {"bound": f"none: no peaks are known of {kind}, see docs/plan.md"}
+        return {"bound": f"none: peak rates of {kind} are unknown, see docs/plan.md"}
     times = plan.timetable
-    # First steps may have smaller images, or fewer trainable layers.
+    # Early steps may have smaller images, or fewer trainable layers.
     varied = len(times.image_sizes) > 1 or times.unfreeze_step is not None
-    least = "as the last, larger ones" if varied else "at least"
+    least = "if all steps were full ones" if varied else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
         f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",

@@ -28,11 +28,11 @@ def carry_out(
     check: bool,
     path: Path,
 ) -> None:
-    """Plan a config and write the plan; compare it with `presets`.
+    """Plan a config, compare it with `presets`, and write the plan.
 
     Raises:
-      UserError: Invalid config, compilation for the target fails, or the config does
-        not fit with any preset or change.
+      UserError: The config is invalid, compilation for the target fails, or the config
+        does not fit with any preset or change.
     """
     if check:
         _check_is_here(target)
@@ -65,9 +65,9 @@ def carry_out(
     if not any(plan.fits for plan in plans):
         raise UserError(
             f"data.batch_size = {plan.facts.batch_size} needs "
-            f"{plan.facts.peak_bytes / 2**30:,.2f} GiB a device, {target} has "
+            f"{plan.facts.peak_bytes / 2**30:,.2f} GiB per device, {target} has "
             f"{plan.usable_bytes / 2**30:,.2f}, and no single change makes it fit: "
-            "--batch max finds the largest batch that does"
+            "--batch max finds the largest batch that fits"
         )
 
 
@@ -77,8 +77,8 @@ def _check_is_here(target: Target) -> None:
     here = list(map(gpu_name, gpus))
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
         raise UserError(
-            f"--check: this machine has {', '.join(gpus) or 'no NVIDIA GPU'}, and the "
-            f"plan is for {target}: leave --check out, or take --target here"
+            f"--check: this machine has {', '.join(gpus) or 'no NVIDIA GPU'}, but the "
+            f"plan is for {target}: leave out --check, or use --target here"
         )
 
 
@@ -99,7 +99,7 @@ def _check(plan: Plan) -> dict[str, float]:
 def alternatives(
     plan: Plan, changes: Mapping[str, tuple[str, Any]]
 ) -> dict[str, Plan | str]:
-    """Plan a config with each of several changes; an error message instead of a plan.
+    """Plan a config with each of several changes; failures become messages.
 
     Args:
       plan: Plan of the original config.
@@ -116,7 +116,7 @@ def alternatives(
 
 
 def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
-    """Changes that may lower device memory, cheapest in time first.
+    """Changes that may lower device memory, with the least slowdown first.
 
     Returns:
       Name of each change -> field and new value.
@@ -138,7 +138,7 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
     """Plan of the largest batch that fits, to about one part in 64.
 
     Raises:
-      UserError: Even the smallest batch does not fit, or there are too few examples.
+      UserError: The smallest batch does not fit, or there are too few examples.
     """
     num_devices = planner.target.num_devices
     if num_devices is None:

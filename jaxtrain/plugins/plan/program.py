@@ -1,7 +1,7 @@
 """Work of a compiled program, counted in its optimized HLO text.
 
-The text is `jax.stages.Compiled.as_text()`, the scheduled program of one device: lines
-are in the order of launches on a GPU. Nothing is executed.
+The text is `jax.stages.Compiled.as_text()`, the scheduled program of one device, whose
+lines are in the order of kernel launches on a GPU. Nothing is executed.
 """
 
 import math
@@ -19,7 +19,7 @@ from jaxtrain.plugins.plan.collectives import (
     numbers,
 )
 
-# Operations without a kernel: they name memory, or wait.
+# Operations that launch no kernel: they refer to memory, or wait.
 _NO_KERNELS = {
     *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"),
     *("opt-barrier", "partition-id", "replica-id"),
@@ -27,13 +27,13 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# End of the operands of a line.
+# End of the operands in a line.
 _END = re.compile(r"\), [\w\-]+=")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """An instruction, a line of a computation.
+    """One instruction, which is a line of a computation.
 
     Attributes:
       name: Name without the leading %.
@@ -61,7 +61,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Work of one launch; `runs` is the number of launches, in loops."""
+    """Work of one kernel launch; `runs` is the number of launches, such as in loops."""
 
     instruction: Instruction
     bytes: int
@@ -71,7 +71,7 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class HloProgram:
-    """Computations of a program by name, and its entry computation."""
+    """Computations of a program by name, and the name of its entry computation."""
 
     computations: Mapping[str, Mapping[str, Instruction]]
     entry: str
@@ -96,16 +96,16 @@ class HloProgram:
 
     @property
     def flops(self) -> int:
-        """FLOPs of convolutions and matrix products; a multiply-add is two."""
+        """FLOPs of convolutions and matrix products; a multiply-add counts as two."""
         return sum(kernel.flops * kernel.runs for kernel in self.kernels)
 
     @cached_property
     def collectives(self) -> list[Collective]:
         """Collectives, in the order of the text.
 
-        Each counts once, as written, even in the body of a loop or a computation called
-        several times. Asynchronous ones count at their start. Groups of one device are
-        omitted.
+        Each collective counts once, even in a loop body or a computation called several
+        times. Asynchronous collectives count at their start. Collectives over a single
+        device are omitted.
         """
         every = self.computations.values()
         lines = (line for found in every for line in found.values())
@@ -113,7 +113,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # Counted at its start.
+            if name not in started  # Counted at the start operation.
             for collective in self._collectives(list(found.values()))
         ]
 
@@ -147,7 +147,7 @@ class HloProgram:
         return Collective(kind, "+".join(dtypes), num_bytes, group)
 
     def _exchange(self, line: Instruction) -> Instruction | None:
-        """Collective of a line, or started by it; None for other lines."""
+        """Collective that a line runs or starts; None for other lines."""
         if line.operation == "async-start":
             called = self.computations.get(line.attribute("calls"), {})
             return next((x for x in called.values() if x.operation in KINDS), None)
@@ -166,7 +166,7 @@ class HloProgram:
             elif line.operation == "call":
                 yield from self._kernels(line.attribute("to_apply"), runs)
             elif line.operation == "conditional":
-                # Only one branch runs: count the longest.
+                # Only one branch runs, so count the branch with the most work.
                 branches = _branches(line)
                 each = [list(self._kernels(branch, runs)) for branch in branches]
                 yield from max(each, key=len, default=[])
@@ -222,7 +222,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """FLOPs of a library convolution: 2 * outputs * products per output."""
+    """FLOPs of a library convolution: 2 * outputs * multiply-adds per output."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result
@@ -256,7 +256,8 @@ def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
 def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
     """FLOPs of a convolution without a library call.
 
-    Excludes products with zeros of a dilated input; includes products with padding.
+    Multiply-adds with the zeros of a dilated input are excluded, and multiply-adds with
+    padding are included.
     """
     labels = re.search(r"dim_labels=\w+_(\w+)->", line.text)
     channels = kernel[labels[1].index("o")] if labels else 1

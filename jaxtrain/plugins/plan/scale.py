@@ -19,8 +19,8 @@ from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import CPU, HERE, Target
 
 SIMULATED = (
-    "devices simulated on the CPU: times mean nothing, and its compiler's memory and "
-    "collectives are not those of a GPU, which --compile-only --target h100 tells"
+    "devices are simulated on the CPU: times mean nothing, and memory and collectives "
+    "differ from a GPU's, which --compile-only --target h100 reports"
 )
 
 Mode = Literal["weak", "strong"]
@@ -47,7 +47,8 @@ def scale(
       mode: Scaling mode: the batch grows with the devices (weak) or is fixed (strong).
       platform: Platform of the devices; cpu simulates them even on a machine with GPUs.
       timed: Whether to run the step, rather than only compile it.
-      target: GPU to compile for, not necessarily present. None compiles for `platform`.
+      target: GPU to compile for, which need not be present. None compiles for
+        `platform`.
 
     Returns:
       The contents of scaling.json, without the name of the config.
@@ -67,7 +68,7 @@ def scale(
     simulated = not (gpus or target)
     data = stand_in(config.data)
     if data != config.data:
-        print(f"{config.data.source} is not prepared: {data.source} stands for it")
+        print(f"{config.data.source} is not prepared: using {data.source} instead")
     config = replace(config, data=data)
     if simulated:
         print(SIMULATED)
@@ -95,18 +96,18 @@ def _check_target(target: str, platform: str, *, timed: bool) -> None:
     if target not in GPUS:
         meant = nearest(target, GPUS, "; did you mean {!r}?")
         raise UserError(
-            f"--target {target}: expected {', '.join(GPUS)}; --devices gives their "
-            f"numbers{meant}"
+            f"--target {target}: expected {', '.join(GPUS)}; --devices sets the "
+            f"numbers of GPUs{meant}"
         )
     if platform != "auto":
         raise UserError(
-            f"--target {target} --platform {platform}: a step is compiled for one or "
-            "the other; leave one out"
+            f"--target {target} --platform {platform}: a step is compiled for only one "
+            "of them; leave one out"
         )
     if timed:
         raise UserError(
-            f"--target {target}: a GPU that need not be here cannot be timed; add "
-            "--compile-only"
+            f"--target {target}: steps are compiled for a target, and cannot be timed; "
+            "add --compile-only"
         )
 
 
@@ -114,13 +115,11 @@ def parse_counts(text: str) -> list[int]:
     """Parse numbers of devices, such as 1,2,4,8; return them in ascending order.
 
     Raises:
-      UserError: Invalid list.
+      UserError: The list is invalid.
     """
     words = [word.strip() for word in text.split(",")]
     if not all(word.isdecimal() and int(word) > 0 for word in words):
-        raise UserError(
-            f"--devices {text}: expected numbers above 0 and commas, such as 1,2,4,8"
-        )
+        raise UserError(f"--devices {text}: expected numbers above 0, such as 1,2,4,8")
     return sorted({int(word) for word in words})
 
 
@@ -177,7 +176,7 @@ def _line(run: Mapping[str, Any]) -> str:
 
 
 def plot(path: Path, result: Mapping[str, Any]) -> None:
-    """Plot speed (if measured on real devices), memory and traffic.
+    """Plot throughput (if measured on real devices), memory, and bytes sent.
 
     Args:
       path: Path of the PNG.
@@ -189,7 +188,7 @@ def plot(path: Path, result: Mapping[str, Any]) -> None:
 
     devices = [run["devices"] for run in result["runs"]]
     speeds = [run["images_per_second"] for run in result["runs"]]
-    # Label, measured values, and reference values.
+    # (label, measured values, reference values) of each subplot.
     state, peak = mb("state_bytes_per_device"), mb("peak_bytes_per_device")
     sent, minimum = mb("wire_bytes_per_device"), mb("minimum_collective_bytes")
     panels: list[tuple[str, dict[str, list[float]], dict[str, list[float]]]] = [

@@ -24,27 +24,26 @@ class ScaleArguments:
         "-> Config.",
     )
     devices: str = field(
-        help="Numbers of devices, such as 1,2,4,8. Without GPUs they are simulated on "
-        "the CPU, whose compiler's memory and collectives are not those of a GPU: see "
-        "--target.",
+        help="Numbers of devices, such as 1,2,4,8. Without GPUs, devices are simulated "
+        "on the CPU, where memory and collectives differ from a GPU's: see --target.",
     )
     mode: Literal["weak", "strong"] = field(
         "weak",
-        help="weak: data.batch_size is that of one device; strong: that of all.",
+        help="weak: data.batch_size is per device; strong: it is for all devices.",
     )
     preset: Preset | None = field(
         None,
-        help="Replaces parallel.preset; None: as the config says.",
+        help="Value of parallel.preset; None keeps the value of the config.",
     )
     compile_only: bool = field(
         False,
-        help="Compile the step and do not run it: bytes and collectives, no times.",
+        help="Only compile the step: report bytes and collectives, but no times.",
     )
     target: str | None = field(
         None,
-        help="A GPU to compile for, with --compile-only; it need not be here: v100, "
-        "a100, a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan tells "
-        "more of one).",
+        help="GPU to compile for with --compile-only, which need not be present: v100, "
+        "a100, a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan shows "
+        "more about a GPU).",
     )
     out: Path | None = field(
         None,
@@ -52,12 +51,12 @@ class ScaleArguments:
     )
     platform: Literal["auto", "cpu", "gpu"] = field(
         "auto",
-        help="What to run on; auto: GPUs if there are any, else simulated devices.",
+        help="Devices to run on; auto: GPUs if there are any, else simulated devices.",
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that model.pretrained or the method "
-        "names: their files are shown, and compared with the recorded digests.",
+        help="Load the custom code that model.pretrained or the method names: its "
+        "files are shown, and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 

@@ -1,4 +1,4 @@
-"""Generated images in place of TFDS data sets that are not prepared."""
+"""Generated images that replace TFDS data sets that are not prepared."""
 
 import dataclasses
 from typing import Any
@@ -8,18 +8,18 @@ from jaxtrain.data.canvas import canvas_shape
 from jaxtrain.data.tfds import data_folder, find
 from jaxtrain.errors import UserError
 
-# Number of generated examples, more than any batch; the number of real ones is unknown
-# before preparation.
+# Number of generated examples, larger than any batch; the number of real examples is
+# unknown before preparation.
 NUM_EXAMPLES = 2**20
 
 
 def stand_in(config: DataConfig) -> DataConfig:
     """Replace an unprepared TFDS data set by generated images of the same shape.
 
-    They are streamed. Other sources are unchanged.
+    Generated images are streamed. Other sources are unchanged.
 
     Raises:
-      UserError: Unknown data set, or one of unknown shape.
+      UserError: The data set or its shape is unknown.
     """
     kind, _, name = config.source.partition(":")
     if kind != "tfds" or find(name, config.data_dir) is not None:
@@ -32,16 +32,16 @@ def stand_in(config: DataConfig) -> DataConfig:
         features: Any = builder.info.features
         height, width, channels = features["image"].shape
         num_classes = features["label"].num_classes
-    # Code of the data set runs here, and may need libraries that are not installed.
+    # The builder runs code of the data set, which may need libraries that are missing.
     except Exception as error:
         raise UserError(
-            f"data.source = {config.source!r} is not prepared, and does not tell its "
-            f"shape and classes ({error}): prepare it, or give --data.source "
+            f"data.source = {config.source!r} is not prepared, and its shape and "
+            f"classes are unknown ({error}): prepare it, or give --data.source "
             "synthetic:HxWxC/CLASSES and its splits, train and test"
         ) from error
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
-        # The size of the canvas on which such images reach the step.
+        # Images of varying size reach the step on a canvas of this size.
         sizes = config.training_sizes or (size,)
         height, width, _ = canvas_shape(sizes[-1], channels)
     elif size is not None and not windows:

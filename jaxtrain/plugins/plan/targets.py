@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.gpus import GPUS, Gpu
 
-# Targets other than GPUs by name: this machine's devices, and simulated devices.
+# Targets that are no GPU names: this machine's devices, and simulated CPU devices.
 HERE, CPU = "here", "cpu"
 
 
@@ -16,8 +16,9 @@ class Target:
 
     Attributes:
       name: Key of `GPUS`, or `here` or `cpu`.
-      num_devices: Number of devices of all nodes, or of this machine; None for all.
-      num_nodes: Number of nodes of equal size.
+      num_devices: Number of devices of all nodes, or used on this machine; None uses
+        all devices of this machine.
+      num_nodes: Number of nodes, all of the same size.
     """
 
     name: str
@@ -26,7 +27,7 @@ class Target:
 
     @property
     def gpu(self) -> Gpu | None:
-        """Specification of the GPU; None if it is not in the table."""
+        """Specification of the GPU, or None if it is not in the table."""
         return GPUS.get(self.name)
 
     def __str__(self) -> str:
@@ -43,10 +44,10 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
 
     Args:
       text: Name, and number of devices per node.
-      num_nodes: Number of such nodes.
+      num_nodes: Number of nodes.
 
-    Raises:
-      UserError: Unknown target, or invalid number.
+      Raises:
+        UserError: The target is unknown, or a number is invalid.
     """
     name, number = text.lower(), ""
     if name not in GPUS and (match := re.fullmatch(r"(.*?)x([0-9]{0,6})", name)):
@@ -56,7 +57,7 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
         meant = nearest(name, names, "; did you mean {!r}?")
         raise UserError(
             f"--target {text}: expected {', '.join(names)}, with the number of devices "
-            f"of a node as in h100x8{meant}"
+            f"per node as in h100x8{meant}"
         )
     count = int(number or text[-1] not in "xX")
     if num_nodes < 1 or count < 1:
@@ -65,8 +66,8 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
         )
     if name == HERE and (number or num_nodes > 1):
         raise UserError(
-            f"--target {text} --nodes {num_nodes}: here is what this machine has; "
-            "name the GPU to choose a number"
+            f"--target {text} --nodes {num_nodes}: here means all devices of this "
+            "machine; name the GPU to choose a number"
         )
     return Target(
         name=name,

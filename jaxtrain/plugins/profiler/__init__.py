@@ -4,7 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="profiler",
-    requires=("plan",),  # The profiler reads the text of the program.
+    requires=("plan",),  # The profiler uses its parser of compiled programs.
     subject="watching and comparing",
     callbacks={"profiler": "jaxtrain.plugins.profiler.callback:make_profiler"},
 )

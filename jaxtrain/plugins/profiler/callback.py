@@ -16,16 +16,16 @@ def make_profiler(config: Config, profile: bool) -> Callback | None:
         return None
     if profile and steps is not None:
         raise UserError(
-            f"--profile with train.profile_steps = {steps}, which says what to "
+            f"--profile with train.profile_steps = {steps}, which selects the steps to "
             "profile: leave one of them out"
         )
     if profile and stages > 1:
         raise UserError(
             f"--profile with parallel.pipeline_stages = {stages}: a trace does not "
-            "tell the programs of the stages apart; profile with "
+            "distinguish the programs of the stages; profile with "
             "parallel.pipeline_stages 1"
         )
-    # Few runs need it.
+    # Imported here because few runs need it.
     from jaxtrain.plugins.profiler.profiler import Profiler
 
     return Profiler(steps)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from jax.profiler import ProfileData
 
-# Stats of XLA's events.
+# Names of the stats of XLA's events.
 OP, MODULE, PROGRAM = "hlo_op", "hlo_module", "program_id"
-# On CPU, the work of an instruction on other threads ends in events of those threads,
-# with the id of the starting event.
+# On CPU, an instruction may run on other threads. Events of these threads mark its end,
+# with the id of the event that started it.
 _BEGINS, _ENDS = "_p", "_c"
 
 
@@ -40,7 +40,7 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """An interval with an owner; overlapping spans of lowest rank share the time."""
+    """An interval with an owner; the lowest rank of overlapping spans counts."""
 
     start: float
     end: float
@@ -61,7 +61,7 @@ def read_trace(folder: Path) -> list[DeviceOp]:
 
 
 def device_ops(data: Any) -> list[DeviceOp]:
-    """Instructions of the GPUs, or of the CPU without GPUs."""
+    """Instructions of the GPUs, or of the CPU if there are no GPUs."""
     planes = list(data.planes)
     gpus = [plane for plane in planes if plane.name.startswith("/device:GPU")]
     if gpus:
@@ -70,7 +70,7 @@ def device_ops(data: Any) -> list[DeviceOp]:
 
 
 def _of_gpu(plane: Any) -> Iterator[DeviceOp]:
-    """Yield kernels and copies from the lines of streams; other lines are summaries."""
+    """Yield the kernels and copies of a GPU's streams; other lines are summaries."""
     for line in plane.lines:
         if line.name.startswith("Stream"):
             for event in line.events:
@@ -94,7 +94,7 @@ def _of_cpu(lines: Iterable[Any]) -> Iterator[DeviceOp]:
 
 
 def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
-    # Within a loop, a GPU trace also has the enclosing instructions.
+    # Within a loop, a GPU trace prefixes the names of the enclosing instructions.
     names = re.split(r"::|/", str(stats.get(OP, "")))
     program = f"{stats[MODULE]} {stats.get(PROGRAM, '')}" if MODULE in stats else ""
     end = event.start_ns + event.duration_ns
@@ -102,7 +102,7 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Divide time among owners; the total is the union of all spans."""
+    """Divide time among owners, so that the total is the union of all spans."""
     times: defaultdict[Any, float] = defaultdict(float)
     waiting = sorted(spans, key=lambda span: span.start)
     moments = sorted({moment for span in spans for moment in span[:2]})

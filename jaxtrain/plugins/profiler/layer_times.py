@@ -14,15 +14,15 @@ from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 Direction = Literal["forward", "backward"] | None
 
 OTHER, OTHER_PROGRAMS, COLLECTIVES = "other", "other programs", "collectives"
-# Instructions that only run others, which are timed separately.
+# Instructions that only call other instructions, which are timed separately.
 _CONTROL = {"while", "conditional", "call"}
 _PRODUCTS = {"convolution", "dot"}
-# Instructions that pass on their operand.
+# Instructions that copy or rearrange their operand.
 _UNCHANGED = {"bitcast", "copy", "copy-done", "copy-start", "parameter", "transpose"}
 
 
 class LayerPass(NamedTuple):
-    """Key of a table row: a layer, or another part of a step, and the pass."""
+    """Key of a table row: a layer or another part of a step, and its direction."""
 
     layer: str
     direction: Direction
@@ -39,7 +39,7 @@ class Work(NamedTuple):
 
 
 class StepProgram:
-    """Compiled training step: maps HLO instructions to table rows.
+    """Compiled training step, which maps HLO instructions to table rows.
 
     Attributes:
       module: Name of the program in traces.
@@ -59,11 +59,11 @@ class StepProgram:
                 self._users[name].append(line)
 
     def num_known(self, seen: Iterable[str]) -> int:
-        """Number of the given instructions in this program."""
+        """Number of the given instructions that this program contains."""
         return len(self._instructions.keys() & seen)
 
     def runs_others(self, name: str) -> bool:
-        """Whether an instruction runs others, such as a loop."""
+        """Whether an instruction only calls others, such as a loop."""
         line = self._instructions.get(name)
         return line is not None and line.operation in _CONTROL
 
@@ -100,8 +100,8 @@ class StepProgram:
     def _place(self, line: Instruction) -> scopes.Place | None:
         """Find the layer of an instruction.
 
-        An unnamed instruction added by the compiler, such as a transpose, belongs to
-        the reader of its result, or else to its operand.
+        An unnamed instruction that the compiler adds, such as a transpose, belongs to
+        the layer that reads its result, or else to the layer of its operand.
         """
         place = self._own_place(line)
         if place or _op_name(line):
@@ -109,7 +109,7 @@ class StepProgram:
         return self._place_of_users(line) or self._place_of_source(line)
 
     def _own_place(self, line: Instruction) -> scopes.Place | None:
-        """Layer by the instruction's own name; for a fusion, of its product or root."""
+        """Layer by the name of an instruction, or of a fusion's product or root."""
         inner = list(self._called(line).values())
         products = [x for x in inner if x.operation in _PRODUCTS]
         places = (_named(x) for x in (*products, line, *reversed(inner)))
@@ -237,16 +237,16 @@ def _spans(
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # It may have waited for a thread with other work.
+        # It may have waited for a busy thread.
         yield Span(op.end, op.done, rank + 1, row)
 
 
 def _program(
     name: str, seen: Counter[str], programs: Sequence[StepProgram]
 ) -> StepProgram | None:
-    """Find the step program of a name in the trace; None for other programs.
+    """Find the step program by its name in the trace, or None for other programs.
 
-    Programs of calls of several steps and of one step may share a name.
+    Programs that run one step and several steps per call may have the same name.
     """
     fitting = [p for p in programs if p.module == name.partition(" ")[0]]
     return max(fitting, key=lambda p: p.num_known(seen), default=None)
@@ -255,7 +255,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Row and rank of an instruction; instructions that run others rank lower."""
+    """Row and rank of an instruction; loops and calls have a higher rank number."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

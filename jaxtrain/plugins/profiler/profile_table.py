@@ -5,7 +5,7 @@ from rich.table import Table
 from jaxtrain.errors import counted
 from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 
-# Number of printed rows; the file has all.
+# Number of printed rows; the file contains all rows.
 MAX_ROWS = 20
 
 
@@ -50,5 +50,5 @@ def describe_files(profile: StepProfile, path: str) -> str:
     told = f"{path} has all rows"
     if hidden:
         share = sum(layer.share for layer in hidden)
-        told = f"{counted(len(hidden), 'more row')}, {share:.1%} together: {path}"
+        told = f"{counted(len(hidden), 'more row')}, {share:.1%} in total: {path}"
     return f"{told}; the trace: {profile.trace}"

@@ -1,7 +1,7 @@
 """Profiler callback: a trace of some steps, and a table of layer times.
 
-The trace is where TensorBoard's and XProf's plugins expect it, next to the run's event
-files.
+The trace is written where the TensorBoard plugin XProf expects it, next to the run's
+event files.
 """
 
 import contextlib
@@ -22,20 +22,20 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.trainer import StepBatch
 
-# Number of steps of --profile, and of warm-up steps before them, which compile and fill
-# caches.
+# Number of steps of --profile, and number of warm-up steps before them, which include
+# compilation.
 NUM_STEPS = WARM_UP = 10
-# Errors of the profiler, of a full disk, and of unreadable traces.
+# Errors of the profiler, full disks, and unreadable traces.
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
 class Profiler(Callback):
-    """Callback that traces some steps once, and writes a table of layer times."""
+    """Callback that traces a window of steps, and writes a table of layer times."""
 
     profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
-        """Profile `steps`; None for the first steps after warm-up."""
+        """Profile from step `steps[0]` to `steps[1]`; None: after the warm-up."""
         self._steps = steps
         self._window: tuple[int, int] | None = None
         self._began: int | None = None
@@ -61,10 +61,10 @@ class Profiler(Callback):
             self._finish(run.step)
 
     def on_stop(self, run: RunState) -> None:
-        self._finish(run.step)  # The run may stop early, or by a signal.
+        self._finish(run.step)  # The run may stop before the end of the window.
 
     def close(self) -> None:
-        """Stop a trace that an error has interrupted."""
+        """Stop the trace if an error interrupted the run."""
         if self._window is not None and self._began is not None:
             self._window = None
             with contextlib.suppress(*ERRORS):
@@ -72,7 +72,7 @@ class Profiler(Callback):
         self._names.close()
 
     def _find_window(self, run: RunState) -> tuple[int, int] | None:
-        """Steps left to profile; None if there are none."""
+        """Window of steps that remain to be profiled, or None."""
         step, end = run.step, run.trainer.timetable.stop_after_steps
         if self._steps is None:
             first = step + min(WARM_UP, (end - step) // 2)
@@ -96,7 +96,7 @@ class Profiler(Callback):
         options.python_tracer_level = 0
         workdir = self._run.workdir
         folder = workdir / TENSORBOARD
-        # A new folder: JAX would follow links in an existing one.
+        # Use a new folder: JAX would follow symbolic links in an existing one.
         session = unused(folder / "plugins" / "profile" / self._name_session(step))
         options.session_id = self._session = session.name
         try:
@@ -111,7 +111,7 @@ class Profiler(Callback):
         return f"steps_{step}_to_{self._window[1]}{process}"
 
     def _finish(self, step: int) -> None:
-        """Stop the trace and report it, in process 0 for its devices."""
+        """Stop the trace; process 0 reports the times of its devices."""
         began = self._began
         if self._window is None or began is None:
             return
@@ -148,9 +148,9 @@ class Profiler(Callback):
 
 @contextlib.contextmanager
 def _compiled_with_names(window: tuple[int, int] | None) -> Iterator[None]:
-    """Read only programs with layer names from the compilation cache.
+    """Add metadata to the key of JAX's compilation cache.
 
-    JAX's cache key excludes metadata: a cached program may have other names or none.
+    By default the key excludes metadata, so that a cached program may lack layer names.
     """
     name = "jax_compilation_cache_include_metadata_in_key"
     before = getattr(jax.config, name)

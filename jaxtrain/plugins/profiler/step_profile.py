@@ -16,10 +16,10 @@ class LayerTime:
 
     Attributes:
       layer: Path of the layer, such as `stage1_block1/conv1`, or name of the part.
-      direction: Forward or backward pass; None for neither.
+      direction: Forward or backward pass; None for parts such as the optimizer.
       milliseconds: Milliseconds per step.
       share: Fraction of the traced device time, in 0..1.
-      flops: FLOP/s of its convolutions and matrix products; None without any.
+      flops: FLOP/s of convolutions and matrix products; None if there are none.
       bytes: Bytes/s read and written; None if unknown.
     """
 
@@ -60,6 +60,6 @@ def write_profile(workdir: Path, profile: StepProfile, run: RunId) -> None:
 
 
 def read_profile(workdir: Path, run: RunId | None) -> StepProfile | None:
-    """Read the profile of a run; None if there is none."""
+    """Read the profile of a run, or None if it was not profiled."""
     advice = "profile again (train --profile)"
     return read_of_run(workdir / PROFILE, StepProfile, run, advice=advice)

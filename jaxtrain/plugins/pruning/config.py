@@ -11,7 +11,7 @@ from jaxtrain.config.metadata import field
 from jaxtrain.config.optimizer import LBFGS
 from jaxtrain.config.parallel import STAGES
 
-# Each makes the search for the largest of a group slower.
+# Largest M; the ranking within a group compares all pairs of its weights.
 MAX_GROUP = 32
 
 PRUNES = option("prune", "sparsity", "pattern")
@@ -19,8 +19,8 @@ COMBINATIONS = (
     Incompatible(
         option("prune", "sparsity"),
         option("prune", "pattern"),
-        "a pattern says itself how many weights become 0",
-        "give one of both",
+        "a pattern determines how many weights become 0",
+        "give only one of them",
     ),
     Needs(
         option("prune", "end_epochs"),
@@ -30,14 +30,14 @@ COMBINATIONS = (
     Incompatible(
         PRUNES,
         STAGES,
-        "weights are ranked over all layers, of which each stage has a part",
+        "weights are ranked over all layers, and each stage has only a part of them",
         "set parallel.pipeline_stages to 1",
     ),
     Incompatible(
         PRUNES,
         LBFGS,
-        "its memory of past steps, and its line search, would bring pruned weights "
-        "back",
+        "its memory of past steps and its line search would change pruned weights "
+        "again",
         "use another optimizer.name",
     ),
 )
@@ -49,29 +49,29 @@ class PruneConfig(Section):
 
     sparsity: float | None = field(
         None,
-        help="Part of the weights of the pruned layers that are 0 in the end; None: "
-        "no weights are pruned, unless by a pattern.",
+        help="Final fraction of zero weights in the pruned layers; None: no weights "
+        "are pruned, unless by a pattern.",
     )
     pattern: str | None = field(
         None,
-        help="N:M, such as 2:4: of each M input channels in a row, of an output, the "
-        "N largest weights stay, from start_epochs on; 2:4 is what NVIDIA's sparse "
-        "tensor cores take.",
+        help="N:M, such as 2:4: keep the N largest weights of each M consecutive input "
+        "channels of an output, from start_epochs on; NVIDIA's sparse tensor cores "
+        "support 2:4.",
     )
     layers: tuple[str, ...] = field(
         (),
         help="Layers to prune: patterns of their paths, such as stage*, or backbone; "
-        "(): all but the first, those of the last piece, and depthwise convolutions.",
+        "(): all except the first layer, the last piece, and depthwise convolutions.",
     )
     start_epochs: float | None = field(
         None,
-        help="Epochs after which pruning begins; default: a quarter of the run, and 0 "
-        "of one with model.pretrained, but never before frozen layers are trained.",
+        help="Epochs after which pruning starts; default: a quarter of the run, or 0 "
+        "with model.pretrained, but not before frozen layers are trained.",
     )
     end_epochs: float | None = field(
         None,
-        help="Epochs after which the sparsity is reached, by a cubic curve (Zhu and "
-        "Gupta 2017); default: three quarters of the run.",
+        help="Epochs after which the final sparsity is reached, by a cubic schedule "
+        "(Zhu and Gupta 2017); default: three quarters of the run.",
     )
 
     @classmethod
@@ -98,7 +98,7 @@ class PruneConfig(Section):
 
     @property
     def group(self) -> tuple[int, int] | None:
-        """N and M of the pattern: retained weights, group size."""
+        """N (retained weights) and M (group size) of the pattern, or None."""
         found = re.fullmatch(r"([1-9]\d?):([1-9]\d?)", self.pattern or "")
         if found is None:
             return None

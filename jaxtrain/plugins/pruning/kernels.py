@@ -17,10 +17,10 @@ def find_kernels(
 ) -> tuple[str, ...]:
     """Find the paths of the parameters to prune, in the order of the tree.
 
-    Kernels are arrays of two or more dims, as for weight decay. By default kernels of
-    the first layer and of the last piece are excluded, as they have few, sensitive
-    weights, and so are depthwise kernels. With an N:M pattern, kernels whose input
-    channels M does not divide are excluded, too.
+    Kernels are arrays of two or more dims, as for weight decay. By default, the first
+    layer, the last piece and depthwise kernels are excluded: they have few weights, and
+    are sensitive to pruning. An N:M pattern also excludes kernels whose number of input
+    channels is not a multiple of M.
 
     Raises:
       UserError: No kernel is left.
@@ -43,10 +43,10 @@ def find_kernels(
         if config.sparsity is not None:
             option = f"prune.sparsity = {config.sparsity:g}"
         raise UserError(
-            f"{option}: the model has nothing to prune but what is left out, by "
-            "default the first layer, the last piece, depthwise and frozen ones, and "
-            "of a pattern kernels whose input channels it does not divide; name layers "
-            "in prune.layers, or leave it out"
+            f"{option}: the model has no kernels to prune: frozen layers are "
+            "excluded, by default also the first layer, the last piece and depthwise "
+            "convolutions, and by a pattern kernels whose input channels it does not "
+            "divide; name layers in prune.layers, or leave it out"
         )
     return tuple(path for path in arrays if path in found)
 

@@ -13,7 +13,7 @@ def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
     """Unsigned integers in the order of the magnitudes, 0 for pruned weights.
 
     The bits of non-negative floats, read as integers, have the order of the floats. One
-    is added: an unpruned weight of 0 ranks above pruned weights.
+    is added, so that an unpruned weight of 0 ranks above pruned weights.
     """
     sizes = jnp.abs(widen(weights))
     dtype = jnp.uint64 if sizes.dtype == jnp.float64 else jnp.uint32
@@ -25,14 +25,14 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
     """Mark the largest weights of each group in (..., inputs, outputs).
 
     Args:
-      ranks: Ranks of the weights; 0 is pruned already.
+      ranks: Ranks of the weights, 0 for pruned weights.
       keep: Number of weights to retain per group.
-      of: Number of input channels of a group, a divisor of inputs.
+      of: Number of input channels of a group, a divisor of the inputs.
     """
     *rows, inputs, outputs = ranks.shape
     groups = ranks.reshape(*rows, inputs // of, of, outputs)
     one, other = groups[..., :, None, :], groups[..., None, :, :]
-    # Ties: the first weights are pruned first.
+    # Of equal weights, the first ones are pruned first.
     later = jnp.tri(of, dtype=bool).T[..., None]
     before = (other > one) | ((other == one) & later)
     # A weight does not precede itself.
@@ -41,10 +41,10 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
 
 
 def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
-    """Mark the smallest elements over several arrays; ties go to the first.
+    """Mark the smallest elements over several arrays, with ties in favour of the first.
 
-    A bisection counts elements, once per bit: exact, and devices with shards of the
-    arrays exchange only counts, while a sort would gather all elements.
+    An exact bisection counts elements once per bit: devices with shards of the arrays
+    exchange only counts, while a sort would gather all elements.
 
     Args:
       ranks: Unsigned integers of one dtype.
@@ -57,7 +57,7 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
     def last_below(
         values: Sequence[jax.Array], among: Sequence[jax.Array], number: jax.Array
     ) -> jax.Array:
-        """Largest limit with fewer than `number` values below it."""
+        """Largest limit such that fewer than `number` values are below it."""
         dtype = values[0].dtype
         num_bits = 8 * dtype.itemsize
 

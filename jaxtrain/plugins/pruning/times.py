@@ -1,18 +1,18 @@
-"""Steps of pruning."""
+"""Schedule of pruning steps."""
 
 from jaxtrain.config import Config
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.pruning.config import PruneConfig
 from jaxtrain.trainer.timetable import Timetable
 
-# Default number of prunings.
+# Number of pruning steps of a gradual schedule.
 NUM_PRUNINGS = 32
 
 
 def pruning_steps(
     prune: PruneConfig, config: Config, timetable: Timetable
 ) -> tuple[int, int, int]:
-    """Compute the first step, the last step and the period of prunings.
+    """Compute the first step, the last step and the period of pruning.
 
     Raises:
       UserError: The epochs of `prune` do not fit the run.
@@ -31,9 +31,9 @@ def pruning_steps(
         start = max(start, min(unfreeze, total - 1))
     elif start < unfreeze:
         raise UserError(
-            f"prune.start_epochs = {prune.start_epochs:g}: there are layers that are "
-            f"trained after {config.train.first_epochs:g} epochs only "
-            "(train.freeze_epochs); begin then, or later"
+            f"prune.start_epochs = {prune.start_epochs:g}: layers are frozen for "
+            f"the first {config.train.first_epochs:g} epochs "
+            "(train.freeze_epochs): start then, or later"
         )
     if prune.pattern is not None:
         end = start
@@ -43,12 +43,12 @@ def pruning_steps(
     if end < start:
         raise UserError(
             f"prune.end_epochs = {prune.end_epochs:g} are {end} steps, and pruning "
-            f"begins after {start}: end later, or give an earlier prune.start_epochs"
+            f"starts after {start}: end later, or give an earlier prune.start_epochs"
         )
     if end >= total:
         raise UserError(
             f"{last} = {getattr(prune, last.partition('.')[2])}: pruning would end "
-            f"after {end} steps, and the run has {total}: end before, so that the "
-            "weights that are left learn to do without the others"
+            f"after {end} steps, and the run has {total}: end earlier, so that the "
+            "remaining weights adapt to the pruning"
         )
     return start, end, max(1, (end - start) // NUM_PRUNINGS)

@@ -1,7 +1,7 @@
 """Magnitude pruning as a step transform, with masks as part of the state.
 
 The state after n steps has the scheduled sparsity of step n. A pruned weight is exactly
-0 in the weights and in their average, with zero gradient.
+0, and so are its moving average and its gradient.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,14 +34,14 @@ from jaxtrain.trees import by_path, path_name
 class Pruning(StepTransform):
     """Sets the smallest weights to 0 at scheduled steps.
 
-    Its arrays are `masks`, nested dicts of bools of the pruned parameters' shapes, True
-    for retained weights, and `sparsity`, the pruned fraction, float32.
+    State: `masks`, nested dicts of bool arrays shaped like the pruned parameters, True
+    for retained weights; and `sparsity`, the pruned fraction, float32.
 
     Attributes:
       kernels: Paths of the pruned parameters.
       start: First step of pruning; 0 prunes before training.
       end: Last step of pruning.
-      every: Steps between prunings.
+      every: Number of steps between prunings.
       sparsity: Final sparsity.
       group: N and M of an N:M pattern; None for unstructured pruning.
       kernel_order: Memory order of kernel dims, as in `Layout`.
@@ -77,7 +77,7 @@ class Pruning(StepTransform):
         return (step >= self.start) & (step <= self.end) & at
 
     def init(self, params: Any, model_state: Any) -> Extra:
-        """Create the initial masks, which may prune already."""
+        """Create the initial masks, which prune weights if `start` is 0."""
         weights = self._of(params)
         whole = [jnp.ones(x.shape, bool) for x in weights]
         if self.start == 0:
@@ -95,9 +95,9 @@ class Pruning(StepTransform):
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Prune if due; set pruned weights and their average to 0.
+        """Prune if due, and set pruned weights and their average to 0.
 
-        Also after a skipped step, which may be the last due one.
+        Pruning also follows a skipped step, which may be the last scheduled one.
         """
         weights, pruning = self._of(new.params), old.extras[self.name]
         given = weights, pruning
@@ -141,8 +141,8 @@ class Pruning(StepTransform):
     ) -> list[jax.Array]:
         """Compute new masks after `step` steps.
 
-        Pruned weights stay pruned. Ties go to the first weights. Ranking is exact: the
-        masks do not depend on the sharding.
+        Pruned weights stay pruned, and of equal weights the first are pruned. The
+        ranking is exact, so masks do not depend on the sharding.
         """
         ranked = [ranks(x, mask) for x, mask in zip(weights, masks, strict=True)]
         if self.group is not None:
@@ -155,9 +155,9 @@ class Pruning(StepTransform):
     def _flat(self, tree: Any) -> Any:
         """Flatten kernels in memory order.
 
-        XLA chooses the layout of a conditional's operands by its branches: kernels that
-        are not row-major would be copied in each step. On several devices kernels are
-        row-major, and keep their shapes and shardings.
+        XLA chooses the layout of a conditional's operands by its branches, so kernels
+        that are not row-major would be copied in each step. On several devices kernels
+        are row-major, and their shapes and shardings are unchanged.
         """
         order = self.kernel_order
         if order is None:
@@ -169,7 +169,7 @@ class Pruning(StepTransform):
         return jax.tree.map(flat, tree)
 
     def _shaped(self, tree: Any, like: Any) -> Any:
-        """Inverse of `_flat`: kernels of the shapes of another tree."""
+        """Inverse of `_flat`, with the shapes of another tree."""
         order = self.kernel_order
         if order is None:
             return tree
@@ -200,7 +200,7 @@ def masked(tree: Any, masks: Any) -> Any:
 
     Args:
       tree: Arrays by parameter path, optionally with extra leading dims.
-      masks: Masks of some parameters; {} changes nothing.
+      masks: Masks of the pruned parameters; others are unchanged.
     """
     found = by_path(masks)
 
@@ -224,10 +224,10 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_pruning(facts: RunFacts) -> Pruning | None:
-    """Create the pruning transform of a run; None if pruning is off.
+    """Create the pruning transform of a run, or return None if pruning is off.
 
     Raises:
-      UserError: A pattern matches no layer, or there is nothing to prune.
+      UserError: A pattern matches no layer, or there are no kernels to prune.
     """
     config: PruneConfig = getattr(facts.config, "prune")  # noqa: B009
     if not config.is_on:

@@ -18,33 +18,33 @@ EXAMPLE = "--workdir runs/digits --out digits_int8"
 
 @dataclass(frozen=True, kw_only=True)
 class QuantizeArguments:
-    """Round a trained model to 8 bits: a model to export, or to train on."""
+    """Quantize a trained model to 8 bits, to export it or to train it further."""
 
     workdir: Path = field(
-        help="Folder of a run; with --images, of a model, too.",
+        help="Folder of a run, or with --images of a model.",
     )
     out: Path = field(
         help="New folder for the model, as export --format safetensors writes it.",
     )
     calibration: Literal["mse", "percentile", "minmax"] = field(
         "mse",
-        help="How ranges of activations are chosen: mse, so that rounding errs least; "
-        "percentile, without one value in 10,000 at each end; minmax, of all values.",
+        help="Calibration of activation ranges: mse, of least rounding error; "
+        "percentile, without 0.01 % of the values at each end; minmax, of all values.",
     )
     num_images: int = field(
         1024,
-        help="Number of images that ranges and means are of.",
+        help="Number of images to calibrate ranges and means.",
     )
     max_drop: float = field(
         0.05,
-        help="Most that the metric of the task may become worse by, as a part of its "
-        "value, on as many images of the validation split, else of the test split; "
-        "without labels, the share of the classes told that may change.",
+        help="Largest relative loss of the task's metric, on --num-images images of "
+        "the validation split, else of the test split; without labels, the largest "
+        "fraction of changed predictions.",
     )
     images: Path | None = field(
         None,
-        help="Folder of such images, or of a run whose training images they are; "
-        "None: those of the run.",
+        help="Folder of calibration images, or of a run whose training images are "
+        "used; None: the training images of --workdir.",
     )
     checkpoint: str = field(
         "best",
@@ -57,12 +57,12 @@ class QuantizeArguments:
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that the folder names: their files "
-        "are shown, and compared with the recorded digests.",
+        help="Load the custom code that the folder names: its files are shown, and "
+        "compared with the recorded digests.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
         "auto",
-        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
         "with a GPU.",
     )
 
@@ -119,7 +119,7 @@ def describe(found: "Rounded", num: int, num_others: int) -> dict[str, str]:
       num_others: Number of images of the comparison.
     """
     return {
-        "activations": f"{len(found.ranges)} ranges, of {num:,} images",
+        "activations": f"{len(found.ranges)} ranges, from {num:,} images",
         "outputs": f"differ by {found.difference:.2%} of their root mean square, on "
         f"{num_others:,} images",
     }

@@ -6,9 +6,9 @@ through rounding (Bengio et al. 2013, arXiv:1308.3432), and are 0 outside the ra
 an activation.
 
 The scale of an output channel commutes with the factor of a batch norm: `factor *
-kernel` has the integers of `kernel`, up to the sign. So folding the norm for inference
-changes no integer, and training need not fold it, unlike in Krishnamoorthi 2018
-(arXiv:1806.08342).
+kernel` has the same integers as `kernel`, up to the sign. Folding the norm for
+inference changes no integer, so training does not need to fold it, unlike in
+Krishnamoorthi 2018 (arXiv:1806.08342).
 """
 
 from collections.abc import Callable
@@ -81,7 +81,7 @@ def scale_and_zero_point(low: Any, high: Any) -> tuple[jax.Array, jax.Array]:
 
     Args:
       low: Lower end of a range, 0 or less.
-      high: Upper end, 0 or more. The scale is 0 if both ends are equal.
+      high: Upper end of the range, 0 or more. The scale is 0 if both ends are equal.
     """
     scale = (high - low) / ACTIVATION_LEVELS
     zero = jnp.round(-low / jnp.where(scale > 0, scale, 1))
@@ -154,7 +154,7 @@ def fake_quantize_bias(
       kernel: Kernel of the products, (..., out).
       factor: Factor folded into the kernel per channel, (out,).
       low: Lower end of the input range.
-      high: Upper end. The bias is not rounded if both ends are equal.
+      high: Upper end of the input range. The bias is not rounded if both are equal.
     """
     values = bias.astype(wide(bias.dtype))
     largest = jnp.abs(kernel.astype(values.dtype)).max(range(kernel.ndim - 1))
@@ -178,7 +178,7 @@ def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
 def integers_of(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Recover the integers and scales of a rounded kernel (..., out).
 
-    Output channels may have been scaled since, such as by a folded norm.
+    Output channels may have been scaled after rounding, such as by a folded norm.
 
     Returns:
       int8 of the kernel's shape, and scales, float64 (out,), 1 for zero channels; None

@@ -25,7 +25,7 @@ from jaxtrain.trees import by_path
 def with_means_of(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> TrainedModel:
-    """Correct the layer output means of a rounded model to the float model's."""
+    """Correct biases and running means, so that means match the float model's."""
     params, state = by_path(rounded.params), by_path(rounded.model_state)
     for path, shift in mean_shifts(rounded, model, images).items():
         is_norm = f"{path}/mean" in state
@@ -45,12 +45,12 @@ def mean_shifts(
 ) -> dict[str, np.ndarray]:
     """Shifts of channel means by rounding, layer by layer.
 
-    Measured at the inputs of batch norms, and at the outputs of layers with a bias and
-    no norm. Each shift is corrected at once, for one batch in both models, so that
-    later shifts only contain the rounding of one layer.
+    They are measured at the inputs of batch norms, and at the outputs of layers with a
+    bias and no norm. Both models run on the same batch, and each shift is subtracted
+    before the next layer, so that it contains the rounding of one layer only.
 
     Returns:
-      Means over batches, float64 (channels,), by path of norm or layer.
+      Path of the norm or layer -> shifts, averaged over batches, float64 (channels,).
     """
     graphdefs = [split_model(m.description.abstract)[0] for m in (model, rounded)]
 
@@ -80,7 +80,7 @@ def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
     put_out: dict[int, tuple[str, jax.Array]] = {}
 
     def at_norm(path: str, x: jax.Array) -> jax.Array:
-        # The norm subtracts its mean, not the layer before it.
+        # The shift is corrected in the norm's running mean, not in the layer's bias.
         in_front, _ = put_out.pop(id(x), ("", x))
         means.pop(in_front, None)
         means[path] = _channel_means(x)

@@ -1,4 +1,4 @@
-"""Forward passes over images, and access to layers and arrays by path."""
+"""Compiled passes over images, and access to layers and arrays by path."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def of_batches(
 ) -> list[Any]:
     """Compute `function(images, *weights)` for each full batch of images.
 
-    Images are repeated if there are fewer than a batch.
+    Images are repeated if there are fewer images than a batch.
 
     Args:
       models: Models that supply the weights, with the same preprocessing.

@@ -1,7 +1,7 @@
 """Post-training quantization: calibration of ranges and bias correction.
 
-The model is built by `model.quantize` (`quantized.py`), with activation ranges
-calibrated on training images.
+The quantized model is built as by `model.quantize` (`quantized.py`), and its activation
+ranges are calibrated on training images.
 """
 
 import dataclasses
@@ -95,11 +95,11 @@ def check(model: TrainedModel) -> None:
     about.check_is_one("--workdir: this model")
     why = None
     if about.model.quantize is not None:
-        why = "computes with 8 bits already: export it"
+        why = "is quantized already: export it"
     elif about.model.transform is not None:
         why = f"has been changed by model.transform = {about.model.transform!r}"
     elif model.decoder.in_units is not None:
-        why = "puts out numbers in the units of the data, for which 256 are too few"
+        why = "predicts numbers in units of the data, for which 256 levels are too few"
     if why is not None:
         raise UserError(f"--workdir: this model {why}")
 
@@ -133,7 +133,7 @@ def find_ranges(
         lows, highs, samples = zip(*(batch[path] for batch in batches), strict=True)
         low, high = float(min(0, *lows)), float(max(0, *highs))
         seen = Seen(low, high, np.concatenate(samples))
-        # The largest outputs matter most.
+        # The output of the model is not clipped: its largest values matter most.
         ranges[path] = choose_range(seen, "minmax" if path == order[-1] else method)
     return ranges
 

@@ -1,23 +1,21 @@
 """Quantization-aware training: placement of fake quantization by analysis of a trace.
 
 A runtime computes a layer in integers if its input, kernel and output are quantized.
-All kernels of convolutions and dense layers are. Activations can be quantized at the
-input of a layer, at its output, and at the input of a piece of the model, such as a
-residual block. A trace of an evaluation determines which of these places are needed, so
-that
+All kernels of convolutions and dense layers are quantized. Activations can be quantized
+at the input of a layer, at its output, and at the input of a piece of the model, such
+as a residual block. A trace of an evaluation selects from these places, so that
 
-- the input of a layer is quantized exactly once: max pooling, ReLU and reshapes
-preserve
-  it;
+- the input of a layer is quantized exactly once, possibly before max pooling, ReLU and
+  reshapes, which preserve quantized values;
 - the output of a convolution is quantized after its batch norm and ReLU, which runtimes
-  fuse, and before any other function;
+  fuse with it, and before any other function;
 - an input shared by several layers is quantized before them;
 - the outputs of the last layer are not quantized.
 
 A runtime adds a bias as an integer of the accumulator's scale. Evaluations round biases
-in the same way, if the product and its input range belong to one piece: with biases
-rounded only in the file, one activation in hundreds moves to the next integer, and the
-outputs of deep models by several steps.
+in the same way, if the product and its input range belong to one piece. If biases were
+rounded only in the file, one activation in hundreds would differ by one level, and the
+outputs of deep models by several levels.
 """
 
 import functools
@@ -55,7 +53,7 @@ from jaxtrain.plugins.quantization.trace import (
 
 
 class PieceRanges(nnx.Module):
-    """Quantizers of a piece's inputs: ranges by index of the array."""
+    """Quantizers of the inputs of a piece: a range per quantized array."""
 
     def __init__(self, numbers: Sequence[int], dtype: Any):
         self.ranges = nnx.data(
@@ -71,12 +69,12 @@ class PieceRanges(nnx.Module):
 
 
 class _Bias(NamedTuple):
-    """Paths of a bias that a runtime adds to an integer accumulator.
+    """Paths that determine a bias of an integer accumulator.
 
     Attributes:
       layer: Path of the layer with the accumulator.
-      norm: Path of the folded batch norm; None without one.
-      given: Path of the range of the layer's input.
+      norm: Path of the folded batch norm, or None.
+      given: Path of the activation range of the layer's input.
     """
 
     layer: str
@@ -92,13 +90,13 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
     """Insert fake quantization into a model, in place.
 
     Args:
-      model: Model of layers of `jaxtrain.models.layers`.
+      model: Model that is built from layers of `jaxtrain.models.layers`.
       precision: Integer format of weights and activations; int8 only.
       images: Function from a number of images to their shape and dtype.
 
     Raises:
-      UserError: The model uses weights outside of such layers, or a layer several
-        times.
+      UserError: The model uses weights outside of these layers, or calls a layer
+        several times.
     """
     del precision
     layers = dict(named_layers(model))
@@ -111,9 +109,9 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
     again = [name for (kind, name), n in counts.items() if n > 1 and kind != PIECE]
     if again:
         raise UserError(
-            f"model.quantize: {type(model).__name__} computes its layer {again[0]!r} "
-            "several times, with a range of activations for each: leave model.quantize "
-            "out, or choose another model"
+            f"model.quantize: {type(model).__name__} calls its layer {again[0]!r} "
+            "several times, which one activation range cannot cover: leave "
+            "model.quantize out, or choose another model"
         )
     _check_products(model, values)
     places = places_of(values)
@@ -149,7 +147,7 @@ def _ranges_name(model: Model, index: int) -> str:
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a piece so that its last layer quantizes the inputs."""
+    """Wrap a piece: its last argument layer quantizes the inputs."""
 
     @functools.wraps(apply)
     def rounded(*arguments: Any) -> Any:
@@ -164,8 +162,8 @@ def _with_integer_biases(
 ) -> Callable[..., Any]:
     """Wrap a piece so that evaluations round its biases, as an exported file does.
 
-    Training does not need it: biases are rounded hundreds of times finer than
-    activations, with straight-through gradients.
+    Training does not need it: the steps of biases are hundreds of times smaller than
+    the steps of activations.
     """
 
     @functools.wraps(apply)
@@ -225,7 +223,7 @@ def _biases(
 
 
 def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
-    """Path of the range that quantizes a value; None for none or several."""
+    """Path of the range that quantizes a value, or None if it is not unique."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
             return None
@@ -242,7 +240,7 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
     """Check that all products with weights belong to supported layers.
 
     Raises:
-      UserError: A product does not.
+      UserError: A product with weights is computed outside of such layers.
     """
     for value in values:
         if value.op not in ("conv_general_dilated", "dot_general"):
@@ -257,6 +255,6 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
             raise UserError(
                 f"model.quantize: {type(model).__name__} computes products with "
                 f"weights in {value.where or 'its own code'!r} outside of the layers "
-                "that jaxtrain.models.layers.Layers makes, and those cannot be "
-                "rounded: make them with it, or leave model.quantize out"
+                "that jaxtrain.models.layers.Layers creates, which cannot be "
+                "quantized: create them with it, or leave model.quantize out"
             )

@@ -1,8 +1,8 @@
 """Calibration of an activation's range from its values on images.
 
-`minmax` covers all values; the others clip outliers for a finer resolution:
-`percentile` a fixed fraction (Wu et al. 2020, arXiv:2004.09602), `mse` to minimize the
-mean squared error of rounding (Nagel et al. 2021, arXiv:2106.08295).
+`minmax` covers all values. The other methods clip outliers for a finer resolution:
+`percentile` clips a fixed fraction (Wu et al. 2020, arXiv:2004.09602), and `mse`
+minimizes the mean squared error of rounding (Nagel et al. 2021, arXiv:2106.08295).
 """
 
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from jaxtrain.plugins.quantization.fake_quantization import ACTIVATION_LEVELS
 Method = Literal["mse", "percentile", "minmax"]
 # Fraction of values that `percentile` clips at each end.
 CUT_OFF = 1e-4
-# Candidate ends of `mse`, as fractions of the largest value, and number of rounds over
-# both ends.
+# Candidate ends of `mse`, as fractions of the extreme value, and number of rounds of
+# coordinate descent over both ends.
 TRIED = np.linspace(0.05, 1, 96)
 ROUNDS = 2
 
@@ -26,8 +26,8 @@ class Seen:
     """Statistics of an activation's observed values.
 
     Attributes:
-      low: Minimum of the values and 0.
-      high: Maximum of the values and 0.
+      low: Minimum of the values, at most 0.
+      high: Maximum of the values, at least 0.
       sample: Uniform sample of the values, float32 (n,).
     """
 
@@ -51,7 +51,7 @@ def choose_range(seen: Seen, method: Method) -> tuple[float, float]:
 
 
 def _best(ranges: list[tuple[float, float]], values: np.ndarray) -> tuple[float, float]:
-    """Range with the smallest rounding error; ties go to the last."""
+    """Range with the smallest rounding error; the last of equally good ranges."""
     errors = [squared_error(values, *ends) for ends in ranges]
     return ranges[len(errors) - 1 - int(np.argmin(errors[::-1]))]
 

@@ -1,4 +1,4 @@
-"""Loss of quality by quantization: in the task's metric, or in changed classes."""
+"""Loss of quality by quantization: in the task's metric, or in changed predictions."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -40,14 +40,14 @@ class RoundingLoss:
         return worse / abs(self.before) if self.before else 0.0
 
     def describe(self) -> str:
-        """Describe both values."""
+        """Describe the metric before and after quantization."""
         return f"{self.before:.4f} -> {self.after:.4f} on {self.images}"
 
 
 def rounding_loss(
     model: TrainedModel, found: Rounded, run: Path | None, most: int
 ) -> RoundingLoss | None:
-    """Measure the loss by quantization; None without labels and without classes.
+    """Measure the loss by quantization, or None without labels or classes.
 
     Args:
       model: The float model.
@@ -61,13 +61,13 @@ def rounding_loss(
     """
     measured = None if run is None else _on_labels(model, found.model, run, most)
     if measured is None and found.agreement is not None:
-        images = "the images that were compared"
+        images = "the compared images"
         return RoundingLoss("classes kept", 1.0, found.agreement, True, images)
     return measured
 
 
 def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
-    """Refuse a model with too large a loss.
+    """Raise UserError if the loss by quantization is too large.
 
     Args:
       loss: Measured loss by quantization.
@@ -79,15 +79,15 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
     if loss is None or loss.drop <= allowed:  # NaN fails the comparison.
         return
     raise UserError(
-        f"--max-drop {allowed:g}: {loss.name} {loss.describe()}, from floats to 8 "
-        f"bits, is {loss.drop:.1%} worse, and nothing was written: train on with "
-        "rounding (--model.quantize int8 --model.pretrained RUN), choose another "
+        f"--max-drop {allowed:g}: {loss.name} {loss.describe()} is {loss.drop:.1%} "
+        "worse in 8 bits than in floats, and nothing was written: fine-tune with "
+        "quantization (--model.quantize int8 --model.pretrained RUN), choose another "
         "--calibration or --images, or a larger --max-drop"
     )
 
 
 def labelled_run(workdir: Path, given: Path | None) -> Path | None:
-    """Run that supplies the labels: `--images`, or the model's own run."""
+    """Workdir of the run that supplies labels: `--images` or `--workdir`, if a run."""
     places = (place for place in (given, workdir) if place is not None)
     runs = (p for p in places if (p / CONFIG).is_file() and is_run(p))
     return next(runs, None)
@@ -96,7 +96,7 @@ def labelled_run(workdir: Path, given: Path | None) -> Path | None:
 def _on_labels(
     model: TrainedModel, rounded: TrainedModel, run: Path, most: int
 ) -> RoundingLoss | None:
-    """Main metric of the task on labelled images; None without labels or a metric."""
+    """Main metric of the task on labelled images, or None if it is undefined."""
     config = read_run(run)
     check_own(config, *code_of_model(), "data.source")
     for split in ("validation", "test"):
@@ -104,7 +104,7 @@ def _on_labels(
             subject, source = open_subject(model, config, config.data, split)
         except UntrustedError:
             raise
-        except (OSError, ValueError):  # The split does not exist (any more).
+        except (OSError, ValueError):  # The split does not exist, or was deleted.
             continue
         source = source.subset(spread(len(source), most))
         goal, values = main_goal(subject.task), []

@@ -18,14 +18,15 @@ from jaxtrain.models.ranged import Ranged
 
 # Kinds of places: input of a layer, output of a layer, input of a piece.
 TAKEN, PUT_OUT, PIECE = "taken", "put out", "piece"
-# Inputs of batch norms are not places: norms are folded into the preceding kernel.
+# Inputs of batch norms are marked but not quantized: norms are folded into the kernel
+# before them.
 NORM = "norm"
 # Suffix of the layers with the ranges of a piece.
 RANGES = "_ranges"
 # Primitives that call a jaxpr.
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 CASTS = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
-# Primitives whose results are a selection of their inputs, or 0.
+# Range-preserving primitives: outputs are input values, or 0.
 KEEPING = (
     *CASTS,
     *("reshape", "transpose", "squeeze", "slice", "rev", "broadcast_in_dim"),
@@ -40,13 +41,13 @@ class Value:
     """An array of a trace.
 
     Attributes:
-      op: Name of the primitive that computes it; "" for an input.
+      op: Name of the primitive that computes the array; "" for an input.
       inputs: Inputs of the primitive.
-      of_images: Whether it depends on the images.
-      of_weights: Whether it depends on an array of the model.
-      place: Kind and name of its place; None for no place.
-      where: Scope of the trace.
-      users: Arrays computed from it.
+      of_images: Whether the array depends on the images.
+      of_weights: Whether the array depends on an array of the model.
+      place: Kind and name of the marked place, or None.
+      where: Name scope in the trace.
+      users: Arrays that are computed from the array.
     """
 
     op: str
@@ -108,7 +109,7 @@ def traced(
 
 
 def _at(kind: str, name: str, x: Any) -> Any:
-    """Mark a place."""
+    """Mark an array as a place of the trace."""
     return checkpoint_name(x, f"{kind}:{name}")
 
 
@@ -193,7 +194,7 @@ def _is_due(value: Value, leading: set[int]) -> bool:
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
-    """Next place of a value; None for several or none."""
+    """Next place of a value, or None if there is not exactly one."""
     while len(value.users) == 1:
         (value,) = value.users
         if value.place is not None:
@@ -204,7 +205,7 @@ def only_place(value: Value, through: Sequence[str]) -> Value | None:
 
 
 def _leading_on(values: Sequence[Value]) -> set[int]:
-    """Ids of the values that are, or lead to, an input of a layer."""
+    """Ids of the layer inputs and all values they depend on."""
     found: set[int] = set()
     for value in reversed(values):
         is_taken = value.place is not None and value.place[0] == TAKEN

@@ -1,4 +1,4 @@
-"""Recipe of a config: a config file to reproduce the run."""
+"""Config file that reproduces a run."""
 
 import dataclasses
 from typing import Any

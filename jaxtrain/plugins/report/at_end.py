@@ -18,9 +18,9 @@ MAX_SECONDS = 5.0
 
 
 def write_report(run: RunState) -> None:
-    """Write `report.html` on process 0; any error is a single warning.
+    """Write `report.html` on process 0; report any error as a single warning.
 
-    A signal skips the report: the run itself is complete.
+    A signal skips the report, as the run itself is complete.
     """
     if jax.process_index() == 0:
         _write(run)
@@ -31,7 +31,7 @@ def write_report(run: RunState) -> None:
 
 def _write(run: RunState) -> None:
     def stopped() -> bool:
-        # Not `requested`, which is a collective over all processes.
+        # `requested` cannot be used, as it is a collective over all processes.
         return run.signals.signum is not None
 
     path = run.workdir / REPORT
@@ -43,11 +43,11 @@ def _write(run: RunState) -> None:
             run.trainer, history, limits, run.trainer.data.order
         )
         if stopped():
-            tell(f"warning: no {path}, as a signal came; {how}")
+            tell(f"warning: no {path} (interrupted by a signal); {how}")
             return
         atomic_file.write(path, make_page(history, examples))
         if examples.failed:
-            tell(f"warning: {path} lacks something: {_in_a_line(examples.failed[0])}")
+            tell(f"warning: {path} is incomplete: {_in_a_line(examples.failed[0])}")
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         tell(f"warning: no {path} ({_in_a_line(reason)}); {how}")

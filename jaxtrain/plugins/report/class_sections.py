@@ -10,7 +10,8 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Above this number of classes, only the worst and the best are shown.
+# Above this number of classes, the table shows only the classes with the lowest and the
+# highest recall.
 MAX_CLASSES = 60
 NUM_WORST, NUM_BEST = 20, 10
 
@@ -33,7 +34,7 @@ def class_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
 
 
 class ClassRow(NamedTuple):
-    """Metrics of a class; None if unknown, or without examples."""
+    """Metrics of a class; None if unknown or if the class has no examples."""
 
     name: str
     num: int | None
@@ -63,13 +64,13 @@ def _table(
     f1 = map(_f1, recall, precision)
     rows = list(map(ClassRow, names, nums, recall, precision, f1))
     order = sorted(range(len(names)), key=lambda i: (recall[i] is None, recall[i], i))
-    note = "The test split, the class with the lowest recall first."
+    note = "Metrics per class on the test split, lowest recall first."
     if len(names) > MAX_CLASSES:
         rated = [i for i in order if recall[i] is not None]
         order = rated[:NUM_WORST] + rated[NUM_WORST:][-NUM_BEST:]
         note = (
-            f"The test split: of {len(names):,} classes the {NUM_WORST} with the "
-            f"lowest recall and the {NUM_BEST} with the highest; summary.json has all."
+            f"Metrics on the test split for {NUM_WORST} classes with the lowest recall "
+            f"and {NUM_BEST} with the highest; summary.json has all {len(names):,}."
         )
     return ClassTable(note, [rows[i] for i in order])
 

@@ -53,8 +53,8 @@ def examples_of(history: History) -> Examples:
         return Examples(notes=["Examples: the config cannot be read."])
     check_own(config, "data", "model", "optimizer", "task", "train")
     try:
-        # Parallelism does not affect images, and one device may not support it;
-        # pretrained weights and the training method are not needed for a report.
+        # Reset what a report does not need: pretrained weights, the training method,
+        # and parallelism, which one device may not support.
         model = replace(config.model, pretrained=None, pretrained_digest=None)
         train = replace(config.train, method="plain", method_options={})
         plain = replace(config, model=model, train=train, parallel=ParallelConfig())
@@ -70,7 +70,7 @@ def collect_examples(
     """Collect predictions and augmented images, on the calling process only.
 
     Args:
-      setup: Setup of the run, or one of the same config on other devices.
+      setup: Setup of the run, or of the same config on other devices.
       history: Records of the run.
       limits: Time limit and stop condition.
       order: Order of the training split. Computed by default.
@@ -133,7 +133,7 @@ def _choose_split(
     """
     step = history.checkpoint.get("step")
     if step is None:
-        notes.append("Predictions: there is no checkpoint that can be read.")
+        notes.append("Predictions: there is no readable checkpoint.")
         return None
     if history.finished and step == history.step:
         return "test", history.tested_step
@@ -141,13 +141,13 @@ def _choose_split(
         return "validation", step
     notes.append(
         "Predictions: the run is not finished, and there is no validation split; the "
-        "test split is not looked at before the end."
+        "test split is only used after the end of the run."
     )
     return None
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Reread the chosen examples for their images."""
+    """Read the chosen examples again, to show their images."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})
@@ -217,8 +217,8 @@ def _address(picture: np.ndarray) -> str:
     shape, dtype = np.shape(picture), getattr(picture, "dtype", type(picture))
     if dtype != np.uint8 or len(shape) != 3:
         raise UserError(
-            f"draw_example of the task has made {dtype} {shape}: expected texts, and "
-            "pictures, uint8 (H, W, C)"
+            f"draw_example of the task returned {dtype} {shape}: expected texts, or "
+            "images, uint8 (H, W, C)"
         )
     return to_address(picture, LARGE_SIDE)
 
@@ -227,7 +227,7 @@ def _pairs(setup: Setup, history: History, order: DataOrder | None) -> list[Pair
     model, group = history.model, setup.config.data.repeats
     group *= setup.config.data.augment.group
     known = model.get("mean") and model.get("std")
-    # Mixed images are neighbours in the batch.
+    # Load complete groups, as images are mixed with their neighbours in the batch.
     num = min(setup.config.data.batch_size, -(-NUM_PAIRS // group) * group)
     (first,) = first_images(
         setup,

@@ -20,26 +20,26 @@ class ReportArguments:
     """Write a page on a run: results, curves, mistakes, config; or compare runs."""
 
     workdir: Path = field(
-        help="Folder of the run, finished or not; or of a sweep, whose trials are "
+        help="Folder of a run, finished or not, or of a sweep, whose trials are "
         "compared.",
     )
     out: Path | None = field(
         None,
-        help="The page to write; None: report.html in the folder, or comparison.html.",
+        help="Page to write; None: report.html or comparison.html in the folder.",
     )
     compare: tuple[Path, ...] = field(
         (),
-        help="Lay these runs beside it, on one page.",
+        help="Other runs to compare with the run, on one page.",
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that the folder names: their files "
-        "are shown, and compared with the recorded digests.",
+        help="Load the custom code that the folder names: its files are shown, and "
+        "compared with the recorded digests.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
         "auto",
-        help="What predicts examples; auto: what JAX finds, but never the CPU of a "
-        "machine with a GPU.",
+        help="Platform of the predictions; auto: JAX's default, but never the CPU of "
+        "a machine with a GPU.",
     )
 
 
@@ -67,7 +67,7 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
         if arguments.compare:
             raise UserError(
                 f"--workdir {arguments.workdir} is a sweep, whose trials are compared: "
-                "leave --compare out, or give the folder of a trial"
+                "leave out --compare, or give the folder of a trial"
             )
         name, page = COMPARISON, make_sweep_page(arguments.workdir, sweep)
     elif arguments.compare:
@@ -87,7 +87,7 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
         raise UserError(
             f"{given}: cannot write {out} ({error.strerror or error}): give --out FILE"
         ) from None
-    print(f"{out} has the report")
+    print(f"wrote {out}")
 
 
 def _report(history: "History", platform: "Platform") -> bytes:
@@ -105,13 +105,13 @@ def _comparison(history: "History", others: tuple[Path, ...]) -> bytes:
 
     if len(others) >= MAX_RUNS:
         raise UserError(
-            f"--compare: {len(others) + 1} runs; a page can be read with up to "
-            f"{MAX_RUNS}: leave some out"
+            f"--compare: {len(others) + 1} runs; a page shows at most {MAX_RUNS}: "
+            "leave some out"
         )
     histories = [history]
     for workdir in others:
         other = read_history(workdir)
         if other.workdir.resolve() in [h.workdir.resolve() for h in histories]:
-            raise UserError(f"--compare {workdir}: this run is there already")
+            raise UserError(f"--compare {workdir}: this run is given twice")
         histories.append(other)
     return make_comparison(histories)

@@ -59,15 +59,14 @@ def _column(metric: str) -> str:
 
 
 def _other_data(runs: Sequence[Named]) -> str:
-    """Warning on runs tested on other data than the first; empty without any."""
+    """Warning on runs tested on different data than the first, or an empty string."""
     tested = [(name, _test_data(run)) for name, run in runs if run.test]
     others = [name for name, data in tested if data != tested[0][1]]
     if not others:
         return ""
     return (
-        f"Tested on other data than {tested[0][0]}, or it is not known on which: "
-        f"{', '.join(others)}. Their numbers cannot be compared, and none is marked "
-        "as the best."
+        f"Tested on different data than {tested[0][0]}, or on unknown data: "
+        f"{', '.join(others)}. Results cannot be compared, so no best value is marked."
     )
 
 

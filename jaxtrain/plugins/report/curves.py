@@ -18,7 +18,7 @@ TITLES = {
     "data_wait": "share of time waiting for data",
     "gpu_utilization": "GPU utilization",
     "gpu_memory_bytes": "GPU memory, bytes",
-    "gpu_peak_bytes": "GPU memory of arrays at most, bytes",
+    "gpu_peak_bytes": "peak GPU memory of arrays, bytes",
     "gpu_power_watts": "GPU power, watts",
     "gpu_temperature": "GPU temperature, degrees Celsius",
     "host_cpu_cores": "busy CPU cores",
@@ -64,13 +64,13 @@ def chart(
     told: str = "",
     marks: Sequence[float] = (),
 ) -> Markup:
-    """Chart of a metric, as SVG; `told` is appended to its title."""
-    log = metric != "learning_rate"  # The curve shows the shape of the schedule.
+    """Chart of a metric, as SVG, with `told` appended to its title."""
+    log = metric != "learning_rate"  # A linear axis shows the schedule.
     return line_chart(title(metric) + told, series, span=span, marks=marks, log=log)
 
 
 def steps_of(*found: Curves) -> tuple[float, float]:
-    """First and last step of all curves: the range of their shared x axis."""
+    """First and last step of all curves, the range of their shared x axis."""
     steps = [
         x
         for curves in found
@@ -84,7 +84,7 @@ def steps_of(*found: Curves) -> tuple[float, float]:
 def _notes(history: History, found: Curves) -> list[str]:
     notes = []
     if not found:
-        notes.append("There is no line of metrics yet.")
+        notes.append("No metrics are recorded yet.")
     elif not any("validation" in parts for parts in found.values()):
         notes.append(
             "There is no evaluation on a validation split: see "
@@ -93,7 +93,7 @@ def _notes(history: History, found: Curves) -> list[str]:
     bad = sum(line.get("loss", 0) is None for line in history.lines)
     if bad:
         notes.append(
-            f"The loss of {counted(bad, 'line')} is no number: gaps in the curve."
+            f"The loss of {counted(bad, 'line')} is not finite: gaps in the curve."
         )
     return notes
 
@@ -101,7 +101,8 @@ def _notes(history: History, found: Curves) -> list[str]:
 def ordered(names: Iterable[str]) -> list[str]:
     """Sort metric names in the order of the page.
 
-    Metrics of tasks come first; others, such as custom metrics, follow alphabetically.
+    Metrics of tasks come first; other metrics, such as custom ones, follow
+    alphabetically.
     """
     names, rates = set(names), ("learning_rate", "grad_norm", "examples_per_second")
     first = ("loss", *tasks.first_metrics(), *rates)

@@ -20,11 +20,11 @@ GROUPS = (
     Group(
         "worst",
         "Worst mistakes",
-        "The true class was given the lowest probability.",
+        "Lowest probability of the true class.",
         24,
     ),
-    Group("unsure", "Least sure", "Right or wrong: the smallest confidence.", 12),
-    Group("sure", "Most sure, and right", "The largest confidence.", 12),
+    Group("unsure", "Least sure", "Lowest confidence, right or wrong.", 12),
+    Group("sure", "Most sure, and right", "Highest confidence.", 12),
 )
 
 
@@ -109,7 +109,7 @@ class Sample:
         if looked < self.num_split:
             which = f"{looked:,} of the {self.num_split:,} images of the {self.split} "
             which += "split, drawn at random"
-        return f"Looked at: {which}, with the model of step {self.step:,}."
+        return f"Predictions for {which}, with the model of step {self.step:,}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class Examples:
     Attributes:
       predictions: Predicted classes of a sample; None if unavailable.
       shown: Group -> classified examples.
-      sample: Evaluated sample of other tasks than single-label classification; None if
+      sample: Evaluated sample for tasks other than single-label classification; None if
         unavailable.
       drawn: Examples of the sample with the largest losses, in descending order.
       nearest: Rows of a query and its nearest neighbours, for embedding tasks.

@@ -1,4 +1,4 @@
-"""Records of a run, read from its directory; missing files are notes, not errors."""
+"""Records of a run, read from its directory; missing files become notes."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -161,7 +161,7 @@ class History:
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """Seconds per account of the run."""
+        """Seconds per time account of the run."""
         source = self.summary if self.finished else self.progress
         return _inner(source, "seconds")
 
@@ -215,7 +215,7 @@ def read_history(workdir: Path) -> History:
         it_is = f"; it is {what}" if workdir.exists() else ""
         raise UserError(
             f"--workdir {workdir}: holds neither {CONFIG} nor {METRICS} of a run"
-            f"{it_is}: {spec.RUN}, as a report is about one"
+            f"{it_is}: {spec.RUN}"
         )
     missing: list[str] = []
 
@@ -226,7 +226,7 @@ def read_history(workdir: Path) -> History:
             raise
         except (CheckpointError, OSError, UserError) as error:
             told = (isinstance(error, OSError) and error.strerror) or str(error)
-            # Pages are shared: they contain no local paths.
+            # Pages may be shared, so they must not contain local paths.
             told = " ".join(told.replace(str(path), path.name).split())
             missing.append(before + told)
             return default
@@ -239,7 +239,7 @@ def read_history(workdir: Path) -> History:
     if not path.exists():
         missing.append(f"{CONFIG} cannot be read: there is no such file")
     config = attempt(path, lambda: config_lib.read_config(path), None)
-    # Without a config, records are shown unchecked.
+    # Without a config, records cannot be checked to belong to the same run.
     run = attempt(path, lambda: RunId.read(workdir), None) if config else None
     path = workdir / METRICS
     texts = attempt(

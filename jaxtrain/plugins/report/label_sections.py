@@ -8,7 +8,7 @@ from markupsafe import Markup
 from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of labels to show, the worst first.
+# Maximum number of labels to show, lowest average precision first.
 MAX_LABELS = 60
 # Metrics per label, in column order.
 COLUMNS = ("positives", "average_precision", "auroc", "f1", "thresholds")

@@ -59,7 +59,7 @@ def find_nearest(
     """Find neighbours in a sample; queries with a wrong nearest neighbour come first.
 
     Raises:
-      UserError: The model is none that this version reads.
+      UserError: This version cannot read the model.
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -81,13 +81,13 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # Wrong nearest neighbours first, the closest first; then in sampling order.
+    # Wrong nearest neighbours first, by distance; then the others in sampling order.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 
 
 def show_nearest(setup: Setup, found: NearestExamples) -> list[list[NearExample]]:
-    """Reread queries and neighbours for their images."""
+    """Read queries and neighbours again, to show their images."""
     source, task = setup.splits.named()[found.sample.split], setup.task
     rows = []
     for index, label in zip(found.index, found.label, strict=True):

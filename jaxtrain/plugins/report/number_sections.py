@@ -14,7 +14,7 @@ HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval
 
 
 def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of the metrics of each column; without rows if not recorded.
+    """Table of the metrics of each column, without rows if they were not recorded.
 
     Args:
       values: Metrics by name, read from records.

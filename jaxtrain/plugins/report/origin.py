@@ -18,9 +18,9 @@ ACCOUNTS = {
     "checkpoint": "checkpoints",
     "lost": "lost to restarts",
     "setup": "start",
-    "other": "the rest",
+    "other": "other",
 }
-# The year 9987, in seconds since 1970: `datetime` ends with 9999.
+# The year 9987 in seconds since 1970; `datetime` supports years up to 9999.
 MAX_TIME = 253_000_000_000
 # Keys of an event that are not details.
 PLACE = {"kind", "step", "epoch", "time", "event"}
@@ -76,10 +76,10 @@ def times(history: History) -> dict[str, float]:
     parts = {}
     if is_number(steps):
         parts["training steps"] = min(steps, total)
-        parts["evaluations, checkpoints and the rest"] = max(0.0, total - steps)
+        parts["evaluations, checkpoints and other"] = max(0.0, total - steps)
     compiling = found.get("compile_seconds") if history.finished else None
     if is_number(compiling):
-        parts["compilation, of the last start"] = compiling
+        parts["compilation at the last start"] = compiling
     return parts
 
 
@@ -110,7 +110,7 @@ def moments(history: History) -> dict[str, str]:
 
 
 class Events(NamedTuple):
-    """First events of a run, as (step, name, details), and number of further ones."""
+    """First events of a run, as (step, name, details), and the number left out."""
 
     first: list[tuple[int, str, str]]
     num_more: int
@@ -135,7 +135,7 @@ def _details(event: dict[str, Any]) -> str:
 
 
 class ConfigField(NamedTuple):
-    """Config field for the page."""
+    """Config field, as shown on the page."""
 
     path: str
     value: str

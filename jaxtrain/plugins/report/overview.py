@@ -23,18 +23,18 @@ def verdict(history: History) -> tuple[str, str]:
     step = f"{history.step:,}"
     if history.finished:
         if history.summary.get("stopped_early"):
-            told = f"Stopped early at step {step}, as it got no better."
+            told = f"Stopped early at step {step}, without further improvement."
             return "good", told + _tested(history)
         return "good", f"Finished at step {step}.{_tested(history)}"
     last = history.events()[-1:] or [{}]
     event = str(last[0].get("event", ""))
     if event.startswith("stopped"):
         return "warning", f"Not finished: {event} (step {step})."
-    told = f"Not finished: told of up to step {step}"
+    told = f"Not finished: recorded up to step {step}"
     if history.checkpoint:
         told += f", saved at step {history.checkpoint['step']:,}"
     if history.summary:
-        told += f"; the summary is of step {shown(history.summary.get('step'))}"
+        told += f"; the summary is from step {shown(history.summary.get('step'))}"
     return "warning", told + "."
 
 
@@ -43,8 +43,8 @@ def _tested(history: History) -> str:
     if history.tested_step == history.step:
         return ""
     return (
-        f" The results are of the checkpoint of step {history.tested_step:,}, the best "
-        "on the validation split: evaluate, predict, export and serve take it, too."
+        f" The results are from the checkpoint of step {history.tested_step:,}, the "
+        "best on the validation split, which evaluate, predict, export and serve use."
     )
 
 

@@ -25,7 +25,7 @@ GAP, TEXT_HEIGHT = 8, 16
 
 
 def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
-    """Draw the first training images: originals above, augmented ones below.
+    """Draw the first training images: originals above, augmented images below.
 
     Args:
       setup: Setup of the run.
@@ -33,7 +33,7 @@ def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
       columns: Maximum number of images per batch.
 
     Raises:
-      UserError: too many images are unreadable.
+      UserError: Too many images are unreadable.
     """
     rows = list(first_images(setup, num_steps, columns))
     before, after, _ = rows[0]
@@ -74,7 +74,7 @@ def first_images(
       rows: Rows of each batch to load and to mix. Defaults to the rows of this process.
 
     Raises:
-      UserError: too many images are unreadable.
+      UserError: Too many images are unreadable.
     """
     data = dataclasses.replace(setup.config.data, workers=0)
     seed, fraction = setup.config.seed, data.max_bad_fraction
@@ -82,7 +82,8 @@ def first_images(
     mean, std = statistics or mean_and_std(data, setup.splits, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
-    # The last phase has the full image size, but may disable mosaics.
+    # The last phase has the full image size; it may disable mosaics, so the config's
+    # augmentation is used.
     phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
     prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(

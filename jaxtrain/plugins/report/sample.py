@@ -1,4 +1,4 @@
-"""Predictions of a sample of examples: bounded work, by a single process."""
+"""Predictions for a sample of examples of limited size, by a single process."""
 
 import contextlib
 import math
@@ -36,7 +36,7 @@ from jaxtrain.training.eval_step import prepare_plain
 # Maximum size of the random sample of a split, and batch size.
 MAX_EXAMPLES = 2000
 BATCH = 64
-# Number of examples to draw, those with the largest losses.
+# Number of examples with the largest losses to draw.
 NUM_WORST = 12
 
 # (outputs, batch) -> arrays (B, ...), traced.
@@ -91,7 +91,7 @@ def predict_some(
     """Predict a sample of a split with a checkpoint.
 
     Raises:
-      UserError: The model is none that this version reads.
+      UserError: This version cannot read the model.
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -123,7 +123,7 @@ def find_worst(
     """Find the examples with the largest losses in a sample of a split.
 
     Raises:
-      UserError: The model is none that this version reads.
+      UserError: This version cannot read the model.
       CheckpointError: The checkpoint is damaged.
     """
     source, model = setup.splits.named()[split], load_model(workdir, step)
@@ -142,7 +142,7 @@ def find_worst(
     index, loss = found.numbers, found.values.astype(np.float64)
     # NaN counts as an infinite loss.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
-    # Outputs of the entire sample may be large: they are recomputed for a few examples.
+    # Outputs of the entire sample may be large, so only a few are recomputed.
     worst = index[order]
     again = over_examples(setup, model, source, worst, seen, size)
     image, target, outputs, own = again.values
@@ -199,7 +199,9 @@ def over_examples(
     batch_size: int,
     limits: SampleLimits = NO_LIMITS,
 ) -> Kept:
-    """Apply a model to examples; collect `keep` in order, without unreadable examples.
+    """Apply a model to examples, and collect the values of `keep` in order.
+
+    Unreadable examples are skipped.
 
     Args:
       setup: Setup of the run.
@@ -233,7 +235,7 @@ def over_examples(
         with contextlib.closing(reading) as found:
             for batch in found:
                 yield batch
-                # The first batch has been compiled by now.
+                # The first batch was compiled, so the time limit starts now.
                 now = time.monotonic()
                 until = until or now + limits.seconds
                 if now > until or limits.should_stop():

@@ -1,4 +1,4 @@
-"""Page of a sweep: table of all trials, and comparison of the best."""
+"""Page of a sweep: table of all trials, and comparison of the best trials."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ class TrialTable(NamedTuple):
     Attributes:
       heading: Heading of the page.
       columns: Names of the columns.
-      rows: Cells of each trial, the best first.
+      rows: Cells of each trial, best trial first.
       best: Whether the first row is the best trial.
       told: Remark on the compared runs below.
     """
@@ -36,7 +36,7 @@ class TrialTable(NamedTuple):
 
 
 def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
-    """Render the page: the table of all trials, and the runs of the best.
+    """Render the page: the table of all trials, and the runs of the best trials.
 
     Raises:
       UserError: No trial has started.
@@ -44,10 +44,10 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
     ranked = rank(record)
     histories = _histories(folder, ranked)
     if not histories:
-        raise UserError(f"{folder} holds a sweep, and no trial of it has begun")
-    told = f"The runs below are those of {counted(len(histories), 'trial')}."
+        raise UserError(f"{folder} holds a sweep, but no trial has started")
+    told = f"The runs of {counted(len(histories), 'trial')} are compared below."
     if len(histories) < len(ranked):
-        told = f"The runs below are those of the first {len(histories)}."
+        told = f"The runs of the first {len(histories)} are compared below."
     fields = list(dict.fromkeys(p for trial in ranked for p in trial["overrides"]))
     columns = ["trial", "ended", f"validation {title(record['metric'])}"]
     table = TrialTable(
@@ -61,9 +61,9 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
 
 
 def rank(record: SweepRecord) -> list[TrialRecord]:
-    """Sort trials, the best first.
+    """Sort trials, best trial first.
 
-    Complete trials come first, by value; the others by number of evaluations.
+    Complete trials come first, by value; other trials follow, by number of evaluations.
     """
     sign = -1 if record["better"] == "higher" else 1
 

@@ -39,7 +39,7 @@ class SweepRecord(TypedDict):
     Attributes:
       metric: Validation metric that ranks the trials.
       better: Direction of the metric, lower or higher.
-      best: Number of the best complete trial; None without one.
+      best: Number of the best complete trial; None if no trial is complete.
       trials: Trials in the order of their numbers.
     """
 
@@ -65,7 +65,7 @@ def read_sweep(folder: Path) -> SweepRecord | None:
     Raises:
       UserError: The file is damaged.
     """
-    advice = "run the command of the sweep again, which writes it"
+    advice = "run the sweep again, which rewrites it"
     record = read_of_run(folder / SWEEP, SweepRecord, advice=advice)
     if record is not None and record["best"] is not None:
         known = {trial["number"] for trial in record["trials"]}

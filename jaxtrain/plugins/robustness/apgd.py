@@ -19,7 +19,8 @@ from jaxtrain.plugins.adversarial.attacks import LOSS_SCALE, Ball, finite
 
 # Weight of the new direction in a step; the rest is momentum.
 MOMENTUM_WEIGHT = 0.75
-# Fraction of the steps between two checkpoints that must increase the loss.
+# The step size is halved if a smaller fraction of steps since the last checkpoint
+# increased the loss.
 LEAST_RISES = 0.75
 # Initial step size, as a multiple of epsilon.
 FIRST_STEP = 2.0
@@ -27,7 +28,7 @@ FIRST_STEP = 2.0
 # checkpoints, and smallest distance.
 FIRST_CHECKPOINT, NEARER, LEAST_DISTANCE = 0.22, 0.03, 0.06
 
-# Images in 0..1 (B, H, W, C) -> (loss, whether the model errs), each (B,).
+# Images in 0..1 (B, H, W, C) -> (loss, whether the prediction is wrong), each (B,).
 Judge = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
@@ -47,7 +48,7 @@ class Climb(NamedTuple):
       rises: Number of steps since the last checkpoint that increased the loss.
       last_best: `best_loss` at the last checkpoint.
       is_halved: Whether `size` was halved at the last checkpoint.
-      answer: Result of the attack: the first image that fools the model, else `best`.
+      answer: Result of the attack: the first image that fooled the model, else `best`.
       errs: Whether the model was fooled.
     """
 
@@ -72,8 +73,8 @@ class Apgd:
     """Projected gradient ascent with momentum, and step halving at checkpoints.
 
     Attributes:
-      ball: Allowed images.
-      steps: Number of steps.
+      ball: Norm ball of the allowed images.
+      steps: Number of gradient steps.
     """
 
     ball: Ball
@@ -83,7 +84,7 @@ class Apgd:
         """Create the state before the first step. Traced.
 
         Args:
-          judge: Function with the loss to increase.
+          judge: Function that returns the loss to increase.
           start: Initial images, in the ball, (B, H, W, C).
         """
         loss, gradient, errs = _look(judge, start)
@@ -117,7 +118,7 @@ class Apgd:
         here = image, loss, gradient
         best = at.best, at.best_loss, at.best_gradient
         best = _where(loss > at.best_loss, here, best)
-        # The paper starts counting after the first step.
+        # In the paper, counting starts with the result of the first step.
         last_best = jnp.where(is_first, best[1], at.last_best)
 
         distance = jnp.asarray(self._distances())[at.number]
@@ -144,7 +145,7 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """Distance of each step from the last checkpoint; 0 if it is none."""
+        """Distance of each checkpoint from the previous one; 0 for other steps."""
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
         for before, place in itertools.pairwise(places):

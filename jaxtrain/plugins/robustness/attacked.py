@@ -34,7 +34,7 @@ from jaxtrain.training.views import View
 
 # Attack -> default number of steps. The position here is part of the random key.
 STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
-# Attacks that need classes, and the one of them that needs four logits.
+# Attacks that need classes, and the attack whose loss needs four logits.
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Number of target classes of the targeted attack, most likely first.
 NUM_TARGETS = 9
@@ -48,8 +48,8 @@ class ThreatModel:
     """Threat model: allowed changes, and the attacks to run in order.
 
     Attributes:
-      attacks: Names, keys of `STEPS`.
-      ball: Allowed images.
+      attacks: Names of the attacks, keys of `STEPS`.
+      ball: Norm ball of the allowed images.
       steps: Number of steps of all attacks except `fgsm`. Defaults to `STEPS`.
     """
 
@@ -58,7 +58,7 @@ class ThreatModel:
     steps: int | None = None
 
     def steps_of(self, name: str) -> int:
-        """Number of steps of one of the attacks."""
+        """Number of steps of an attack."""
         return STEPS[name] if name == "fgsm" or self.steps is None else self.steps
 
     def check(self, task: Task, name: str) -> None:
@@ -70,14 +70,14 @@ class ThreatModel:
         first = f"--attack {self.attacks[0]}"
         if not task.loss_of_examples:
             raise UserError(
-                f"{first}: task = {name!r} has no loss of an example by itself that an "
-                "attack could raise; leave the option out"
+                f"{first}: task = {name!r} has no loss per example, which an attack "
+                "increases; leave the option out"
             )
         asked = [attack for attack in self.attacks if attack in OF_CLASSES]
         if asked and not task.one_class_an_image:
             raise UserError(
-                f"--attack {asked[0]} looks for images that get a wrong class, and "
-                f"task = {name!r} has no class of an image; give --attack pgd"
+                f"--attack {asked[0]} needs one class per image, which "
+                f"task = {name!r} does not predict; give --attack pgd"
             )
         if OF_FOUR in asked and task.num_outputs < 4:
             raise UserError(
@@ -109,9 +109,9 @@ class Worst(NamedTuple):
     """Worst attacked image so far, per image, (B, ...).
 
     Attributes:
-      images: Images in 0..1: one that fools the model, else the one of highest loss.
+      images: Images in 0..1 that fool the model, else images of highest loss.
       loss: Loss of `images`.
-      errs: Whether the model errs on `images`.
+      errs: Whether the prediction for `images` is wrong.
       by: Number of the successful attack (`FOOLED_BY`).
     """
 
@@ -158,7 +158,7 @@ class Attacker:
         for number, name in enumerate(self._threat.attacks, 1):
             num_goals = len(given.others) if name == OF_FOUR else 1
             for goal in map(np.int32, range(num_goals)):
-                # Saves time only: results of fooled images do not change.
+                # Only saves time: results of fooled images do not change.
                 if np.all(_all_err(worst.errs, given.mask)):
                     break
                 at = self._begin(name, weights, given, goal)

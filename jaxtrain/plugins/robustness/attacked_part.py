@@ -29,21 +29,22 @@ class AttackArguments:
 
     attack: tuple[AttackName, ...] = field(
         (),
-        help="Change the images so that the model errs: in one step, or in several, "
-        "or by the two attacks of Auto-PGD; of several the worst counts.",
+        help="Attack the model by adversarial changes of the images: in one step "
+        "(fgsm), in several (pgd), or by Auto-PGD; the worst of several attacks "
+        "counts.",
     )
     epsilon: str | None = field(
         None,
-        help="With --attack: the largest change, in units of pixels in 0..1, such as "
+        help="With --attack: the largest change, for pixel values in 0..1, such as "
         "8/255.",
     )
     norm: Literal["linf", "l2"] | None = field(
         None,
-        help="With --attack: that it is measured by; None: linf.",
+        help="With --attack: norm of the change; None: linf.",
     )
     steps: int | None = field(
         None,
-        help="With another --attack than fgsm: its steps; None: 10, of Auto-PGD 100.",
+        help="Steps of each --attack except fgsm; None: 10 for pgd, 100 for Auto-PGD.",
     )
 
 
@@ -138,7 +139,7 @@ class Attacked(EvaluationPart):
             "seed": SEED,
             "metric": metric,
             metric: attacked.values[metric],
-            # Kept arrays of examples have no such key.
+            # None for metrics without a confidence interval.
             f"{metric}_interval": attacked.intervals.get(metric),
             "loss": attacked.values["loss"],
             f"clean_{metric}": evaluated.found.values[metric],
@@ -163,7 +164,7 @@ def _epsilon(text: str, norm: str | None) -> float:
         value = math.nan
     if not 0 < value <= largest:
         raise UserError(
-            f"--epsilon {text}: expected a number or a fraction above 0, at most "
-            f"{largest:g}, in units of pixels in 0..1, such as 8/255"
+            f"--epsilon {text}: expected a number or fraction above 0, at most "
+            f"{largest:g}, for pixel values in 0..1, such as 8/255"
         )
     return value

@@ -19,11 +19,12 @@ class CorruptionArguments:
 
     corruptions: bool = field(
         False,
-        help="Go over the split under 15 corruptions at 5 severities, too.",
+        help="Also evaluate the split under 15 corruptions at 5 severities.",
     )
     baseline: Path | None = field(
         None,
-        help="With --corruptions: the evaluation.json whose errors to divide by.",
+        help="With --corruptions: evaluation.json of a baseline, to which errors are "
+        "relative.",
     )
 
 
@@ -57,8 +58,8 @@ class Corrupted(EvaluationPart):
         moves = moves_targets(subject.task)
         if moves and not subject.task.one_class_an_image:
             raise UserError(
-                "--corruptions: some of them move pixels, which the targets of task = "
-                f"{subject.model.description.task!r} would have to follow; leave the "
+                "--corruptions: some of them move pixels, and the targets of task = "
+                f"{subject.model.description.task!r} would not be moved; leave the "
                 "option out"
             )
         if self._baseline is not None:

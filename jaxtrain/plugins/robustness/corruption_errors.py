@@ -27,7 +27,7 @@ IMAGENET_CLASSES = 1000
 
 
 def error(goal: Goal, values: Values) -> float:
-    """Error of a task: its main metric, or 1 minus it if higher is better.
+    """Error of a task: its main metric, or 1 - metric if higher is better.
 
     Args:
       goal: Main metric and its direction.
@@ -39,8 +39,8 @@ def error(goal: Goal, values: Values) -> float:
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
         raise UserError(
-            f"--corruptions: {goal.metric} = {value!r}: expected a number, and one up "
-            "to 1 where higher is better, as the error is the rest; leave the option "
+            f"--corruptions: {goal.metric} = {value!r}: expected a number, and at "
+            "most 1 if higher is better, as the error is 1 - metric; leave the option "
             "out"
         )
     return 1 - value if goal.higher else value
@@ -66,16 +66,16 @@ def measure(
 def compared(
     errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
-    """Errors relative to a `baseline`, and its name; None without a baseline.
+    """Errors relative to a baseline, and its name; both None without a baseline.
 
     Args:
       errors: Errors at each severity, by corruption.
-      path: Another evaluation. Defaults to AlexNet, for ImageNet's classes.
+      path: Evaluation of the baseline. Defaults to AlexNet, for ImageNet's classes.
       task: Task of the evaluation.
       table: Name of the table of severities.
 
     Raises:
-      UserError: The other evaluation has no errors, or for another image size.
+      UserError: The baseline has no errors, or is for another image size or metric.
     """
     if path is not None:
         baseline = read_baseline(path, table, main_goal(task).metric)
@@ -106,7 +106,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     """Read the mean error of each corruption from another evaluation.
 
     Raises:
-      UserError: It has no errors, or for another image size or metric.
+      UserError: The evaluation has no errors, or is for another image size or metric.
     """
     how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
     make = f"make one with {how}"
@@ -117,28 +117,28 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
             f"--baseline: no evaluation with corruptions can be read: {error}"
         ) from None
     if values is None:
-        raise UserError(f"--baseline {path} is not there: {make}")
+        raise UserError(f"--baseline {path} does not exist: {make}")
     found, other = values["corruptions"]["errors"], values["corruptions"]["table"]
     lacking = [name for name in CORRUPTIONS if not found.get(name)]
     if lacking:
-        raise UserError(f"--baseline {path} has no errors of {lacking[0]}: {make}")
+        raise UserError(f"--baseline {path} lacks errors for {lacking[0]}: {make}")
     errors = {name: float(np.mean(found[name])) for name in CORRUPTIONS}
     if other != table:
         raise UserError(
-            f"--baseline {path} has the severities of {other}, and these images get "
-            f"those of {table}: evaluate a model of the same image size"
+            f"--baseline {path} has the severities of {other}, and this image size "
+            f"uses {table}: evaluate a model of the same image size"
         )
     of = values["corruptions"]["metric"]
     if of != metric:
         raise UserError(
-            f"--baseline {path} has errors by {of}, and this task those by {metric}: "
+            f"--baseline {path} has errors by {of}, and this task uses {metric}: "
             "evaluate a model of the same task"
         )
     return errors
 
 
 def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
-    """Errors of AlexNet, for ImageNet's classes only."""
+    """Errors of AlexNet, or None if classes or severities are not ImageNet-C's."""
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None
     return dict(zip(CORRUPTIONS, ALEXNET, strict=True))
@@ -149,8 +149,8 @@ def corruption_errors(
 ) -> dict[str, float | None]:
     """Relative errors of each corruption, and their mean.
 
-    The mean is the mCE of Hendrycks and Dietterich 2019; 1 equals the baseline. None if
-    the baseline has an error of 0.
+    The mean is the mCE of Hendrycks and Dietterich 2019; 1 equals the baseline. Values
+    are None if the baseline has an error of 0.
 
     Args:
       errors: Errors at each severity, by corruption.

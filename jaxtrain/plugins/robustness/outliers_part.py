@@ -14,11 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OutlierArguments:
-    """Options of `evaluate` on images of something else."""
+    """Options of `evaluate` on out-of-distribution images."""
 
     ood: str | None = field(
         None,
-        help="A data.source of something else, which the model should be less sure of.",
+        help="A data.source of out-of-distribution images, which should get a lower "
+        "confidence.",
     )
 
 
@@ -41,8 +42,8 @@ class Outliers(EvaluationPart):
         check_classes(f"--ood {self._name}", subject)
         if tta is not None:
             raise UserError(
-                f"--ood {self._name} with views ({tta}): the energy is one of logits, "
-                "which averaged probabilities have not; give --tta plain"
+                f"--ood {self._name} with views ({tta}): the energy needs logits, "
+                "but views average probabilities; give --tta plain"
             )
         self._source = open_other(self._name, subject.model, subject.data)
 

@@ -33,9 +33,8 @@ def checked(name: str, masks: np.ndarray) -> np.ndarray:
     """
     if masks.min() < 0 or masks.max() > IGNORED:
         raise ValueError(
-            f"{name} holds numbers from {masks.min()} to {masks.max()}: expected "
-            f"classes from 0 to {IGNORED - 1}, and {IGNORED} for pixels that do not "
-            "count"
+            f"{name} holds values from {masks.min()} to {masks.max()}: expected "
+            f"classes from 0 to {IGNORED - 1}, and {IGNORED} for ignored pixels"
         )
     return masks.astype(np.uint8)
 
@@ -49,7 +48,7 @@ def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStor
     counted = masks[masks != IGNORED]
     num = int(counted.max()) + 1 if counted.size else 0
     if num < 2:
-        raise ValueError("label has one class of pixels only: two or more are needed")
+        raise ValueError("label has pixels of only one class: two or more are needed")
     classes = PixelClasses(tuple(map(str, range(num))))
     facts = {PIXEL_CLASSES: classes.names, "digest": digest}
     pixels = DataConfig.max_pixels

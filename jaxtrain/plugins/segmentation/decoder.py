@@ -15,8 +15,8 @@ from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
-# Classes below this fraction of the pixels are excluded from the agreement: rounding
-# may flip their few pixels.
+# Classes below this fraction of the pixels are excluded from the agreement, because
+# rounding alone may change the class of most of their few pixels.
 RARE = 1e-3
 
 
@@ -109,14 +109,15 @@ class MaskDecoder(RowDecoder):
         return outputs.argmax(-1).astype(np.uint8)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """`pixel_agreement`: rare classes count as much as the dominant one."""
+        """`pixel_agreement`, which weights rare and dominant classes equally."""
         return pixel_agreement(ours, theirs)
 
 
 def pixel_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Mean over the classes of the fraction of pixels with an unchanged class.
+    """Fraction of pixels with an unchanged class, averaged over the classes.
 
-    All classes have the same weight, so a dominant class does not hide lost ones.
+    All classes have the same weight, so a dominant class does not hide errors of rare
+    classes.
 
     Args:
       ours: Outputs of a model, (N, H, W, classes).

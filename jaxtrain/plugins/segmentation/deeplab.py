@@ -1,4 +1,4 @@
-"""DeepLabV3 (Chen et al. 2017, arXiv:1706.05587) and FCN over dilated ResNets.
+"""DeepLabV3 (Chen et al. 2017, arXiv:1706.05587) and FCN with dilated ResNets.
 
 As in torchvision: dilated convolutions replace the strides of the backbone's last two
 stages, and an auxiliary head on the features of the third stage has a separate loss in
@@ -21,8 +21,8 @@ from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
 
-# Dropout rate of the FCN heads, the auxiliary one included, and their ratio of input to
-# hidden channels.
+# Dropout rate of the FCN heads, including the auxiliary head, and the ratio of their
+# input channels to their hidden channels.
 DROPPED, NARROWED = 0.1, 4
 # Channels per ASPP branch, and dilation rates of its three dilated branches.
 CHANNELS, RATES = 256, (12, 24, 36)
@@ -120,14 +120,14 @@ class DilatedNet(DenseModel):
         if output_stride > self.stride:
             raise UserError(
                 f"model.output_stride = {output_stride} has no effect: the stride of "
-                f"model.backbone = {name!r} is {self.stride} anyway; leave it out"
+                f"model.backbone = {name!r} is only {self.stride}; leave it out"
             )
         layers = dataclasses.replace(layers, init=he_fan_in)
         if aux_weight:
             if len(levels) < 2:
                 raise UserError(
                     f"model.aux_weight = {aux_weight}: model.backbone = {name!r} has "
-                    "no fourth stage, on whose inputs an auxiliary head would look; "
+                    "no fourth stage, whose inputs the auxiliary head would use; "
                     "set it to 0"
                 )
             dropped = DROPPED if dropout is None else dropout
@@ -197,7 +197,7 @@ class DeepLabV3(DilatedNet):
 
 
 def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
-    """Apply a layer to the last features; pass on the images, and no other features."""
+    """Apply a layer to the last features; return its outputs and the images."""
     return layer(x[0], rngs), x[-1]
 
 

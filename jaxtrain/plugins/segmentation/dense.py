@@ -1,7 +1,7 @@
 """Multi-scale backbones of segmentation and detection models.
 
-A backbone is a classifier without its head. Its layers keep their names, so that the
-classifier's weights load.
+A backbone is a classifier without its head. Its layers have the classifier's names, so
+that weights of the classifier can be loaded.
 """
 
 import functools
@@ -24,7 +24,7 @@ LARGE = 1024
 
 
 class Level(NamedTuple):
-    """Feature level of a backbone: an intermediate or the last one.
+    """Features of a backbone at one stride, intermediate or last.
 
     Attributes:
       stride: Stride with respect to the image, in pixels.
@@ -36,10 +36,11 @@ class Level(NamedTuple):
 
 
 class DenseModel(Model):
-    """Base class of models over a backbone.
+    """Base class of models with a backbone.
 
     After `add_backbone`, pieces pass on a tuple: the features from the last level to
-    the first, then the images. `backbone_options` of None have the backbone's defaults.
+    the first, then the images. Options in `backbone_options` that are None take the
+    backbone's defaults.
     """
 
     backbone_options: ClassVar[tuple[str, ...] | None] = (
@@ -72,25 +73,24 @@ class DenseModel(Model):
         Auxiliary heads are left out.
 
         Args:
-          keep: Names of layers; the inputs of their pieces are levels. None takes the
-            last features of each stride.
-          output_stride: Stride of the last level; dilated kernels replace further
-            strides. None keeps the classifier's stride.
-          **options: Options of the classifier; None takes its default.
+          keep: Names of layers; the inputs of their pieces are the intermediate levels.
+            None takes the last features of each stride.
+          output_stride: Stride of the last level; dilation replaces further strides.
+            None keeps the classifier's stride.
+          **options: Options of the classifier; None takes the classifier's default.
 
         Returns:
           The levels, in order of increasing stride.
 
         Raises:
-          UserError: Unknown classifier or option, or a classifier without spatial
-            features.
+          UserError: The classifier or an option is unknown, or the classifier has no
+            spatial features.
         """
         made = _make(name, image_shape, layers, output_stride, options)
         pieces = _with_features(made, image_shape)
         if not pieces:
             raise UserError(
-                f"model.backbone = {name!r} has no features with rows and columns: "
-                "choose another"
+                f"model.backbone = {name!r} has no spatial features: choose another"
             )
         self.stride, self.min_size = made.stride, made.min_size
         self.min_share = made.min_share
@@ -141,7 +141,7 @@ def _make(
         if "max_stride" not in known:
             raise UserError(
                 f"model.output_stride = {output_stride}: model.backbone = {name!r} "
-                "cannot dilate kernels in the place of strides; choose a ResNet"
+                "cannot replace strides by dilation; choose a ResNet"
             )
         given["max_stride"] = output_stride
     if "aux_weight" in known:
@@ -191,7 +191,7 @@ def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[An
 def _carrying(
     apply: Callable[..., Any], is_first: bool, is_last: bool, keep: bool
 ) -> Callable[..., Any]:
-    """Wrap a piece to pass on saved features; `keep` saves its input, too."""
+    """Wrap a piece to pass on saved features; with `keep`, also its input."""
 
     @functools.wraps(apply)
     def carrying(*arguments: Any) -> tuple[Any, ...]:
@@ -222,7 +222,8 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
 def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
     """Upsample activations (B, rows, columns, C) by 2 with nearest neighbours.
 
-    For another target size the last row or column is dropped, or the result is resized.
+    If `size` is one pixel smaller, the last row or column is dropped; other sizes are
+    resized bilinearly.
     """
     batch, rows, columns, channels = x.shape
     x = jnp.broadcast_to(

@@ -18,7 +18,7 @@ _AUXILIARY = {
 # Torchvision's last layers are 1x1 convolutions.
 _MAPS: dict[str, Any] = {
     "layouts": {r"(aux/)?head/linear/kernel": POINTWISE},
-    # For models without an auxiliary head.
+    # Arrays that models without an auxiliary head ignore.
     "unused": (r"aux_classifier\..*",),
 }
 FCN = ArrayNames(

@@ -1,4 +1,4 @@
-"""`masks:DIR`: images below DIR/images, and masks of the same names below DIR/masks."""
+"""`masks:DIR`: images in DIR/images, and masks with the same names in DIR/masks."""
 
 import dataclasses
 import os
@@ -32,7 +32,7 @@ from jaxtrain.plugins.segmentation.pixel_classes import StoredMask, find_classes
 IMAGES, MASKS = b"images", b"masks"
 LAYOUT = (
     "images/photo.jpg and masks/photo.png or, with splits, images/train/photo.jpg and "
-    "masks/train/photo.png, and the same with validation and test"
+    "masks/train/photo.png, likewise validation and test"
 )
 
 # Path relative to the root, and size in bytes.
@@ -91,7 +91,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     }
     for split in masks.keys() - images.keys():
         problems.add(
-            f"there is {shown(masks[split].place)}, and no such folder of images",
+            f"{shown(masks[split].place)} has no matching folder of images",
             "add the images, or move the masks away",
         )
     problems.check()
@@ -130,14 +130,14 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
     place = scan.folder_called(b"", name)
     if place is None:
         raise UserError(
-            f"{source} has no folder {shown(name)}: expected {LAYOUT}; pairs that lie "
-            "otherwise go into a table with the columns path and mask, csv:FILE"
+            f"{source} has no folder {shown(name)}: expected {LAYOUT}; for other "
+            "layouts give csv:FILE, a table with the columns path and mask"
         )
     return place
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
-    """Files by split; with a directory `train`, its siblings are splits, too."""
+    """Files by split; siblings of a directory `train` are splits, too."""
     folders, _ = scan.listing(top)
     named = {name: SPLITS.get(shown(name).lower()) for name in folders}
     if "train" not in named.values():
@@ -148,7 +148,7 @@ def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, Split
         place = os.path.join(top, name)
         if split is None:
             problems.add(
-                f"{shown(place)} is no split ({', '.join(SPLITS)})",
+                f"{shown(place)} is not a split ({', '.join(SPLITS)})",
                 "rename it, or move it away",
             )
         elif split in found:
@@ -171,7 +171,7 @@ def _by_stem(
         first, _ = found.setdefault(stem, (name, size))
         if first != name:
             problems.add(
-                f"{shown(first)} and {shown(name)} differ in their endings alone",
+                f"{shown(first)} and {shown(name)} differ only in their extensions",
                 "rename one of them: an image and its mask are matched by their names",
             )
     return found
@@ -198,9 +198,9 @@ def _pairs(
     Args:
       images: Images of the split.
       masks: Masks of the split. None if their directory is missing.
-      problems: Collects files without a partner.
-      every: Whether a mask without an image is a problem; False if images were left
-        out.
+      problems: Collector of unpaired files.
+      every: Whether a mask without an image is a problem; False if `data.include`
+        selects images.
     """
     known = {} if masks is None else masks.files
     fix = "give each image a mask of the same name, and each mask an image"

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskArguments:
-    """Options of `predict` on classes of pixels."""
+    """Options of `predict` for segmentation models."""
 
     masks: Path | None = field(
         None,
-        help="New folder for the classes of the pixels of each image: a mask, .png "
-        "with a palette, and .overlay.png, both of the image's size.",
+        help="Segmentation models: new folder for the predicted mask of each image, a "
+        ".png with a palette, and its .overlay.png, both at the image's size.",
     )
 
 
@@ -46,8 +46,8 @@ class PredictedMasks(PredictionPart):
 
         if not isinstance(model.decoder, MaskDecoder):
             raise UserError(
-                f"--masks: task = {model.description.task!r} tells no classes of "
-                "pixels; leave it out"
+                f"--masks: task = {model.description.task!r} predicts no masks; "
+                "leave it out"
             )
         assert model.decoder.facts.fit is not None
         return [mask_files(arguments.masks, names, model.decoder.facts.fit)]

@@ -1,7 +1,7 @@
 """Images with segmentation masks (see `target_transform.py`).
 
-Masks are decoded when they are resized. A mask of another size than its image, or with
-a value that is not a class, makes the example unreadable.
+Masks are decoded when they are resized. If a mask differs in size from its image, or
+has a value that is not a class, the example is unreadable.
 """
 
 import contextlib
@@ -74,7 +74,7 @@ class MaskedStore:
     def count_pixels(self, indices: np.ndarray) -> np.ndarray:
         """Count the pixels of each value in the masks of examples, int64 (256,).
 
-        Unreadable masks, reported when the examples are read, are skipped.
+        Unreadable masks are skipped here, and reported when their examples are read.
         """
 
         def count(start: int) -> np.ndarray:
@@ -107,7 +107,7 @@ class MaskedStore:
         return False
 
     def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
-        """Resize and crop the mask of an image like the image, uint8 (rows, columns).
+        """Resize and crop a mask as its image was, uint8 (rows, columns).
 
         Raises:
           UnreadableError: The mask is invalid, or has another size than the image.
@@ -152,8 +152,8 @@ def make_masked(
       splits: Example indices of each split.
       classes: Classes of the mask values. None if there is no class list.
       digest: SHA-256 of the contents of the data set.
-      remarks: Remarks for the user on how the data set was read.
-      facts: Further facts of the data set.
+      remarks: Remarks for the user from reading the data set.
+      facts: Additional facts of the data set.
 
     Raises:
       UserError: There are no training examples or no class list, or the masks do not
@@ -163,10 +163,9 @@ def make_masked(
     check_train(source, splits)
     if classes is None:
         raise UserError(
-            f"{source}: nothing tells which classes its masks have: write their names "
-            f"into {FILES[0]}, a line each, in the order of their numbers, or "
-            f"name,R,G,B where masks have colours, beside the images or where "
-            "data.classes says"
+            f"{source}: no class list for its masks: write {FILES[0]} into "
+            "its folder, or set data.classes to a file: one class per line in index "
+            "order, as name, or name,R,G,B for masks of colours"
         )
     known = [digest, *classes.names, repr(classes.colours)]
     whole = hashlib.sha256("\0".join(known).encode(errors="replace"))
@@ -187,10 +186,9 @@ def make_masked(
 
 
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
-    """Check a few masks: refuse if all are invalid, or if the foreground is white.
+    """Check a few masks; fail if all are invalid, or if the foreground is white.
 
-    White (255) is ignored by the loss. Other invalid masks are reported when they are
-    read.
+    The loss ignores white (255). Other invalid masks are reported when they are read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]
@@ -206,16 +204,16 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
             unfit.append(str(error))
     if num and len(unfit) == num:
         raise UserError(
-            f"{source}: of {num} examples looked at none can be used; {unfit[0]}: give "
-            "each image a mask of its own size, with the values that "
-            f"{store.classes.where} says"
+            f"{source}: none of {num} checked examples can be used; {unfit[0]}: give "
+            "each image a mask of the same size, with the values listed in "
+            f"{store.classes.where}"
         )
     if values == {0, IGNORED} and store.classes.colours is None:
         raise UserError(
-            f"{source}: the masks looked at hold 0 and {IGNORED}, and {IGNORED} is for "
-            "pixels that do not count: if it is the second class, give the classes "
-            f"with colours, such as background,0,0,0 and thing,255,255,255, in place "
-            f"of {store.classes.where}"
+            f"{source}: the checked masks hold only 0 and {IGNORED}, the label of "
+            f"ignored pixels: if {IGNORED} is a class, list the classes with colours, "
+            "such as background,0,0,0 and thing,255,255,255, instead of "
+            f"{store.classes.where}"
         )
 
 

@@ -18,20 +18,19 @@ class SegmentationOptions(Section):
     loss: Literal["cross_entropy", "focal", "dice", "cross_entropy_dice", "lovasz"] = (
         field(
             "cross_entropy",
-            help="What training lowers, of the pixels of an image; evaluations tell "
-            "the cross entropy.",
+            help="Training loss over the pixels of an image; evaluations report the "
+            "cross entropy.",
         )
     )
     ignore_value: int = field(
         MAX_VALUE,
-        help="Class that counts neither in the loss nor in the metrics; 255, which "
-        "pixels from outside of an image have, never does.",
+        help="Class that the loss and the metrics ignore; 255, the value of pixels "
+        "outside of an image, is always ignored.",
     )
     class_weights: Literal["balanced"] | tuple[float, ...] | None = field(
         None,
-        help="Weight of the pixels of each class in the cross entropy, or in focal; "
-        "or balanced: one over the pixels that the masks of the training split have "
-        "of it; None: 1.",
+        help="Weight of each class in the cross entropy or focal loss; balanced: the "
+        "inverse pixel frequencies of the training split; None: 1.",
     )
 
     def validate(self) -> None:
@@ -47,5 +46,5 @@ class SegmentationOptions(Section):
         ok = not isinstance(weights, tuple) or (
             min(weights, default=-1) >= 0 and max(weights) > 0
         )
-        told = "balanced, or values of 0 or more, and one above 0"
+        told = "balanced, or values of 0 or more, at least one above 0"
         self._check("class_weights", ok, told)

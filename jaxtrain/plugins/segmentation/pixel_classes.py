@@ -1,7 +1,7 @@
 """Classes of mask values: names, and indices or colours.
 
 The class list is a text file with one class per line: `name`, in the order of the
-indices, or `name,R,G,B` for masks of colours.
+indices, or `name,R,G,B` for masks with colours.
 """
 
 import csv
@@ -32,7 +32,7 @@ LOSSLESS = ("PNG", "BMP", "TIFF", "GIF")
 MAX_BYTES = 2**20
 HEADER = ["name", "r", "g", "b"]
 COLUMNS_WITH_COLOURS = 4
-EXPECTED = "a line for each class: name, or name,R,G,B where masks have colours"
+EXPECTED = "one class per line: name, or name,R,G,B if masks have colours"
 
 Colour = tuple[int, int, int]
 # A stored mask: a file, or validated class indices (H, W).
@@ -47,7 +47,7 @@ class PixelClasses:
       names: Names of the classes, in the order of their indices.
       colours: Colour of each class in the masks. None if masks hold indices.
       where: Name of the class list in messages.
-      remarks: Remarks for the user on how the list was read.
+      remarks: Remarks for the user from reading the list.
     """
 
     names: tuple[str, ...]
@@ -81,9 +81,9 @@ class PixelClasses:
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise UnreadableError(
-                f"it holds {values[row, column]} in column {column} of row {row}, and "
-                f"{self.where} has the numbers 0 to {len(self.names) - 1}; {IGNORED} "
-                "is for pixels that do not count"
+                f"it holds {values[row, column]} in column {column} of row {row}, but "
+                f"{self.where} has the classes 0 to {len(self.names) - 1}; {IGNORED} "
+                "marks ignored pixels"
             )
         return values.astype(np.uint8)
 
@@ -96,7 +96,7 @@ def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
       folder: Directory of the data set, or None.
 
     Returns:
-      The classes; None without a class list.
+      The classes, or None if there is no class list.
 
     Raises:
       UserError: The file cannot be read, or is not a class list.
@@ -137,7 +137,7 @@ def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
         if len(fields) not in (1, COLUMNS_WITH_COLOURS) or len(fields) != width:
             raise UserError(
                 f"{where}, line {number}: {len(fields)} fields: expected {EXPECTED}, "
-                "all lines alike; quote a name that holds a comma"
+                "the same on all lines; quote names that contain a comma"
             )
     names = tuple(shown(nfc(fields[0].strip())) for fields in lines)
     _check_differ([name or "(empty)" for name in names], where, "name")
@@ -159,7 +159,7 @@ def _check_differ(values: Sequence[Any], where: str, what: str) -> None:
         if first != number:
             raise UserError(
                 f"{where}, line {number}: {value} is the {what} of line {first} "
-                f"already; give each class a {what} of its own"
+                f"already; give each class a unique {what}"
             )
 
 
@@ -170,8 +170,8 @@ def _colour(fields: Sequence[str], where: str) -> Colour:
         red = green = blue = -1
     if not all(0 <= value < 256 for value in (red, green, blue)):
         raise UserError(
-            f"{where}: {','.join(fields)} is no colour: expected three numbers from 0 "
-            "to 255"
+            f"{where}: {','.join(fields)} is not a colour: expected three numbers from "
+            "0 to 255"
         )
     return red, green, blue
 
@@ -181,8 +181,7 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
     file = files.open_file(mask.data, max_pixels)
     if file.format not in LOSSLESS:
         raise UnreadableError(
-            f"a {file.format} may change numbers to save space: make the mask anew as "
-            "PNG"
+            f"{file.format} compression may change class indices: save the mask as PNG"
         )
     try:
         known = formats.candidates(file.data)
@@ -199,16 +198,16 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Convert stored values to integers (H, W); grey may be stored as RGB."""
+    """Convert stored values to integers (H, W), including grey stored as RGB."""
     if values.dtype.kind not in "bui":
-        raise UnreadableError(f"its pixels are {values.dtype}: save whole numbers")
+        raise UnreadableError(f"its pixels are {values.dtype}: save integers")
     if values.ndim == 3:
         # The alpha channel follows one grey or three colour channels.
         colours = values[..., : 3 if values.shape[-1] > 2 else 1]
         if (colours != colours[..., :1]).any():
             raise UnreadableError(
-                "it has colours, and the list of classes has none: write name,R,G,B "
-                "for each class"
+                "it has colours, but the class list has none: write name,R,G,B for "
+                "each class"
             )
         values = colours[..., 0]
     return values.astype(np.int32)
@@ -226,13 +225,13 @@ def _of_colours(
     if wrong.any():
         red, green, blue = values[wrong][0].tolist()
         raise UnreadableError(
-            f"{int(wrong.sum()):,} of its pixels have colours that are no class of "
+            f"{int(wrong.sum()):,} of its pixels have colours that are not in "
             f"{where}, such as {red},{green},{blue}"
         )
     return numbers.astype(np.uint8)
 
 
 def _codes(colours: np.ndarray) -> np.ndarray:
-    """Pack colours (..., 3) into one integer each."""
+    """Pack each colour, (..., 3), into one integer, (...,)."""
     red, green, blue = np.moveaxis(colours.astype(np.int32), -1, 0)
     return red << 16 | green << 8 | blue

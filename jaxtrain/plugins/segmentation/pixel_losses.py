@@ -22,8 +22,8 @@ def cross_entropy_of_pixels(
 ) -> jax.Array:
     """Cross entropy per image: the class-weighted mean over its pixels.
 
-    With `gamma` > 0 the focal loss: a pixel is weighted by (1 - p)^gamma, where p is
-    the probability of its class (Lin et al. 2017, arXiv:1708.02002).
+    With `gamma` > 0 this is the focal loss: a pixel is weighted by (1 - p)^gamma, where
+    p is the probability of its class (Lin et al. 2017, arXiv:1708.02002).
 
     Args:
       logits: Logits, any float dtype; computed in at least float32.
@@ -94,5 +94,5 @@ def _shares(
 
 
 def _ratio(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Divide; 0 for a divisor of 0."""
+    """Return `one` / `other`, or 0 where `other` is 0."""
     return jnp.where(other > 0, one / jnp.where(other > 0, other, 1), 0)

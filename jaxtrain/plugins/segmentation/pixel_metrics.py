@@ -1,7 +1,7 @@
 """Segmentation metrics: sums on the device, values on the host.
 
-The pixels of a split may overflow int32: a count is a pair of int32, the multiples of
-`UNIT` and the remainder.
+The number of pixels of a split may overflow int32, so a count is a pair of int32: the
+multiples of `UNIT`, and the remainder.
 """
 
 import math
@@ -23,15 +23,15 @@ MAX_MATRIX = 100
 # 2016, section 5.1).
 TOLERANCE = 0.008
 
-# (outputs, target, mask) -> sums on the device. For a task class, which only shows
-# records, the functions are unbound methods.
+# (outputs, target, mask) -> sums on the device. The metrics of a task class describe
+# recorded values; their functions are unbound methods and are never called.
 Add = Callable[..., jax.Array]
 
 
 def confusion_sums(
     outputs: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Confusion matrix of pixels: true classes in rows, predicted ones in columns.
+    """Confusion matrix of pixels: true classes in rows, predicted classes in columns.
 
     Args:
       outputs: Logits, (B, H, W, C).
@@ -52,7 +52,7 @@ def confusion_sums(
 
 
 def joined(sums: Any) -> np.ndarray:
-    """Join the pairs of `confusion_sums` to a confusion matrix, int64 (C, C)."""
+    """Combine the pairs of `confusion_sums` into a confusion matrix, int64 (C, C)."""
     whole, rest = np.asarray(sums).astype(np.int64)
     return whole * UNIT + rest
 
@@ -62,7 +62,8 @@ def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
 
     Args:
       counts: Confusion matrix, int (C, C).
-      ignored: Class whose IoU is None; its column still counts. None ignores no class.
+      ignored: Class whose IoU is None; pixels predicted as this class count as errors.
+        None ignores no class.
 
     Returns:
       One value per class; None for classes without pixels and the ignored class.
@@ -84,7 +85,7 @@ def accuracy_of(counts: np.ndarray) -> float | None:
 
 
 def mean_of(values: list[float | None]) -> float | None:
-    """Mean of the values other than None; None without any."""
+    """Mean of the values that are not None; None if there are no such values."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
@@ -103,9 +104,9 @@ def boundary_sums(
     """Sum of the boundary F-scores over images, and number of images, per class.
 
     Precision is the fraction of the predicted boundary within the DAVIS tolerance of
-    the true one, recall the fraction of the true boundary within the tolerance of the
-    predicted one. An image counts for the classes with a true or predicted boundary
-    (Csurka et al. 2013).
+    the true boundary; recall is the fraction of the true boundary within the tolerance
+    of the predicted boundary. An image counts for the classes that have a true or
+    predicted boundary in it (Csurka et al. 2013).
 
     Args:
       outputs: Logits, (B, H, W, C).
@@ -137,7 +138,7 @@ def boundary_sums(
 
 
 def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
-    """Boundary F-score: the mean over images, then over all classes but the ignored.
+    """Boundary F-score: the mean over images, then over the classes not ignored.
 
     Args:
       sums: Output of `boundary_sums`, summed over batches, (2, C).
@@ -155,7 +156,8 @@ def pixel_metrics(
     Args:
       confusion: Function of a batch that computes `confusion_sums`.
       boundary: Function of a batch that computes `boundary_sums`.
-      num_classes: Number of classes; for many, the confusion matrix is omitted.
+      num_classes: Number of classes; above `MAX_MATRIX`, the confusion matrix is
+        omitted.
       ignored: Class excluded from the metrics; None excludes no class.
     """
 
@@ -199,9 +201,9 @@ def _shares_of(
 
 
 def _boundary(area: jax.Array) -> jax.Array:
-    """Boundary pixels: unlike the right, lower or lower right neighbour, (B, H, W).
+    """Pixels that differ from the right, lower or lower right neighbour, (B, H, W).
 
-    The last row and column are edge-padded: compared with themselves.
+    The last row and column are edge-padded, so the image border is no boundary.
     """
     right = jnp.concatenate([area[:, :, 1:], area[:, :, -1:]], 2)
     below = jnp.concatenate([area[:, 1:], area[:, -1:]], 1)

@@ -10,7 +10,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of classes to show, the worst first.
+# Maximum number of classes to show, lowest IoU first.
 MAX_CLASSES = 60
 
 
@@ -31,7 +31,7 @@ class PixelClassRow(NamedTuple):
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of the classes, the lowest IoU first, and the most frequent confusions.
+    """Tables of the classes, lowest IoU first, and of the most frequent confusions.
 
     Args:
       values: Recorded metrics by name; invalid or missing ones are skipped.
@@ -61,7 +61,7 @@ def _rows(
         total = sum(map(sum, matrix))
         shares = [sum(row) / total if total else None for row in matrix]
     cells = zip(names, shares, *(column or [] for column in columns), strict=True)
-    # Classes without pixels and the ignored class have no metrics.
+    # Classes without pixels and the ignored class have no IoU.
     rows = [
         PixelClassRow(name, share, iou, dice)
         for name, share, iou, dice in cells

@@ -36,8 +36,8 @@ from jaxtrain.tasks.proposals import Advice
 # Maximum number of classes named per mask.
 MAX_NAMED = 8
 REFUSED: Mapping[str, str] = {
-    "data.augment.mixup": "a pixel has one class, and a mixed one has two",
-    "data.sampling": "an image shows several classes, none of which is its own",
+    "data.augment.mixup": "a mixed pixel has two classes instead of one",
+    "data.sampling": "an image shows several classes, but has no class label",
 }
 
 
@@ -77,7 +77,7 @@ class Segmentation(Task):
         self._options = options = SegmentationOptions(**given)
         if PIXEL_CLASSES not in facts:
             raise UserError(
-                "task = 'segmentation': the data set has no masks; give one of images "
+                "task = 'segmentation': the data set has no masks; give a data set "
                 "with masks, such as masks:DIR (docs/segmentation.md)"
             )
         self.class_names = tuple(map(str, facts[PIXEL_CLASSES]))
@@ -86,7 +86,7 @@ class Segmentation(Task):
         if options.ignore_value != IGNORED and options.ignore_value >= num:
             raise UserError(
                 f"ignore_value = {options.ignore_value}: the data set has the classes "
-                f"0 to {num - 1}, and {IGNORED} never counts"
+                f"0 to {num - 1}; {IGNORED} is always ignored"
             )
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):
@@ -106,8 +106,8 @@ class Segmentation(Task):
         shape, dtype = np.shape(targets), getattr(targets, "dtype", np.dtype(object))
         if len(shape) != 3 or dtype.kind not in "iu":
             raise UserError(
-                f"{split} has targets {dtype} {shape}: expected masks, integers (N, H, "
-                "W) of the classes of pixels"
+                f"{split} has targets {dtype} {shape}: expected masks of class "
+                "indices, integers (N, H, W)"
             )
         wrong = (targets < 0) | ((targets >= num) & (targets != IGNORED))
         if wrong.any():
@@ -158,7 +158,7 @@ class Segmentation(Task):
         return imitate_classes(outputs, teacher, temperature, hard)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Exclude images without valid pixels, which would dilute the loss."""
+        """Mask of images with valid pixels, bool (B,); others would dilute the loss."""
         return jnp.any(self._counts(target), (1, 2))
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
@@ -181,9 +181,9 @@ class Segmentation(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
-        whole = "masks are wanted of whole images"
-        same = "a mirrored image shows the same; False for letters and sides"
-        seen = "a backbone, and a way back to the size of the image"
+        whole = "masks of the full image"
+        same = "masks are flipped too; False if classes differ by left and right"
+        seen = "a backbone and an upsampling decoder"
         return {
             "data": {"crop_mode": ("squash", whole)},
             "augment": {"horizontal_flip": (True, same)},
@@ -213,7 +213,7 @@ class Segmentation(Task):
     def _balanced(self, pixels: np.ndarray) -> tuple[float, ...]:
         """Inverse class frequencies, scaled to a mean weight of 1 per pixel.
 
-        Classes without pixels have the weight 0, which is never used.
+        The weight of classes without pixels is 0, and never used.
 
         Args:
           pixels: Number of pixels per value in the training masks, (256,).
@@ -227,7 +227,7 @@ class Segmentation(Task):
             raise UserError(
                 "class_weights = 'balanced' has no effect: the masks of the training "
                 f"split have pixels of {counted(found, 'class', 'classes')}; leave it "
-                "out, or give masks of more"
+                "out, or add masks with other classes"
             )
         return tuple(relative_weights("balanced", counts[: self.num_classes]).tolist())
 

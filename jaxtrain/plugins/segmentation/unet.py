@@ -1,14 +1,14 @@
-"""U-Net (Ronneberger et al. 2015, arXiv:1505.04597) over any classifier.
+"""U-Net (Ronneberger et al. 2015, arXiv:1505.04597) with any classifier as backbone.
 
 As in segmentation_models.pytorch: each decoder block upsamples by 2, concatenates the
 backbone features of the same stride (skip connection), and applies two convolutions
-with batch norm. Strides without backbone features, as between the image and the stem of
-a ResNet, have no skip connection. A decoder of few blocks ends at a coarser stride; its
-logits are resized to the image size, as in FCN.
+with batch norm. There is no skip connection at strides without backbone features, such
+as between the image and the stem of a ResNet. A decoder with few blocks ends at a
+coarser stride; its logits are resized to the image size, as in FCN.
 
 With `aux_weight` an auxiliary 1x1 head on the last features of the backbone adds a loss
-in training (deep supervision; Lee et al. 2014, arXiv:1409.5185): the backbone receives
-gradients that do not pass the decoder.
+in training (deep supervision; Lee et al. 2014, arXiv:1409.5185), whose gradients reach
+the backbone without passing through the decoder.
 """
 
 import dataclasses
@@ -25,12 +25,12 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 
-# Default channels of the first decoder block; each further block has half.
+# Default channels of the first decoder block; each later block has half as many.
 CHANNELS, LEAST = 256, 16
 
 
 class UpBlock(nnx.Module):
-    """Two 3x3 convolutions of a decoder block, after upsampling and skip connection."""
+    """Two 3x3 convolutions, applied after upsampling and the skip connection."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.conv1 = ConvNorm(in_channels, channels, 3, split="out", layers=layers)
@@ -135,7 +135,7 @@ def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _up_to(stride: int) -> Any:
-    """Piece that upsamples the features to a stride."""
+    """Piece that upsamples the features to a stride and applies a decoder block."""
 
     def up(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
         x, *rest = x
@@ -146,5 +146,5 @@ def _up_to(stride: int) -> Any:
 
 
 def _head(head: Head, x: Any, rngs: nnx.Rngs | None) -> jax.Array:
-    # Unpadded convolutions may have cut off a row or two.
+    # After unpadded convolutions the output may be smaller by a few rows.
     return resized(head(x[0], rngs), x[-1].shape[1:3])

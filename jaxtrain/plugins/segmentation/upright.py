@@ -63,7 +63,7 @@ def upright_boxes(
 def stored_boxes(
     boxes: np.ndarray, size: tuple[float, float], orientation: int
 ) -> np.ndarray:
-    """Invert an EXIF orientation of boxes; `size` is the upright image's."""
+    """Undo an EXIF orientation of boxes; `size` is the size of the upright image."""
     back = {6: 8, 8: 6}.get(orientation, orientation)
     return upright_boxes(boxes, size, back)
 
@@ -89,8 +89,8 @@ def remarks_on(
 ) -> tuple[Remark, ...]:
     """Remark on images rotated by EXIF if `data.boxes_drawn_on` is not set.
 
-    The files do not record it. Only a sample of the images is checked; `data --check`
-    checks all.
+    The data files do not record whether targets were drawn on upright images. Only a
+    sample of the images is checked; `data --check` checks all.
 
     Args:
       examples: Indices of the examples with targets.
@@ -108,9 +108,9 @@ def remarks_on(
     if not turned:
         return ()
     text = (
-        f"{len(turned)} of {num} images looked at, such as {turned[0]}: {targets} are "
-        "taken as drawn on the upright image. Set data.boxes_drawn_on = stored if they "
-        "were drawn on the stored pixels, else upright"
+        f"{len(turned)} of {num} checked images, such as {turned[0]}: {targets} are "
+        "assumed to be drawn on the upright image. Set data.boxes_drawn_on = stored if "
+        "they were drawn on the stored pixels, else upright"
     )
     return (Remark(TITLE, text, serious=True),)
 

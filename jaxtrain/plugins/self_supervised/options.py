@@ -13,25 +13,24 @@ class SelfSupervisedOptions(Section):
 
     loss: Literal["simclr", "byol"] = field(
         "simclr",
-        help="What training lowers: simclr (Chen et al. 2020, arXiv:2002.05709), by "
-        "which the views of an image are nearer to each other than to those of all "
-        "other images of the batch, or byol (Grill et al. 2020, arXiv:2006.07733), by "
-        "which one view predicts what the moving average of the weights makes of the "
-        "other.",
+        help="Training loss: simclr (Chen et al. 2020, arXiv:2002.05709), which "
+        "contrasts the two views of an image with all other images of the batch, or "
+        "byol (Grill et al. 2020, arXiv:2006.07733), which predicts from one view the "
+        "projection of the other by the moving average of the weights.",
     )
     size: int = field(
         256,
-        help="Numbers of an embedding: features of the last layer of the model, "
-        "behind which is the rest of the projection head.",
+        help="Number of features of an embedding: of the model's last layer, which "
+        "the projection head follows.",
     )
     projection_size: int = field(
         64,
-        help="Numbers of a projection, which the loss compares.",
+        help="Number of features of a projection, which the loss compares.",
     )
     temperature: float | None = field(
         None,
-        help="Of simclr: divisor of cosines; None: 0.5. Evaluations have it, too, "
-        "with byol 0.5.",
+        help="Of simclr: divisor of cosines, also in evaluations; None: 0.5, as in "
+        "evaluations of byol.",
     )
 
     def validate(self) -> None:

@@ -27,10 +27,10 @@ from jaxtrain.tasks.requirements import Required
 NAME = "self_supervised"
 # Default temperature: from the paper's search for small batches, without warm-up.
 TEMPERATURE = 0.5
-# Options of both losses.
+# Config fields that the losses require.
 VIEWS = Required(
     lambda repeats: repeats == 2,
-    "it compares two views of each image, which stand beside each other in a batch",
+    "it compares two views of each image, which are adjacent in a batch",
     "set data.repeats to 2, and augmentations by data.augment",
 )
 AVERAGE = Required(
@@ -41,7 +41,7 @@ AVERAGE = Required(
 
 
 class SelfSupervised(Embedding):
-    """Embeddings (B, size) learnt from views; labels are used in evaluation only.
+    """Task with embeddings (B, size) learnt from views; only evaluations use labels.
 
     Evaluations are as for the task embedding: they compare each image with its
     nearest labelled neighbours.
@@ -57,7 +57,7 @@ class SelfSupervised(Embedding):
     shown = ("knn_accuracy",)
     needs_whole_batch = True
     refused: Mapping[str, str] = {
-        f"data.augment.{name}": "a mixture of two images is a view of neither"
+        f"data.augment.{name}": "a mixture of two images is not a view of either"
         for name in ("mixup", "cutmix")
     }
 
@@ -86,7 +86,7 @@ class SelfSupervised(Embedding):
         self.required = MappingProxyType(required)
 
     def check_targets(self, targets: Any, split: str) -> None:
-        # Training does not use labels: a split may have none.
+        # Labels may be unknown (-1) in a whole split, as training does not use them.
         if isinstance(targets, np.ndarray):
             targets = np.abs(targets)
         super().check_targets(targets, split)
@@ -99,7 +99,7 @@ class SelfSupervised(Embedding):
     def objective(
         self, forward: Forward, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array], Any]:
-        """Compute the loss of each view, (B,), metrics, and the new model state.
+        """Compute the loss of each view, (B,), the metrics, and the new model state.
 
         Raises:
           UserError: The model has no projection head.
@@ -127,12 +127,12 @@ class SelfSupervised(Embedding):
 def spread(projection: jax.Array) -> jax.Array:
     """Standard deviation of unit-length projections over the batch, float32 ().
 
-    Square root of the summed variances of the features: near 1 for uniform directions,
-    0 for a collapse, where all are equal (Chen and He 2020, arXiv:2011.10566, figure
-    2).
+    It is the square root of the summed variances of the features: near 1 for uniform
+    directions, and 0 if all projections are equal, which is a collapse (Chen and He
+    2020, arXiv:2011.10566, figure 2).
 
     Args:
-      projection: Projections of any length, (B, size).
+      projection: Projections of any norm, (B, size).
     """
     variance = jnp.var(unit(widen(projection)), axis=0)
     return jnp.sqrt(jnp.sum(variance)).astype(jnp.float32)
@@ -147,6 +147,5 @@ def _projected(outputs: Any) -> Any:
             "model.aux_weight to 0"
         )
     raise UserError(
-        f"train.freeze: the layers {PROJECTION!r} are what {NAME} learns by: leave "
-        "them out"
+        f"train.freeze: {NAME} trains through the layers {PROJECTION!r}: leave them out"
     )

@@ -37,8 +37,8 @@ def make_app(
 
     `POST /predict` accepts the bytes of an image (or sound), or a form with several
     files; `?topk=K` returns K classes instead of five. Responses of multi-label models
-    include the predicted labels, of segmentation models masks and the area of
-    each class. `GET /health` is the health check.
+    include the predicted labels; responses of segmentation models include masks and
+    the area of each class. `GET /health` is the health check.
 
     Args:
       model: Model whose decoder has `answer_parts`.
@@ -88,7 +88,7 @@ def make_app(
                 return JSONResponse(await answer(request))
         except TimeoutError:
             seconds = f"{limits.timeout_seconds:g} seconds"
-            refused = RefusedError(503, f"no answer in {seconds}")
+            refused = RefusedError(503, f"no response within {seconds}")
         except RefusedError as error:
             refused = error
         except ClientDisconnect:
@@ -98,8 +98,8 @@ def make_app(
 
     async def answer(request: Request) -> dict[str, Any]:
         num_shown = _topk(request, parts.num_ranked) if parts.num_ranked else 0
-        # Reserve a place before reading the first byte, which bounds the memory of
-        # waiting requests.
+        # Reserve a place before reading the body, to bound the memory of waiting
+        # requests.
         with batcher.reserve(1):
             body = await _body(request, limits.max_bytes)
             images = _files(request, body, noun)
@@ -148,10 +148,10 @@ def make_app(
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:
-    """Read a body, of which the header may say anything."""
+    """Read a body, without trusting the Content-Length header."""
     too_large = RefusedError(413, f"a request has at most {max_bytes} bytes")
     length = request.headers.get("content-length", "0")
-    # ASCII digits only, and no more of them than Python parses.
+    # Python's `int` refuses very long strings of digits.
     if not length.isdecimal() or len(length) > 20 or int(length) > max_bytes:
         raise too_large
     parts, size = [], 0

@@ -10,18 +10,18 @@ import numpy as np
 
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 
-# Runs a batch (n, H, W, C); returns a row per image, an array or a tree.
+# Batch of images (n, H, W, C) -> a row per image, each an array or a tree.
 RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
-# An image, and the future of its row.
+# An image, and the future of its result.
 Waiting = tuple[np.ndarray, asyncio.Future[Any]]
 
 
 class Batcher:
     """Dynamic batching: an image waits briefly for others to form a batch.
 
-    The next batch fills while one is computed: a busy server has full batches, an idle
-    one does not wait.
+    The next batch fills while the device computes, so a busy server has full batches.
+    An image waits at most `max_wait_seconds` for others.
 
     Args:
       run_batch: Function called in a thread, one batch at a time.
@@ -46,8 +46,8 @@ class Batcher:
         if self.num_waiting + num > self._limits.max_waiting:
             raise RefusedError(
                 503,
-                f"{self.num_waiting} images are waiting, and {num} more would be above "
-                f"the {self._limits.max_waiting} that may",
+                f"{self.num_waiting} images are waiting, and {num} more would exceed "
+                f"the limit of {self._limits.max_waiting}",
             )
         self.num_waiting += num
         try:
@@ -56,7 +56,7 @@ class Batcher:
             self.num_waiting -= num
 
     async def submit(self, pixels: np.ndarray) -> Any:
-        """Return the row of an image, uint8 (H, W, C), for which a place is taken."""
+        """Return the row of an image, uint8 (H, W, C), after `reserve`."""
         result = asyncio.get_running_loop().create_future()
         await self._queue.put((pixels, result))
         return await result
@@ -95,14 +95,14 @@ class Batcher:
                 continue
             self._failed = False
             for row, result in zip(rows, results, strict=True):
-                # Clients that have left no longer wait for it.
+                # The future is cancelled if the client has disconnected.
                 if not result.done():
                     result.set_result(row)
 
     async def _collect(self) -> list[Waiting]:
         """Wait for an image, then for others, until the batch is full or time is up.
 
-        Those whose clients have left are left out.
+        Images of clients that have disconnected are dropped.
         """
         found = [await self._queue.get()]
         with contextlib.suppress(TimeoutError):

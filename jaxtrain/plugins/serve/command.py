@@ -19,18 +19,18 @@ NEEDED = ("starlette", "uvicorn", "python_multipart")
 
 @dataclass(frozen=True, kw_only=True)
 class ServeArguments:
-    """Answer requests with the predictions of a trained model."""
+    """Serve the predictions of a trained model over HTTP."""
 
     workdir: Path = field(
         help="Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.",
     )
     checkpoint: str = field(
         "best",
-        help="Of a run: best, latest or a step.",
+        help="Checkpoint of a run: best, latest or a step.",
     )
     host: str = field(
         "127.0.0.1",
-        help="Address that is listened at; 0.0.0.0: all that this machine has.",
+        help="Address to listen on; 0.0.0.0: all addresses of this machine.",
     )
     port: int = field(
         8000,
@@ -38,15 +38,15 @@ class ServeArguments:
     )
     max_batch: int = field(
         32,
-        help="Images that are computed together, at most.",
+        help="Largest number of images in a batch.",
     )
     max_wait_ms: float = field(
         2.0,
-        help="Milliseconds that an image waits for others to go along with it.",
+        help="Milliseconds that an image waits for others to form a batch.",
     )
     max_waiting: int = field(
         512,
-        help="Images that may wait; beyond them a request is answered with 503.",
+        help="Largest number of waiting images; further requests get the status 503.",
     )
     max_per_client: int | None = field(
         None,
@@ -54,11 +54,11 @@ class ServeArguments:
     )
     max_bytes: int = field(
         2**24,
-        help="Bytes of a request, at most.",
+        help="Largest size of a request in bytes.",
     )
     max_pixels: int = field(
         2**26,
-        help="An image of more pixels is refused.",
+        help="Largest number of pixels of an image; larger images are refused.",
     )
     timeout: float = field(
         30.0,
@@ -66,17 +66,16 @@ class ServeArguments:
     )
     calibrated: bool = field(
         False,
-        help="Divide the logits by the temperature that evaluate --calibrate has "
-        "fitted.",
+        help="Divide the logits by the temperature that evaluate --calibrate fitted.",
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that the folder names: their files "
-        "are shown, and compared with the recorded digests.",
+        help="Load the custom code that the folder names: its files are shown, and "
+        "compared with the recorded digests.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
         "auto",
-        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
         "with a GPU.",
     )
 
@@ -100,7 +99,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         if model.decoder.answer_parts() is None:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes or numbers of whole images to tell, and no boxes"
+                "no classes, numbers or boxes to return, so that it cannot be served"
             )
         fitted = None
         if arguments.calibrated:
@@ -109,7 +108,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-            # Incomplete requests hold places: reserve some for other clients.
+            # Incomplete requests occupy places: leave some for other clients.
             max_per_client=arguments.max_per_client
             or max(1, arguments.max_waiting // 2),
             max_open=most_connections(),
@@ -131,7 +130,7 @@ def _check(arguments: ServeArguments) -> None:
     counts += ("max_per_client",)
     for name in counts:
         value = getattr(arguments, name)
-        # Refuses NaN and infinity, too.
+        # Also refuses NaN and infinity.
         if value is not None and not 0 < value < math.inf:
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} {value}: expected above 0")

@@ -1,7 +1,7 @@
 """Limits on connections and on the duration of requests.
 
-uvicorn waits indefinitely for the header and body of a request. Here both need a
-minimum rate, and connections are limited per address and in total.
+uvicorn waits indefinitely for the header and body of a request. Here both must arrive
+at a minimum rate, and connections are limited per address and in total.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ class Connections:
         return GuardedProtocol(self, **options)
 
     def enter(self, client: str, connection: "GuardedProtocol") -> int | None:
-        """Admit a connection, if necessary in place of a stalled one.
+        """Admit a connection; a stalled one is closed if the limit is reached.
 
         Returns:
-          None, or the HTTP status of the refusal.
+          None if the connection is admitted, else the HTTP status of the refusal.
         """
         own = self._of_client.get(client, set())
         if len(own) >= self.limits.max_per_client and not self._drop_stalled(client):
@@ -47,14 +47,14 @@ class Connections:
         return None
 
     def leave(self, client: str, connection: "GuardedProtocol") -> None:
-        """Remove a connection, if not removed already."""
+        """Remove a connection if it is present."""
         own = self._of_client.get(client, set())
         own.discard(connection)
         if not own:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close the connection stalled for longest; return whether there was one."""
+        """Close the connection that stalled longest, if any; return whether it did."""
         idle = [(c.idle_seconds, c) for c in self._of_client[client]]
         seconds, connection = max(idle, key=lambda pair: pair[0])
         if seconds < self.limits.stalled_seconds:
@@ -68,13 +68,13 @@ def client_of(host: str) -> str:
     """Client key: an IPv4 address, or an IPv6 network."""
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # Such as "" for a client that has left already.
+    except ValueError:  # Such as "" for a client that has disconnected.
         return host
     if isinstance(address, ipaddress.IPv4Address):
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
-    # A single host can use 2^64 addresses.
+    # One host may have a /64 network of 2^64 addresses.
     return str(ipaddress.ip_network((int(address), 64), strict=False))
 
 
@@ -122,7 +122,7 @@ class GuardedProtocol(H11Protocol):
         self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Continue with the next request, which may be arriving already."""
+        """Continue with the next request, parts of which may have arrived."""
         super().on_response_complete()
         self._update_timer()
 

@@ -23,11 +23,11 @@ from jaxtrain.data.files import UnreadableError
 # Bytes of an image file -> pixels, uint8. Pickled by name.
 Decode = Callable[[bytes], np.ndarray]
 
-# First byte of an answer: pixels, or an error message.
+# First byte of a worker's response: pixels, or an error message.
 PIXELS, REASON = b"p", b"r"
 MAX_REASON_BYTES = 2**16
-# Signals of the process group: the server finishes its responses first, then ends its
-# decoders.
+# Signals that are blocked in decoders, as they reach the whole process group: the
+# server finishes its responses first, and then ends the decoders.
 LEFT_TO_THE_SERVER = (signal.SIGINT, signal.SIGTERM)
 # Not forked: the server has JAX threads.
 _spawn = multiprocessing.get_context("spawn")
@@ -51,7 +51,7 @@ class DecoderPool:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Context manager: run the processes; pending work is abandoned at the end."""
+        """Context manager: run the processes, and cancel pending work at the end."""
         self._threads = ThreadPoolExecutor(self._num, "decode")
         self._idle = SimpleQueue[_Decoder]()
         most_bytes = max(math.prod(self._shape), MAX_REASON_BYTES) + 1
@@ -72,7 +72,7 @@ class DecoderPool:
         """Return the pixels of an image file.
 
         Raises:
-          UnreadableError: It is no image, or too expensive, or ended its decoder.
+          UnreadableError: The file is no image, takes too long, or ended its decoder.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._ask, data)
@@ -99,7 +99,7 @@ class _Decoder:
         self._start()
 
     def ask(self, data: bytes) -> bytes:
-        """Send a file to the process; return its answer, which starts with its kind."""
+        """Send a file to the process; return its response, with its kind first."""
         try:
             self._connection.send_bytes(data)
             return self._connection.recv_bytes(self._most_bytes)
@@ -114,7 +114,7 @@ class _Decoder:
         """Kill the process."""
         with self._changing:
             self._closed = True
-            # Unblocks a thread that waits for an answer.
+            # Unblocks a thread that waits for a response.
             self._process.kill()
             self._process.join()
 
@@ -136,7 +136,7 @@ class _Decoder:
         theirs.close()
 
     def _end(self) -> str:
-        """Wait for the end of the process; describe the image by its exit code."""
+        """End the process; return the reason why it failed, by its exit code."""
         self._connection.close()
         self._process.kill()
         self._process.join()

@@ -1,7 +1,7 @@
 """Parsing of multipart/form-data (RFC 7578) bodies in memory.
 
-Charsets are ignored, as RFC 7578 has none: some of Python's codecs raise other errors,
-are slow, or return text that JSON cannot hold.
+Charset parameters are ignored: some of Python's codecs raise other errors, are slow, or
+return text that JSON cannot represent.
 """
 
 import logging
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-# Largest number of files, and of all fields, of a form: each costs time.
+# Largest number of files and of all fields of a form, to bound the parsing time.
 MAX_FILES, MAX_FIELDS = 64, 1000
 # Silence warnings on invalid forms, which clients may send in any number.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)

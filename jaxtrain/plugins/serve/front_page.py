@@ -1,4 +1,4 @@
-"""Front page of the server: model, classes, and a drop zone for files."""
+"""Front page of the server: the model, its classes, and a file upload."""
 
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.pages.templates import render

@@ -3,7 +3,7 @@
 import resource
 from dataclasses import dataclass
 
-# File descriptors reserved for other uses than connections.
+# File descriptors that are not available to connections.
 RESERVED_DESCRIPTORS = 128
 MAX_CONNECTIONS = 4096
 
@@ -25,7 +25,7 @@ class ServiceLimits:
       decode_seconds: CPU time limit of decoding an image.
       grace_seconds: Time limit from the first byte of a request (or a new connection)
         to the last byte of its body.
-      bytes_per_second: Rate of a body that extends this limit by a second per second.
+      bytes_per_second: Number of received bytes that extend `grace_seconds` by 1 s.
       stalled_seconds: Idle time after which a connection may be dropped in favour of
         a new one.
     """
@@ -39,7 +39,7 @@ class ServiceLimits:
     max_pixels: int
     timeout_seconds: float
     num_decoders: int
-    # 64 million pixels of noise take 1 to 4 seconds, whatever the format.
+    # 64 million pixels of noise take 1 to 4 seconds in every format.
     decode_seconds: float = 10.0
     grace_seconds: float = 10.0
     bytes_per_second: float = 2.0**14

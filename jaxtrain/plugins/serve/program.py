@@ -1,4 +1,4 @@
-"""Program of the server: from pixels of a batch to the numbers of a response."""
+"""Compiled program of the server: from a batch of pixels to decoded outputs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtrain.evaluation.finite import Checked, finite_rows
 from jaxtrain.inference.model import TrainedModel
 
-# Images, uint8 (n, H, W, C) -> float32 (n or more, ...), padded.
+# Images, uint8 (n, H, W, C) -> decoded outputs of the padded batch, (n or more, ...).
 Program = Callable[[np.ndarray], Checked]
 
 

@@ -19,7 +19,7 @@ BACKLOG = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open the listening socket, before slower steps.
+    """Open the listening socket.
 
     Raises:
       UserError: The address is unavailable.
@@ -45,7 +45,7 @@ def serve(
     opened: socket.socket,
     temperature: float | None = None,
 ) -> None:
-    """Serve until a signal; pending requests are answered first.
+    """Serve until a signal; pending requests are completed before the end.
 
     Args:
       model: Model to serve.
@@ -63,7 +63,7 @@ def serve(
     try:
         make_server(model, limits, program).run(sockets=[opened])
     except Interrupted as stopped:
-        told = "the requests that were under way are answered"
+        told = "pending requests were completed"
         raise Interrupted(stopped.signum, told) from None
 
 
@@ -71,7 +71,7 @@ def make_server(
     model: TrainedModel, limits: ServiceLimits, program: Program | None = None
 ) -> uvicorn.Server:
     """Create the server, without running it."""
-    # uvicorn expects a class and calls it for each connection.
+    # uvicorn's annotation is a class, but it only calls it for each connection.
     protocol: Any = Connections(limits).protocol
     config = uvicorn.Config(
         make_app(model, limits, program),
@@ -89,6 +89,6 @@ def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
     """Compile the programs of all batch sizes in advance."""
     about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
-        # Number of images; the model pads them to the size of a program.
+        # The model pads a batch to the size of the next program.
         pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
         jax.block_until_ready(program(pixels))

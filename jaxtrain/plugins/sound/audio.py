@@ -42,8 +42,8 @@ def open_audio(name: str, config: DataConfig) -> Opened:
         store, splits = open_files(name, config, SOUNDS)
     if not isinstance(store, ImageFileStore):
         raise UserError(
-            f"{config.source} lists masks, which sounds have not: give a column label, "
-            "or name columns in data.targets"
+            f"{config.source} lists masks, which sounds do not have: give a column "
+            "label, or name columns in data.targets"
         )
     facts = {**store.facts, INPUT: SoundInput(config.sound)}
     parts = store.root, store.names, store.target, facts, store.remarks

@@ -1,8 +1,8 @@
 """Log-mel spectrograms, computed on the device before augmentation.
 
-As in librosa (McFee et al. 2015): frames centred on every `hop`-th sample, zero
-padding, a periodic Hann window, power, Slaney's mel bands (`htk=False, norm="slaney"`),
-decibels with a reference of 1.
+Spectrograms are as in librosa (McFee et al. 2015): frames centred on every `hop`-th
+sample, zero padding, a periodic Hann window, power, Slaney's mel bands (`htk=False,
+norm="slaney"`), and decibels with a reference of 1.
 """
 
 import math
@@ -15,19 +15,19 @@ import numpy as np
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.dtypes import wide
 
-# Largest value of a sample, int16.
+# Magnitude of a full-scale int16 sample.
 FULL_SCALE = 2**15
 # Lower bound of the power in the logarithm.
 LEAST_POWER = 1e-10
-# Decibels of black and of white pixels. A full-scale tone has about 26.
+# Decibels of black and of white pixels. A full-scale sine has about 26 dB.
 BLACK, WHITE = -80.0, 40.0
-# Slaney's mel scale: linear in steps of 200 / 3 Hz up to 1000 Hz, then logarithmic in
-# steps of ln(6.4) / 27 (Auditory Toolbox, Slaney 1998).
+# Slaney's mel scale: linear with 200 / 3 Hz per mel up to 1000 Hz, then logarithmic
+# with ln(6.4) / 27 per mel (Auditory Toolbox, Slaney 1998).
 LINEAR_STEP, KNEE, LOG_STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 
 
 def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Compute spectrograms of clips as grey images, not rounded. Traced.
+    """Compute spectrograms of clips as unrounded grey images. Traced.
 
     Args:
       clips: Clips, int16 (B, samples, 1, 1).
@@ -43,7 +43,7 @@ def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
 
 
 def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Decibels of the mel bands of waves (B, samples) in -1..1.
+    """Log-mel spectrogram of waves (B, samples) in -1..1, in decibels.
 
     The Fourier transform of the frames is a convolution, which all export formats
     support.
@@ -74,7 +74,7 @@ def mel_bands(sound: SoundConfig) -> np.ndarray:
 
     Triangles of equal area that end at the centres of the adjacent bands.
     """
-    # The last frequency of an odd window is below half the sample rate.
+    # For an odd window, the last frequency is below half the sample rate.
     frequencies = np.fft.rfftfreq(sound.window, 1 / sound.sample_rate)
     corners = _to_hertz(np.linspace(0, _to_mel(sound.sample_rate / 2), sound.mels + 2))
     widths = np.diff(corners)[:, None]
@@ -88,7 +88,7 @@ def _fourier(window: int) -> np.ndarray:
     """Real and imaginary parts of the windowed Fourier basis, (window, 2 * bins)."""
     time, bins = np.arange(window)[:, None], np.arange(window // 2 + 1)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / window)
-    # Angles in exact fractions of a turn.
+    # Reduce the product modulo the window in integers, for exact angles.
     angle = 2 * np.pi * ((time * bins) % window) / window
     return np.concatenate([hann * np.cos(angle), -hann * np.sin(angle)], axis=1)
 

@@ -1,6 +1,6 @@
 """Decoding of sound files to clips of one length and rate.
 
-Files are untrusted: only WAV and FLAC, with bounds checked before decoding.
+Files are untrusted: only WAV and FLAC are read, and bounds are checked before decoding.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ UNKNOWN_SOUNDS = (
 # Largest number of samples of a file, over all channels: five hours at 16 kHz.
 MAX_SAMPLES = 2**28
 MAX_CHANNELS, MAX_RATE = 64, 384_000
-# Half width of the filter of SciPy's `resample_poly`, in samples of the slower rate.
+# Half-width of the filter of SciPy's `resample_poly`, in samples of the lower rate.
 FILTER_REACH = 10
 # Number of samples, over all channels, read per block.
 BLOCK = 2**20
-# Number of consecutive full-scale samples that counts as clipping; full scale is 32767
-# for 16 bits, 1 for floats.
+# Number of consecutive full-scale samples that counts as clipping, and full scale: the
+# largest 16-bit sample.
 CLIPPED, FULL = 4, 32767 / 32768
 
 
@@ -95,7 +95,7 @@ def decode(
       The clip, int16 (samples, 1, 1).
 
     Raises:
-      UnreadableError: Unsupported, damaged, empty or too long a file.
+      UnreadableError: Unsupported, damaged, empty or overlong file.
     """
     with _opened(data) as file:
         return _clip(file, sound, seed)
@@ -105,7 +105,7 @@ def length(data: FileData) -> tuple[int, int]:
     """Read sample rate in Hz and number of samples per channel from the header.
 
     Raises:
-      UnreadableError: Unsupported, damaged, empty or too long a file.
+      UnreadableError: Unsupported, damaged, empty or overlong file.
     """
     with _opened(data) as file:
         return file.samplerate, file.frames
@@ -115,7 +115,7 @@ def look_at(data: FileData) -> SoundLook:
     """Read all samples of a file and describe them.
 
     Raises:
-      UnreadableError: Unsupported, damaged, empty or too long a file.
+      UnreadableError: Unsupported, damaged, empty or overlong file.
     """
     with _opened(data) as file:
         num, channels, clipped = 0, file.channels, False
@@ -129,11 +129,11 @@ def look_at(data: FileData) -> SoundLook:
 
 
 def _is_clipped(block: np.ndarray) -> bool:
-    """Whether a channel of (n, channels) has consecutive full-scale samples."""
+    """Whether any channel of (n, channels) has consecutive full-scale samples."""
     at_end = np.abs(block) >= FULL
     ends = at_end[: 1 - CLIPPED]
     for n in range(1, CLIPPED):
-        # At the same end: a full-scale square wave alternates between both.
+        # Require equal signs: a full-scale square wave alternates between both ends.
         later = slice(n, len(block) + 1 + n - CLIPPED)
         ends = ends & at_end[later] & (block[: len(ends)] == block[later])
     return bool(ends.any())
@@ -144,7 +144,7 @@ def _opened(data: FileData) -> Iterator[Any]:
     """Open a file in memory; errors within the context are UnreadableErrors.
 
     Raises:
-      UnreadableError: Unsupported, damaged, empty or too long a file.
+      UnreadableError: Unsupported, damaged, empty or overlong file.
     """
     if isinstance(data, LargeFile):
         data = data.read()
@@ -154,9 +154,9 @@ def _opened(data: FileData) -> Iterator[Any]:
         raise UnreadableError("the file is empty")
     is_wav = data[:4] == b"RIFF" and data[8:12] == b"WAVE"
     if not (is_wav or data[:4] == b"fLaC"):
-        raise UnreadableError("it is no sound of a known format (WAV, FLAC)")
+        raise UnreadableError("it is not a WAV or FLAC file")
     check_installed()
-    # An optional dependency, unknown to type checkers.
+    # soundfile is an optional dependency, which type checkers may not find.
     soundfile: Any = importlib.import_module("soundfile")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -164,23 +164,23 @@ def _opened(data: FileData) -> Iterator[Any]:
             yield file
     except UnreadableError:
         raise
-    # libsndfile raises several kinds of errors for damaged files.
+    # soundfile raises several kinds of errors for damaged files.
     except Exception as error:
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
 
 def _check(file: Any) -> None:
-    """Refuse a file that is too long or empty."""
+    """Raise UnreadableError if a file is too long or empty."""
     num, rate, channels = file.frames, file.samplerate, file.channels
     within = channels <= MAX_CHANNELS and 0 < rate <= MAX_RATE
     if num * channels > MAX_SAMPLES or not within:
         raise UnreadableError(
             f"it has {num:,} samples of {channels} channels at {rate:,} Hz: at most "
-            f"{MAX_SAMPLES:,} of all, {MAX_CHANNELS} channels and {MAX_RATE:,} Hz are "
-            "read"
+            f"{MAX_SAMPLES:,} samples over all channels, {MAX_CHANNELS} channels and "
+            f"{MAX_RATE:,} Hz are supported"
         )
     if num < 1:
-        raise UnreadableError("it has no sample")
+        raise UnreadableError("it has no samples")
 
 
 def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
@@ -190,8 +190,8 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
     theirs, ours = rate // common, sound.sample_rate // common
     length = num * ours // theirs
     start = _start(length, sound.samples, seed)
-    # Read the crop and the width of the filter, starting where samples of both rates
-    # coincide. A sample of the slower rate has the length of max(ours, theirs) / theirs
+    # Read the crop with a margin for the filter, starting where samples of both rates
+    # coincide. A sample of the lower rate is as long as max(ours, theirs) / theirs
     # samples of the clip.
     margin = -(-FILTER_REACH * max(ours, theirs) // theirs)
     first = max(0, start - margin) // ours * theirs
@@ -215,7 +215,7 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
 
 
 def _start(length: int, samples: int, seed: Sequence[int] | None) -> int:
-    """Start of the clip in samples; negative for silence before the sound."""
+    """Start of the clip in the sound, in samples; negative if silence precedes it."""
     spare = length - samples
     if spare <= 0 or seed is None:
         return spare // 2

@@ -36,7 +36,6 @@ class SoundInput(InputKind):
     sound: SoundConfig
 
     noun: ClassVar[str] = "sound"
-    taken: ClassVar[str] = "hears sounds"
     source: ClassVar[str] = "audio"
     files: ClassVar[FileKind] = SOUNDS
     are_pictures: ClassVar[bool] = False
@@ -57,7 +56,7 @@ class SoundInput(InputKind):
 
     @property
     def settings(self) -> str:
-        """Text of the section."""
+        """Text of the section `data.sound`, for messages."""
         return str(self.sound)
 
     @property
@@ -66,8 +65,8 @@ class SoundInput(InputKind):
         return self.sound.random_crop
 
     def changes(self) -> Mapping[str, bool]:
-        """Reasons why clips differ between epochs -> whether each applies."""
-        why = "clips are cut at random (data.sound.random_crop)"
+        """Reason why clips may differ between epochs -> whether it applies."""
+        why = "clips are cropped at random (data.sound.random_crop)"
         return {why: self.sound.random_crop}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -80,7 +79,7 @@ class SoundInput(InputKind):
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
         """Compute the spectrograms of clips (see `log_mel.to_images`). Traced."""
-        # It imports JAX.
+        # Imported here because the module imports JAX.
         from jaxtrain.plugins.sound import log_mel
 
         return log_mel.to_images(stored, self.sound)
@@ -93,7 +92,7 @@ class SoundInput(InputKind):
         """Convert the bytes of a file, or samples at the model's rate, to a clip.
 
         Raises:
-          UnreadableError: Another type, or a damaged file.
+          UnreadableError: The input has another type or shape, or the file is damaged.
         """
         if isinstance(given, bytes | LargeFile):
             return self.decode(given)

@@ -20,7 +20,7 @@ EXAMPLE = "--config configs/digits.py --space space.py --trials 20"
 
 @dataclass(frozen=True, kw_only=True)
 class SweepArguments:
-    """Search hyperparameters: train trials, prune the worse ones, compare them."""
+    """Search hyperparameters: train, prune and compare trials."""
 
     config: Path = field(
         help="The recipe: a name, such as digits, or a file that defines get_config() "
@@ -28,7 +28,7 @@ class SweepArguments:
     )
     space: Path = field(
         help='A Python file that defines space(trial) -> {"section.field": value}, '
-        "where trial is one of Optuna.",
+        "where trial is an Optuna trial.",
     )
     workdir: Path | None = field(
         None,
@@ -37,34 +37,34 @@ class SweepArguments:
     )
     trials: int = field(
         20,
-        help="Trials in all, with those that are there.",
+        help="Total number of trials, including existing ones.",
     )
     sampler: str = field(
         "TPESampler",
-        help="What draws the values: a class of optuna.samplers.",
+        help="Sampler of the values: a class of optuna.samplers.",
     )
     sampler_options: Options = field(
         default_factory=dict,
-        help="Its arguments, by name.",
+        help="Arguments of the sampler, by name.",
     )
     pruner: str = field(
         "MedianPruner",
-        help="What ends bad trials early: a class of optuna.pruners; NopPruner: "
-        "nothing does.",
+        help="Pruner of bad trials: a class of optuna.pruners; NopPruner: no trial is "
+        "pruned.",
     )
     pruner_options: Options = field(
         default_factory=dict,
-        help="Its arguments, by name; steps are evaluations.",
+        help="Arguments of the pruner, by name; steps are evaluations.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
         "auto",
-        help="What to run on; auto: what JAX finds, but never the CPU of a machine "
+        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
         "with a GPU.",
     )
     trust: bool = field(
         False,
-        help="Load the parts of your own (code) that model.pretrained or the method "
-        "names: their files are shown, and compared with the recorded digests.",
+        help="Load the custom code that model.pretrained or the method names: its "
+        "files are shown, and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
@@ -112,6 +112,6 @@ def _check(arguments: SweepArguments) -> None:
     for name in ("stop_after_steps", "profile_steps"):
         if (value := getattr(train, name)) is not None:
             raise UserError(
-                f"train.{name} = {value}: trials of a sweep are trained to their end, "
-                "and not profiled; leave it out"
+                f"train.{name} = {value}: trials of a sweep run to the end, and are "
+                "not profiled; leave it out"
             )

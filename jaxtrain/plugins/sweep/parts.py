@@ -11,7 +11,7 @@ import optuna
 
 from jaxtrain.errors import UserError, nearest
 
-# Samplers that draw from one sequence, shared by all trials of a study.
+# Samplers with one sequence for all trials of a study, which must have one seed.
 ONE_SEQUENCE = ("QMCSampler",)
 
 
@@ -54,7 +54,7 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
       UserError: Unknown class or options.
     """
     kind = _find("--pruner", optuna.pruners, name)
-    # Such as the wrapped pruner of PatientPruner.
+    # An option may name a pruner, such as the wrapped pruner of PatientPruner.
     made = {
         key: getattr(optuna.pruners, value)()
         if value in optuna.pruners.__all__
@@ -75,7 +75,7 @@ def _find(option: str, module: ModuleType, name: str) -> Any:
 def _make(option: str, kind: Any, options: Mapping[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
-            # The user chose an option that is experimental in Optuna.
+            # Silence Optuna's warnings on experimental classes, which the user chose.
             warnings.simplefilter("ignore")
             return kind(**options)
     except (ImportError, TypeError, ValueError) as error:

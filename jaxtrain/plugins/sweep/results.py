@@ -55,7 +55,7 @@ def finish(folder: Path, config: Config, num_trials: int) -> None:
     show_table("sweep", rows)
     if best is not None:  # Outside of the table, which would wrap it.
         told = command("--config", folder / BEST)
-        print(f"train the best again:\n  {printable(told)}")
+        print(f"train with the best config:\n  {printable(told)}")
 
 
 def describe_end(record: SweepRecord, number: int) -> str:
@@ -87,7 +87,7 @@ def _write_best(folder: Path, config: Config, record: SweepRecord, best: int) ->
 
 
 def _write_page(folder: Path, record: SweepRecord) -> None:
-    """Write the report; a problem with a trial's folder is one warning."""
+    """Write the report, or print a warning if it cannot be written."""
     try:
         atomic_file.write(folder / COMPARISON, make_sweep_page(folder, record))
     except (OSError, UserError) as error:

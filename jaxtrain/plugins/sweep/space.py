@@ -24,11 +24,11 @@ class SearchSpace:
     """The function `space(trial) -> {"section.field": value}` of a user's file.
 
     Args:
-      path: Python file that defines it; loading it runs its code.
+      path: Python file that defines the function, and is executed.
       config: Base config of the trials.
 
     Raises:
-      UserError: The file is missing, raises, or has no such function.
+      UserError: The file is missing, raises an error, or lacks the function.
     """
 
     def __init__(self, path: Path, config: Config):
@@ -38,11 +38,11 @@ class SearchSpace:
     def draw(self, trial: Any) -> Overrides:
         """Draw the config overrides of an Optuna trial.
 
-        Custom code named by the overrides may be loaded afterwards.
+        Custom code that the overrides name is allowed to be loaded afterwards.
 
         Raises:
-          UserError: The function raises, names an unknown or fixed field, or does not
-            return JSON values by field.
+          UserError: The function raises an error, names an unknown or fixed field, or
+            does not return JSON values by field.
         """
         with running(self._path):
             overrides = self._function(trial)
@@ -57,8 +57,9 @@ class SearchSpace:
                 drawn = json.loads(json.dumps(dict(overrides), allow_nan=False))
             except (TypeError, ValueError) as error:
                 raise UserError(
-                    f"{FUNCTION}() returned a value that JSON does not have ({error}): "
-                    "give numbers, texts, True, False, None, and lists of them"
+                    f"{FUNCTION}() returned a value that JSON does not support "
+                    f"({error}): give numbers, strings, True, False, None, and lists "
+                    "of them"
                 ) from None
         for value in drawn.values():
             names = value if isinstance(value, list) else [value]
@@ -72,14 +73,16 @@ class SearchSpace:
         section, _, _ = str(path).rpartition(".")
         is_option = section in known and isinstance(get(self._config, section), dict)
         if path not in known and not is_option:
-            raise UserError(f"{path!r} is no field of the config; {hint(path, known)}")
+            raise UserError(
+                f"{path!r} is not a field of the config; {hint(path, known)}"
+            )
 
 
 def apply(config: Config, overrides: Overrides) -> Config:
     """Apply overrides to a config.
 
-    A run length, interval or warm-up replaces the existing one, in either unit (steps
-    or epochs).
+    A run length, interval or warm-up replaces the value of the config in both units,
+    steps and epochs.
 
     Args:
       config: Config of the sweep.

@@ -1,7 +1,7 @@
 """Study of a sweep in Optuna's storage, shared by several processes.
 
-A killed process leaves its trial in state running, without heartbeats. Another process
-then enqueues a copy of the trial, which resumes in the same workdir.
+A killed process leaves its trial in the state RUNNING without heartbeats. Another
+process then enqueues a copy of the trial, which resumes in the same workdir.
 """
 
 import contextlib
@@ -37,14 +37,15 @@ STUDY, NAME = "study.db", "sweep"
 WAIT_SECONDS = 60.0
 # A running trial without a heartbeat for the grace period is enqueued again.
 HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
-# Number of kills in a row, without a new checkpoint, after which a trial has failed.
+# Number of consecutive kills without a new checkpoint after which a trial has failed.
 MAX_KILLS = 3
 FIX = (
-    "end other programs that hold it, and see to its permissions and to free space; if "
-    "it is damaged, the values of its trials are lost: restore it from a copy, or "
+    "end other programs that lock it, and check its permissions and the free space; if "
+    "it is damaged, the values of its trials are lost: restore it from a backup, or "
     "choose another --workdir"
 )
-# Attributes of the study and its trials; a copy stores the original's number in TRIAL.
+# User attributes of the study and its trials; TRIAL of a copy is the number of the
+# original.
 CONFIG, METRIC = "config", "metric"
 TRIAL, OVERRIDES, REASON, KILLS = "trial", "overrides", "reason", "kills"
 STATES: dict[TrialState, sweep_file.TrialState] = {
@@ -54,7 +55,8 @@ STATES: dict[TrialState, sweep_file.TrialState] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-# Fields that affect results of trials, although a run may be resumed with other values.
+# Fields that affect the values of trials, although a single run may be resumed with
+# other values.
 COMPARED = (
     *("train.epochs", "train.steps"),
     *("train.eval_every_epochs", "train.eval_every_steps"),
@@ -81,19 +83,20 @@ def exists(folder: Path) -> bool:
     """Whether the folder contains a study.
 
     Raises:
-      UserError: The study is lost, or is a symbolic link, which SQLite would follow.
+      UserError: The study is missing or empty, or is a symbolic link, which SQLite
+        would follow.
     """
     path = folder / STUDY
     try:
         for suffix in ("", "-journal", "-wal", "-shm"):
             links.check_in_place(path.with_name(STUDY + suffix))
     except FileNotFoundError:
-        pass  # Another process has just removed its journal.
+        pass  # Another process removed its journal meanwhile.
     except OSError as error:
         raise _unusable(path, str(error.strerror)) from None
     if not path.exists():
         if (folder / sweep_file.SWEEP).exists():
-            raise _unusable(path, "it is gone, and its sweep is not")
+            raise _unusable(path, "it is missing, but its sweep exists")
         return False
     if not path.stat().st_size:
         time.sleep(1)  # Another process may be creating the study.
@@ -119,7 +122,7 @@ def create(folder: Path, config: Config, goal: Goal) -> None:
 
 
 class SweepStudy:
-    """Trials of a sweep by number; each is one or more Optuna trials.
+    """Trials of a sweep by number; a resumed trial has several Optuna trials.
 
     Args:
       folder: Folder of the sweep, with an existing study.
@@ -137,7 +140,7 @@ class SweepStudy:
         try:
             self.optuna = optuna.load_study(storage=storage, study_name=NAME)
         except KeyError:
-            raise _unusable(folder / STUDY, "it has no sweep") from None
+            raise _unusable(folder / STUDY, "it contains no sweep") from None
 
     def check_same(self, config: Config) -> None:
         """Check that a resumed sweep has the same config.
@@ -155,17 +158,17 @@ class SweepStudy:
         if changed:
             shown = "\n  ".join(changed)
             raise UserError(
-                f"{self._folder} holds a sweep of another config, whose trials "
-                f"cannot be compared with new ones:\n  {shown}\nGo on with its own "
-                "config, or choose another --workdir"
+                f"{self._folder} contains a sweep of another config, whose trials "
+                f"cannot be compared with new ones:\n  {shown}\nUse the config of the "
+                "sweep, or choose another --workdir"
             )
 
     def number_of(self, attempt: int) -> int:
-        """Number of a trial in the sweep, from its number in Optuna."""
+        """Number in the sweep of a trial with the number `attempt` in Optuna."""
         return next(n for n, trial in self._attempts() if trial.number == attempt)
 
     def left(self, num_trials: int) -> bool:
-        """Whether any of `num_trials` trials is still to be started or resumed."""
+        """Whether any of `num_trials` trials must be started or resumed."""
         states = self._states()
         return len(states) < num_trials or TrialState.WAITING in states
 
@@ -204,7 +207,7 @@ class SweepStudy:
 
         if waiting():
             told = f"waiting for their heartbeat, up to {GRACE_SECONDS} s"
-            print(f"trials run in other processes, or were killed: {told}")
+            print(f"trials are running in other processes, or were killed: {told}")
         while waiting():
             time.sleep(1)
             with warnings.catch_warnings():
@@ -232,7 +235,7 @@ class SweepStudy:
         return [attempt.state for attempt in dict(self._attempts()).values()]
 
     def _attempts(self) -> Iterator[tuple[int, FrozenTrial]]:
-        """Yield (number in the sweep, Optuna trial)."""
+        """Yield pairs (number in the sweep, Optuna trial)."""
         new = itertools.count()
         for trial in self.optuna.get_trials(deepcopy=False):
             first = trial.user_attrs.get(TRIAL)
@@ -247,13 +250,13 @@ def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
     """Open an Optuna database, and create missing tables."""
 
     def connect() -> sqlite3.Connection:
-        # A URL cannot represent every folder name.
+        # A database URL cannot represent every folder name.
         return sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # Connections are closed after use; none stays open at exit.
+        # Connections are closed after use, so that none is open at exit.
         storage = optuna.storages.RDBStorage(
             "sqlite://",
             {"creator": connect, "poolclass": sqlalchemy.NullPool},
@@ -261,7 +264,8 @@ def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
             grace_period=GRACE_SECONDS,
             heartbeat_stale_trial_callback=on_stale,
         )
-    # SQLite has no row locks: otherwise two processes could claim the same trial.
+    # Lock the database when a transaction begins: SQLite has no row locks, and two
+    # processes could claim the same trial.
     begin = "BEGIN IMMEDIATE"
     sqlalchemy.event.listen(
         storage.engine, "begin", lambda connection: connection.exec_driver_sql(begin)
@@ -277,7 +281,7 @@ def _describe(number: int, trial: FrozenTrial) -> TrialRecord:
     if state == "pruned":
         reason = f"pruned after evaluation {last}"
     if state == "failed":
-        lost = f"its process was killed {MAX_KILLS} times before the next checkpoint"
+        lost = f"its process was killed {MAX_KILLS} times without a new checkpoint"
         reason = trial.user_attrs.get(REASON, lost)
     return {
         "number": number,

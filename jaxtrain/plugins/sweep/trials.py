@@ -24,7 +24,7 @@ from jaxtrain.trainer.run_state import RunState
 
 
 class TrialFailed(Exception):
-    """A trial failed by its own configuration; the message is the reason."""
+    """Failure of a trial by its configuration; the message is the reason."""
 
 
 class Reporter(Callback):
@@ -37,7 +37,7 @@ class Reporter(Callback):
       trial: Trial of Optuna.
 
     Attributes:
-      pruned: Reason of the pruning; None if not pruned.
+      pruned: Reason of the pruning, or None.
     """
 
     def __init__(self, trial: optuna.Trial):
@@ -73,13 +73,13 @@ def carry_out(
       config: Config of the sweep.
       overrides: Config overrides of the trial.
       workdir: Workdir of the trial's run.
-      reporter: Callback that reports its evaluations.
+      reporter: Callback that reports the trial's evaluations.
       signals: Signals that stop the run gracefully.
 
     Raises:
-      TrialFailed: The trial failed by its own configuration.
+      TrialFailed: The trial failed by its configuration.
       optuna.TrialPruned: The pruner stopped the trial.
-      Interrupted: A signal came; the state is saved.
+      Interrupted: A signal stopped the run, and the state is saved.
       CheckpointError, StartAgainError: The trial can be resumed.
     """
     checkpoints = workdir / CHECKPOINTS
@@ -105,8 +105,8 @@ def carry_out(
     if reporter.pruned is not None and "eval" not in summary:
         raise optuna.TrialPruned
     if summary["best"] is None:
-        raise TrialFailed("its metric was never a number")
-    # Value of the saved weights; the best evaluation may belong to deleted ones.
+        raise TrialFailed("its metric was never a finite number")
+    # Metric of the saved weights: the best checkpoint may have been deleted.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)
     if value is None or not math.isfinite(value):

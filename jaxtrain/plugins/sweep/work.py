@@ -27,12 +27,12 @@ from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.setup import build_setup
 
-# Errors of a process that do not count as failures of its trial.
+# Errors that stop a trial without a kill: it is resumed.
 IN_ORDER = (Interrupted, CheckpointError, StartAgainError)
 
 
 class SweepWorker:
-    """Objective of a study: trains its trials and prints their results.
+    """Worker process of a study: trains trials and prints their results.
 
     Args:
       config: Base config of the trials.
@@ -73,13 +73,13 @@ class SweepWorker:
         """Train trials until `num_trials` are done or the sampler is exhausted.
 
         Raises:
-          Interrupted: A signal came; the trial is saved.
+          Interrupted: A signal stopped the trial, and its state is saved.
           UserError: The space is invalid.
           CheckpointError, StartAgainError: The sweep can be resumed.
         """
         self._num_trials, self._error = num_trials, None
         while self._trials.wait(num_trials):
-            # Signals stop the trial only, not Optuna or its thread.
+            # Signals stop only the trial, not Optuna or its heartbeat thread.
             self._signals.defer = True
             self._trials.optuna.optimize(
                 self._objective, callbacks=[self._after_trial], gc_after_trial=True
@@ -92,7 +92,7 @@ class SweepWorker:
         self._trials.write()
 
     def _objective(self, trial: optuna.Trial) -> float:
-        """Train a trial and return its value; NaN if it failed."""
+        """Train a trial and return its value, or NaN if it failed."""
         try:
             self._signals.defer = False
             return self._train(trial)
@@ -135,7 +135,7 @@ class SweepWorker:
         if trial.state != TrialState.FAIL or study.REASON in trial.user_attrs:
             print(describe_end(record, number))
         if self._signals.signum is not None and self._error is None:
-            message = f"trial {number} has ended; the same command goes on"
+            message = f"trial {number} has ended; the same command resumes"
             self._error = Interrupted(self._signals.signum, message)
         if self._error is not None or not self._trials.left(self._num_trials):
             optuna_study.stop()
@@ -145,12 +145,12 @@ def find_goal(config: Config) -> Goal:
     """Find the metric that ranks trials, after a full check of the config.
 
     Raises:
-      UserError: Invalid config, or one without evaluations.
+      UserError: The config is invalid, or has no evaluations.
     """
     setup = build_setup(config)
     if setup.timetable.eval_every_steps is None:
         raise UserError(
-            "a sweep compares trials by the validation split, and there is none, or it "
-            "is not evaluated: set data.validation_fraction or data.validation_split"
+            "a sweep compares trials by the validation split, which is missing or not "
+            "evaluated: set data.validation_fraction or data.validation_split"
         )
     return setup.best

@@ -1,7 +1,7 @@
-"""TensorBoard's event files.
+"""Writer of TensorBoard's event files.
 
-tensorboardX writes in a thread, which dies when a disk is full; later records would
-then block forever. So only its record classes are used, and the file is written here.
+tensorboardX writes in a thread, which ends when a disk is full, and later records would
+block forever. So only its record classes are used, and the file is written here.
 """
 
 import socket
@@ -33,15 +33,15 @@ SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessI
 
 @runtime_checkable
 class DrawsValues(Protocol):
-    """Protocol of tasks that draw values of an evaluation."""
+    """Protocol of tasks that draw images of evaluation metrics."""
 
     def pictures(self, values: Values) -> dict[str, np.ndarray]:
-        """Draw images of an evaluation, uint8 (H, W, 3), by name."""
+        """Draw images of an evaluation's metrics, uint8 (H, W, 3), by name."""
         ...
 
 
 class TensorBoardWriter(ConfiguredWriter):
-    """Writes the scalars of each record, and images of evaluations."""
+    """Writer of the scalars of each record, and of images of evaluations."""
 
     def __init__(self, run: LoggedRun):
         self._task = run.task
@@ -54,7 +54,7 @@ class TensorBoardWriter(ConfiguredWriter):
         except OSError as error:
             raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")
-        # TensorBoard hides records of older files from this step on.
+        # TensorBoard then hides records of older files from this step on.
         start = SessionLog(status=SessionLog.START)
         self._write(step=run.step + 1, session_log=start)
 

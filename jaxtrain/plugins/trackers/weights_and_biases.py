@@ -1,4 +1,4 @@
-"""Weights & Biases."""
+"""Metric writer for Weights & Biases."""
 
 import dataclasses
 import os
@@ -14,7 +14,7 @@ from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, scalars_by_split
 from jaxtrain.tasks.base import Values
 
-# Metric on the horizontal axis of the charts.
+# Metric on the x-axis of the charts.
 AXIS = "step"
 # Largest number of characters of an id.
 MAX_ID = 128
@@ -30,10 +30,10 @@ def _read_id(path: Path) -> str:
 
 
 class WandbWriter(ConfiguredWriter):
-    """Writer of a W&B run, with config and summary, and charts by training step.
+    """Writer of a W&B run, with its config, summary, and metrics by training step.
 
-    W&B's step counts records and may only increase: it would drop records of an earlier
-    step, as after a rewind or a kill.
+    The training step is a metric: W&B's own step may only increase, and records of an
+    earlier step, as after a rewind or a kill, would be dropped.
     """
 
     may_fail = "logging.wandb_project"
@@ -56,11 +56,11 @@ class WandbWriter(ConfiguredWriter):
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),
-                allow_val_change=True,  # Such as to a longer run.
+                allow_val_change=True,  # For example, to make a run longer.
             )
             self._run.define_metric(AXIS)
             self._run.define_metric("*", step_metric=AXIS)
-        except Exception as error:  # Errors of many kinds, such as a missing login.
+        except Exception as error:  # W&B raises many kinds of errors.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
                 "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
@@ -72,7 +72,8 @@ class WandbWriter(ConfiguredWriter):
 
     @classmethod
     def check(cls, config: LoggingConfig) -> None:
-        # W&B creates a folder of that name in the current directory.
+        # `extras.missing` ignores the folder wandb/, which W&B creates in the current
+        # directory and which would be importable.
         if extras.missing("wandb"):
             raise UserError(
                 f"logging.wandb_project = {config.wandb_project!r} needs the extra "

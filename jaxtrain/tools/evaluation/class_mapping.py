@@ -113,7 +113,7 @@ class ClassMapping:
 
 @dataclass(frozen=True)
 class MappedStore:
-    """A store with the classes of a model."""
+    """Store whose targets are mapped to the classes of a model."""
 
     store: Store
     mapping: ClassMapping
@@ -146,7 +146,7 @@ class MappedStore:
 
     @property
     def place(self) -> Place | None:
-        """Function that transforms targets with their images; None for none."""
+        """Function that transforms targets with their images, or None."""
         return None if place_of(self.store) is None else self._place
 
     def _place(self, target: Any, placed: Placed) -> Any:
@@ -166,7 +166,7 @@ def map_classes(
       data: Config of the images.
 
     Returns:
-      The examples, and the mapping; None if the classes are equal.
+      The examples, and the mapping (None if the classes are equal).
 
     Raises:
       UserError: Too many examples have classes unknown to the model.
@@ -220,7 +220,7 @@ def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
 def _left_out(
     source: Source, mapping: ClassMapping, data: DataConfig
 ) -> tuple[Source, ClassMapping]:
-    """Examples with any known class, and the number with unknown classes.
+    """Drop examples that have only unknown classes, and record `num_unknown`.
 
     Raises:
       UserError: Too many examples have unknown classes.
@@ -234,8 +234,8 @@ def _left_out(
             f"data.source = {data.source!r}: {num:,} of {counted(len(source), 'image')}"
             f" are of classes that the model does not know, {listed(mapping.unknown)}: "
             f"more than data.max_bad_fraction = {data.max_bad_fraction} allows; it "
-            f"knows {listed(mapping.known)}. Give the classes these names, take the "
-            "images out, or allow more"
+            f"knows {listed(mapping.known)}. Rename the classes, remove the images, or "
+            "raise data.max_bad_fraction"
         )
     mapping = dataclasses.replace(mapping, num_unknown=num)
     return source.subset(np.flatnonzero(~lost)), mapping

@@ -1,4 +1,4 @@
-"""The model that an evaluation opens, with its config and the config of the images."""
+"""Opening of a model to evaluate, with its config and the config of the images."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def open_model(
     Args:
       workdir: Folder of a run, or a model as `load_model` takes it.
       checkpoint: Weights of a run.
-      config: Config of the run; None for a model without one.
+      config: Config of the run; None for a model without a run.
       data: Config of the images.
       trust: Whether to run the code that the folder names.
       platform: Platform of the devices, as `devices.start` takes it.

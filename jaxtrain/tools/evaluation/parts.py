@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated:
-    """An evaluated split, as the parts read it.
+    """An evaluated split, the input of `EvaluationPart.measure`.
 
     Attributes:
       subject: Model, task and preprocessing.
@@ -26,7 +26,7 @@ class Evaluated:
       split: Name of the split, or `all`.
       tta: Name of the test-time augmentation; None for plain images.
       source: Examples of the split.
-      whole: The compiled pass, with the kept arrays of all parts.
+      whole: The compiled pass, which retains the arrays of all parts.
       found: Result of the pass.
       tell: Function that prints progress lines.
     """
@@ -46,14 +46,14 @@ class EvaluationPart:
     """Optional part of an evaluation, with a key in the result.
 
     Attributes:
-      Options: Frozen dataclass of its options of `main.py evaluate`, all with defaults.
+      Options: Frozen dataclass of the part's `main.py evaluate` options, with defaults.
     """
 
     Options: ClassVar[type]
 
     @classmethod
     def requested(cls, arguments: Any) -> Self | None:
-        """Create the part if the command line requests it, else None.
+        """Create the part if the command line requests it, or return None.
 
         Args:
           arguments: Arguments of the command, with the fields of `Options`.
@@ -71,7 +71,7 @@ class EvaluationPart:
         """
 
     def keep(self, outputs: Any) -> dict[str, Any] | None:
-        """Return arrays to keep, (B, ...) each, traced; None keeps nothing."""
+        """Return arrays to retain, (B, ...) each, or None. Traced."""
         return None
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
@@ -101,15 +101,16 @@ def check_pictures(option: str, subject: "Subject") -> None:
     kind = subject.model.description.input
     if not kind.are_pictures:
         raise UserError(
-            f"{option}: it is made for pictures, and the model {kind.taken}; leave "
+            f"{option}: it needs an image model, and this model takes "
+            f"{kind.noun}s; leave "
             "the option out"
         )
 
 
 def check_classes(option: str, subject: "Subject") -> None:
-    """Refuse an option that needs image classes for other tasks."""
+    """Raise UserError unless the task has one class per image."""
     if not subject.task.one_class_an_image:
         raise UserError(
-            f"{option}: task = {subject.model.description.task!r} has no classes that "
-            "it would be about; leave the option out"
+            f"{option}: task = {subject.model.description.task!r} does not predict "
+            "one class per image; leave the option out"
         )

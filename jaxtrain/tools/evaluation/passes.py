@@ -77,7 +77,7 @@ class Subject:
       data: Config of the input images.
       size: Image size after resizing on the device; None for no resizing.
       fit: Mode of the resizing on the device.
-      classes: Mapping of classes; None if they are the model's.
+      classes: Mapping of the data set's classes; None if they equal the model's.
     """
 
     model: TrainedModel
@@ -102,8 +102,8 @@ class Pass:
     Attributes:
       subject: Model to evaluate.
       view: Test-time augmentation of each image.
-      change: Function that changes each batch first, and adds `SHOWN`. None for
-        unchanged images.
+      change: Function that changes each batch before the model, and adds `SHOWN`; None
+        for unchanged images.
       keep: Function that selects arrays to keep per example.
       with_intervals: Whether to compute confidence intervals.
       max_bad_fraction: Allowed fraction of unreadable images. Defaults to the config's.
@@ -169,7 +169,7 @@ class Pass:
         return ModelView(weights=model.placed, mesh=model.mesh, program=program)
 
     def _fitted(self, batches: Batch) -> Batch:
-        """Resize the only batch of (1, B, ...) for evaluation."""
+        """Remove the step axis of a batch, (1, B, ...), and resize its images."""
         return self.subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
     def _outputs(self, weights: Weights, batch: Batch) -> tuple[Any, Batch]:

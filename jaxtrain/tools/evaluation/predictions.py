@@ -32,8 +32,8 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     task = task_of_model(config, model, splits.train.facts, config.data)
     if not task.one_class_an_image:
         raise UserError(
-            f"--workdir {workdir}: task = {config.task!r} has no classes whose labels "
-            "could be judged"
+            f"--workdir {workdir}: task = {config.task!r} does not predict one class "
+            "per image, so its labels cannot be checked"
         )
     subject = Subject(
         model=model, task=task, data=config.data, size=splits.seen_size, fit=splits.fit
@@ -42,7 +42,7 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     def probabilities(outputs: Any, batch: Batch) -> dict[str, Any]:
         return {"probabilities": model.decoder.probabilities(outputs)}
 
-    # The check reports all unreadable images; a config would allow a fraction only.
+    # Unreadable images have NaN in the result, so any number of them is allowed.
     one = Pass(subject=subject, keep=probabilities, max_bad_fraction=1.0)
     found = {}
     for name, source in splits.named().items():

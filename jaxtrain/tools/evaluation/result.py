@@ -72,7 +72,7 @@ def evaluate(
     """Evaluate a model, without writing files.
 
     Args:
-      data: Config of the images, the run's or others.
+      data: Config of the images: the run's data or another data set.
       tell: Function that prints progress lines.
 
     Returns:
@@ -130,7 +130,7 @@ def _check(asked: Asked, subject: Subject) -> None:
     if asked.calibrate and asked.split in ("validation", "all"):
         raise UserError(
             f"--calibrate with --split {asked.split}: the temperature is fitted on the "
-            "validation split, and would be judged by it; evaluate another split"
+            "validation split, which would also evaluate it; evaluate another split"
         )
     for part in asked.parts.values():
         part.check(subject, asked.tta)
@@ -195,7 +195,7 @@ def _keep(
 ) -> Keep:
     """Make the function that keeps scores of each example, and arrays for parts.
 
-    Unused arrays would be traced and compiled nevertheless.
+    It returns only the requested arrays, because unused arrays would be compiled, too.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _keep(
 
 
 def _fit(model: TrainedModel, config: Config, asked: Asked) -> dict[str, Any]:
-    """Fit a temperature on the run's own validation split."""
+    """Fit a temperature on the run's validation split."""
     split = "validation"
     subject, source = open_subject(model, config, config.data, split, tta=asked.tta)
 

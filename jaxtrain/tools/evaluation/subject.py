@@ -57,7 +57,7 @@ def open_subject(
       on_host: Whether images are resized on the host instead of the device.
 
     Raises:
-      UserError: Unknown split, or other images or classes than the model's.
+      UserError: The split is unknown, or its images or classes differ from the model's.
     """
     _check_fields(config.data, data)
     if data.source != config.data.source:
@@ -127,7 +127,7 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
         if name not in FREE and value != getattr(run, name):
             raise UserError(
                 f"data.{name} = {value!r} has no effect on an evaluation, which "
-                "shows a model images as the run did: leave it out"
+                "prepares images as the run did: leave it out"
             )
     for name in HELD_OUT:
         value = getattr(given, name)
@@ -142,7 +142,8 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
 def _for_crops(data: DataConfig, tta: str) -> DataConfig:
     """Config of larger images, for models evaluated on crops.
 
-    The full centred square has `image_size / crop_pct` pixels: 256 for 224.
+    The image before the centre crop has sides of `image_size / crop_pct` pixels: 256
+    for 224.
     """
     crop_pct, _, crop_mode = data.fit
     if data.image_size is None or crop_mode != "center" or crop_pct == 1:
@@ -151,8 +152,8 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
             whole = f"data.crop_mode is {crop_mode}"
             why = "data.crop_pct is 1" if crop_mode == "center" else whole
         raise UserError(
-            f"--tta {tta}: {why}, so that nothing is left around what the model is "
-            "shown: take flip"
+            f"--tta {tta}: {why}, so there is no border to take other crops from: "
+            "use flip"
         )
     larger = round(data.image_size / crop_pct)
     return dataclasses.replace(data, image_size=larger, crop_pct=1.0, **AS_EVALUATED)
@@ -171,14 +172,14 @@ def task_of_model(
     describe = decoder_of(config, task).describe
     if task.num_outputs != about.num_outputs:
         raise UserError(
-            f"data.source = {data.source!r} has {describe()}, and the model "
-            f"{about.num_outputs}: give images of the classes that it was trained on"
+            f"data.source = {data.source!r} has {describe()}, but the model has "
+            f"{about.num_outputs} outputs: give images of the classes in its training"
         )
     if task.class_names is not None and about.class_names is not None:
         _check_names(task.class_names, about.class_names, data)
     if task.column_names != about.column_names:
         raise UserError(
-            f"data.source = {data.source!r} has {describe()}, and the model was "
+            f"data.source = {data.source!r} has {describe()}, but the model was "
             f"trained on {', '.join(about.column_names or ())}: name the same columns, "
             "in the same order, by data.targets"
         )
@@ -194,8 +195,8 @@ def _check_names(
     for i, (found, wanted) in enumerate(zip(names, known, strict=True)):
         if found != wanted:
             raise UserError(
-                f"data.source = {data.source!r}: class {i} is {found!r}, and "
-                f"{wanted!r} to the model: give the classes the names that they had"
+                f"data.source = {data.source!r}: class {i} is {found!r}, but "
+                f"{wanted!r} in the model: use the class names of its training data"
             )
 
 
@@ -242,8 +243,8 @@ def _open_split(
     named_splits = splits.named()
     if split not in named_splits:
         raise UserError(
-            f"{data.source} has no {split} split, which --split and --calibrate need, "
-            f"but {', '.join(named_splits)}: leave them out"
+            f"{data.source} has no {split} split, which --split and --calibrate "
+            f"require, only {', '.join(named_splits)}: leave them out"
         )
     return named_splits[split], splits.seen_size, splits.fit
 
@@ -258,8 +259,8 @@ def _check_shape(
             for x in (source.input, kind)
         ]
         raise UserError(
-            f"{data.source} has {kinds[0]}, and the model takes {kinds[1]}: give it "
-            "what it was trained on"
+            f"{data.source} has {kinds[0]}, but the model takes {kinds[1]}: give it "
+            "data of the kind that it was trained on"
         )
     height, width, channels = source.model_input_shape
     found = size or height, size or width, channels
@@ -269,6 +270,6 @@ def _check_shape(
     if found != wanted:
         raise UserError(
             f"{data.source} has images of {'x'.join(map(str, found))} (height, width, "
-            f"channels), and the model takes {'x'.join(map(str, wanted))}: prepare "
+            f"channels), but the model takes {'x'.join(map(str, wanted))}: prepare "
             "them in that shape"
         )

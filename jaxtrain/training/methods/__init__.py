@@ -1,6 +1,6 @@
-"""Table of methods, which compute the gradients of a step.
+"""Training methods: computations of the gradients of a step.
 
-To add one, subclass `Method` in a new file, and add a row to `METHODS`.
+To add a method, subclass `Method` in a new file, and add a row to `METHODS`.
 """
 
 from typing import TYPE_CHECKING
@@ -20,5 +20,5 @@ METHODS: "Table[type[Method]]" = Table(
 
 
 def weights_options() -> list[str]:
-    """Options of methods that name trained weights."""
+    """Names of method options that name trained weights."""
     return [name for plugin in installed() for name in plugin.weights_options]

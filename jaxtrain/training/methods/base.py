@@ -16,12 +16,13 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
     from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 
-# (params, model_state, images, key, *, training=True) -> (outputs, new model_state).
-TrainForward = Callable[..., tuple[Any, Any]]
-# (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics, new
+# Function (params, model_state, images, key, *, training=True) -> (outputs, new
 # model_state).
+TrainForward = Callable[..., tuple[Any, Any]]
+# Function (params, model_state, batch, key, *, training=True) -> (losses (B,), metrics,
+# new model_state).
 Losses = Callable[..., tuple[jax.Array, Metrics, Any]]
-# Gradients of the trained parameters, new model state, metrics.
+# Gradients of the trainable parameters, new model state, and metrics.
 Gradients = tuple[Any, Any, Metrics]
 
 
@@ -35,16 +36,17 @@ class Objective:
         `training` the model runs in evaluation mode.
       scale: Loss scale of the gradients; 1 without loss scaling.
       normalization: Mean and standard deviation of the pixel normalization.
-      whole: Function from gradients on one device to the gradients of the full
-        micro-batch, after `StepTransform.project`. Both differ where each device
-        trains its own copies of parameters.
-      norm: Function from such full gradients, or arrays of their shapes, to their
-        global norm, in at least float32.
+      whole: Function from the gradients on one device to the gradients of the full
+        micro-batch, after `StepTransform.project`. The two differ if each device
+        trains a separate copy of the parameters.
+      norm: Function from the gradients of the full micro-batch, or arrays of the same
+        shapes, to their global norm, in at least float32.
       task: Task of the run, for methods with additional losses.
       forward: Function `(params, model_state, images, key, *, training=True) ->
-        (outputs, new model_state)`, one forward pass, for such methods.
+        (outputs, new model_state)`, one forward pass, for methods with additional
+        losses.
       beside: Input arrays of the method (`Method.plan_inputs`), such as teacher
-        weights; None for methods without any.
+        weights; None for methods without input arrays.
     """
 
     losses: Losses
@@ -66,11 +68,11 @@ class Objective:
         return loss * self.scale, (model_state, {**metrics, "loss": loss})
 
     def pixels(self, images: jax.Array) -> jax.Array:
-        """Undo the pixel normalization: images (B, H, W, C) in 0..1."""
+        """Undo the pixel normalization of images (B, H, W, C): pixel values in 0..1."""
         return self.normalization.pixels(images)
 
     def normalized(self, pixels: jax.Array) -> jax.Array:
-        """Normalize images in 0..1, the inverse of `pixels`."""
+        """Normalize pixel values in 0..1; the inverse of `pixels`."""
         return self.normalization.normalized(pixels)
 
 
@@ -81,7 +83,7 @@ class Method:
 
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
-        arguments of `__init__`; None if it takes none.
+        arguments of `__init__`; None if it takes no options.
     """
 
     Options: ClassVar[type[Section] | None] = None
@@ -89,15 +91,15 @@ class Method:
     def open(
         self, options: Mapping[str, Any], begun: Mapping[str, Any]
     ) -> tuple["Method", dict[str, Any]]:
-        """Open the files named by the options, before the run starts.
+        """Open the files that the options name, before the run starts.
 
         Args:
           options: Options of the method, from the config.
           begun: Options recorded by the resumed run; {} for a new one.
 
         Returns:
-          The method with open files, and the options to record in `config.json`, such
-          as with digests.
+          The method with open files, and the options to record in `config.json`, for
+          example with digests of the files.
 
         Raises:
           UserError: A file is missing, or has another digest.
@@ -108,10 +110,11 @@ class Method:
     def plan_inputs(
         self, context: "MethodContext"
     ) -> tuple["Method", "MethodInputs | None"]:
-        """Plan the method's input arrays of a step: `objective.beside`.
+        """Plan the input arrays of the method, `objective.beside`.
 
         Returns:
-          The method, ready to read its inputs, and the inputs; None for no inputs.
+          The method, ready to read its inputs, and the inputs, or None for a method
+          without inputs.
 
         Raises:
           UserError: The inputs do not fit the run.
@@ -124,7 +127,7 @@ class Method:
 
         Args:
           task: Task of the run.
-          name: Its name in the config.
+          name: Name of the task in the config.
 
         Raises:
           UserError: The method does not support the task.
@@ -141,15 +144,15 @@ class Method:
     ) -> Gradients:
         """Compute scaled gradients, new model state and metrics of a micro-batch.
 
-        Traced. Random draws must depend only on `key` and on the indices of the
-        examples (`keys.example_keys`), so that results do not depend on the device
-        count.
+        The function is traced. Random numbers must depend only on `key` and on the
+        indices of the examples (`keys.example_keys`), so that results do not depend on
+        the number of devices.
 
         Args:
           objective: Objective to differentiate.
           params: Trainable parameters, nested dicts.
           model_state: Model state before the micro-batch, nested dicts.
-          batch: Prepared batch: `image` (B, H, W, C), normalized; `target`, as stored;
+          batch: Prepared batch: normalized `image` (B, H, W, C); `target`, as stored;
             `index` (B,), indices of the examples.
           key: Key of the micro-batch.
         """

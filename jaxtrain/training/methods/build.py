@@ -1,4 +1,4 @@
-"""The method of a config, with its options."""
+"""Creation of the training method from its config section."""
 
 from jaxtrain import own
 from jaxtrain.config import TrainConfig
@@ -10,7 +10,7 @@ from jaxtrain.training.methods.base import Method
 
 
 def build_method(config: TrainConfig) -> Method:
-    """Create the method that the section names.
+    """Create the method that the config names, with its options.
 
     Raises:
       UserError: Unknown name, or a custom object that is not a `Method`.
@@ -23,13 +23,13 @@ def build_method(config: TrainConfig) -> Method:
     method = call_own("train.method", name, make, **options)
     if not isinstance(method, Method):
         raise UserError(
-            f"train.method = {name!r} makes {method!r}, which is no "
+            f"train.method = {name!r} returns {method!r}, which is not a "
             "jaxtrain.training.methods.base.Method"
         )
     asks = getattr(method, "teacher", None) is not None or hasattr(method, "taught_by")
     if asks and type(method).plan_inputs is Method.plan_inputs:
         raise UserError(
-            f"train.method = {name!r} has a teacher and no `plan_inputs` that opens "
-            "it: choose the base class that docs/extending.md names"
+            f"train.method = {name!r} has a teacher but no `plan_inputs` that opens "
+            "it: derive it from the base class in docs/extending.md"
         )
     return method

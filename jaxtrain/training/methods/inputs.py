@@ -1,4 +1,4 @@
-"""Input arrays of a method, in addition to state and batch."""
+"""Input arrays of a training method, in addition to state and batch."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ class MethodContext:
 class MethodInputs:
     """Inputs of a method, passed to its step as `objective.beside`.
 
-    They are arguments of the step rather than constants of the program, and not part of
-    the state: a checkpoint does not contain them, and a resumed run loads them again.
+    They are arguments of the compiled step rather than constants, and they are not part
+    of the state: a checkpoint does not contain them, and a resumed run loads them
+    again.
     """
 
     @property

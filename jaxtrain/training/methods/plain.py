@@ -1,4 +1,4 @@
-"""One forward and one backward pass over a batch."""
+"""Training method with one forward and one backward pass per batch."""
 
 from typing import Any
 

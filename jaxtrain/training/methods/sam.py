@@ -13,7 +13,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Constant that ASAM adds to the absolute value of each weight.
+# ASAM's eta, which is added to the absolute value of each weight.
 ETA = 0.01
 
 
@@ -21,7 +21,7 @@ class Sam(Plain):
     """Two forward and backward passes per step, the second at perturbed weights.
 
     Gradients come from the second pass, batch-norm statistics and metrics from the
-    first; random draws are the same in both. The perturbation follows the gradient of
+    first. Both use the same random numbers. The perturbation is along the gradient of
     the full micro-batch, over all devices.
     """
 
@@ -40,7 +40,7 @@ class Sam(Plain):
         return grads, after, metrics
 
     def _sharpest(self, objective: Objective, params: Any, grads: Any) -> Any:
-        """Weights of approximately the highest loss within distance rho."""
+        """Compute the weights of approximately the highest loss within distance rho."""
         weights, grads = widen(params), widen(objective.whole(grads))
         sizes = jax.tree.map(self._size, weights)
         scaled = jax.tree.map(jnp.multiply, grads, sizes)

@@ -1,1 +1,1 @@
-"""Transforms of a step: everything besides loss, gradients and optimizer."""
+"""Step transforms: changes of a step other than loss, gradients and optimizer."""

@@ -1,4 +1,4 @@
-"""Weight averaging, a transform of the step."""
+"""Weight averaging as a step transform."""
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -22,14 +22,15 @@ class WeightAverage(StepTransform):
     Its arrays are `params`, in at least float32, `model_state`, and `memory`, the state
     of the average.
 
-    For an EMA, `model_state` averages per-batch batch-norm statistics, recovered from
-    the running statistics: an average of running averages would lag behind the weights.
-    It is as good as recomputed statistics (docs/decisions.md). Integers such as counts
-    are copied from the last step. For other averages `model_state` is copied from the
-    weights, and the statistics are recomputed before each evaluation.
+    For an EMA, `model_state` averages the batch-norm statistics of each batch,
+    recovered from the running statistics: an average of running averages would lag
+    behind the weights. The result is as accurate as recomputed statistics
+    (docs/decisions.md). Integers such as counts are copied from the last step. For
+    other averages `model_state` is a copy of the state of the current weights, and the
+    statistics are recomputed before each evaluation.
 
     Attributes:
-      average: Kind of the average.
+      average: Rule of the average, such as `Ema`.
     """
 
     average: Average

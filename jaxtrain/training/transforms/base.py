@@ -11,9 +11,9 @@ from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.training.state import TrainState
 
 Metrics = dict[str, jax.Array]
-# Arrays of one transform, by name.
+# Arrays of a transform, by name.
 Extra = dict[str, Any]
-# Field of the state whose shardings the arrays of a transform take.
+# Field of the state that has the same shardings as the arrays of a transform.
 StateField = Literal["params", "model_state", "opt_state"]
 
 
@@ -24,11 +24,11 @@ class StepContext:
     Attributes:
       loss: Loss of the step, a scalar.
       finite: Whether loss, gradients and new values are finite.
-      steps_taken: Number of earlier steps that were not skipped, on which the learning
-        rate depends.
+      steps_taken: Number of earlier steps, without skipped steps: the argument of the
+        learning-rate schedule.
       learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
         line search.
-      taken: Whether the step is taken; in `on_update`, `finite`.
+      taken: Whether the step is taken, not skipped. In `on_update` it equals `finite`.
       momenta: Momentum of each running statistic of batch norm, for one micro-batch, by
         path.
       num_micro: Number of micro-batches.
@@ -59,17 +59,18 @@ class GradientContext:
 
 
 class StepTransform:
-    """Pure functions around the optimizer, with separate state.
+    """Pure functions around the optimizer update, with state in `TrainState.extras`.
 
     A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
     `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
-    transforms; all are traced. Each stage of a pipeline calls them with its own layers;
-    pipelines do not support transforms with `gradient_params` or `on_gradients`.
+    transforms; all are traced. Each stage of a pipeline calls them with the layers of
+    the stage. Pipelines do not support transforms with `gradient_params` or
+    `on_gradients`.
 
     Attributes:
       name: Key in `TrainState.extras`.
-      sharded_as: Key of an array -> field of the state whose shardings it takes, path
-        by path. Other arrays are replicated.
+      sharded_as: Field of the state with the same shardings, path by path, for each key
+        of an array. Other arrays are replicated.
     """
 
     name: str
@@ -79,7 +80,8 @@ class StepTransform:
     def settled_after(self) -> int:
         """First step at which evaluations may rank checkpoints or stop the run.
 
-        Earlier weights are not comparable, such as weights not yet pruned.
+        The weights before are not comparable, for example because they are not yet
+        pruned.
         """
         return 0
 
@@ -92,7 +94,7 @@ class StepTransform:
         return params
 
     def gradient_params(self, params: Any, extra: Extra) -> Any:
-        """Parameters at which the step computes the gradients."""
+        """Compute the parameters at which the step evaluates the gradients."""
         return params
 
     @property
@@ -101,7 +103,7 @@ class StepTransform:
         return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
-        """Loss scale, which gradients are divided by; None is 1."""
+        """Factor on the loss, by which the gradients are divided; None means 1."""
         return None
 
     def on_gradients(
@@ -109,8 +111,8 @@ class StepTransform:
     ) -> tuple[Any, Extra, Metrics]:
         """Transform the mean gradients; return them, new arrays and metrics.
 
-        Called once per step, before `project`, the norm and clipping. The arrays are
-        part of the `new` state of `on_update`; a skipped step drops them.
+        Called once per step, before `project`, the norm and clipping. The new arrays
+        are part of the `new` state in `on_update`; a skipped step discards them.
 
         Args:
           grads: Mean gradients of the trainable parameters over all micro-batches and
@@ -121,44 +123,44 @@ class StepTransform:
         return grads, state.extras[self.name], {}
 
     def project(self, direction: Any, extra: Extra) -> Any:
-        """Project a direction onto the subspace in which parameters may move.
+        """Project a direction onto the subspace in which the parameters may change.
 
         Args:
-          direction: Gradients, or arrays of their shapes, of the trainable parameters
-            by path. Per-device copies within a method have a leading dim.
+          direction: Gradients of the trainable parameters, or arrays of the same
+            shapes, by path. Within a method, per-device copies have a leading dim.
           extra: Arrays of this transform.
         """
         return direction
 
     def rate_factor(self, extra: Extra) -> jax.Array | None:
-        """Factor on the learning rate, a scalar; None is 1."""
+        """Factor on the learning rate, a scalar; None means 1."""
         return None
 
     def on_update(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> TrainState:
-        """Transform the state after the step, if it is taken.
+        """Transform the new state, before the step is accepted or skipped.
 
         Args:
           new: State with the new parameters, model state and optimizer state.
           old: State before the step.
-          context: Step; `taken` is not known yet.
+          context: Context of the step; whether it is taken is not known yet.
         """
         return new
 
     def accepts(self, extra: Extra, context: StepContext) -> jax.Array | None:
-        """Whether a finite step may be taken, a scalar; None is yes."""
+        """Whether a finite step may be taken, a scalar; None means true."""
         return None
 
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Transform the state after the step, taken or skipped; return it and metrics.
+        """Transform the state after a taken or skipped step; return it and metrics.
 
         Args:
           new: State after the step: from `on_update`, or the old arrays.
           old: State before the step.
-          context: Step that was taken or skipped.
+          context: Context of the step that was taken or skipped.
         """
         return new, {}
 
@@ -166,7 +168,7 @@ class StepTransform:
         """Rows of the start-up table.
 
         Args:
-          abstract: State of `jax.ShapeDtypeStruct`.
+          abstract: State whose leaves are `jax.ShapeDtypeStruct`.
         """
         return {}
 

@@ -1,4 +1,4 @@
-"""Transforms of the core that a config enables."""
+"""Built-in step transforms that a config enables."""
 
 from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.plugin import resolve
@@ -21,7 +21,7 @@ def core_transforms(
     scales_loss: bool,
     sets_rate: bool = False,
 ) -> tuple[StepTransform, ...]:
-    """Create the transforms of the core, in order.
+    """Create the built-in transforms that a config enables, in order.
 
     Args:
       optimizer: Config section of the optimizer.

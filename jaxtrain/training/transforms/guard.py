@@ -13,12 +13,12 @@ from jaxtrain.training.transforms.base import (
     StepTransform,
 )
 
-# The dynamic loss scale (Micikevicius et al. 2017, arXiv:1710.03740); values of jmp.
+# Dynamic loss scaling (Micikevicius et al. 2017, arXiv:1710.03740), with jmp's values.
 INITIAL_SCALE = 2.0**15
 SCALE_FACTOR = 2.0
 GROWTH_PERIOD = 2000
 MIN_SCALE = 1.0
-# jmp has no maximum: where gradients stay small, its scale grows until the scaled loss
+# jmp has no maximum: with small gradients its scale grows until the scaled loss
 # overflows. The value is the default of NVIDIA's Apex.
 MAX_SCALE = 2.0**24
 
@@ -28,7 +28,7 @@ class Guard(StepTransform):
     """Skips and counts non-finite steps; scales the loss for float16.
 
     Its arrays are int32 `total` and `in_a_row`, and with loss scaling float32 `scale`
-    and int32 `good_steps`. Overflows above the smallest scale do not count as in a row.
+    and int32 `good_steps`. `in_a_row` counts overflows only at the smallest scale.
 
     Attributes:
       scales: Whether gradients pass through float16.
@@ -67,7 +67,7 @@ class Guard(StepTransform):
 
 
 def adjust_scale(scale: jax.Array, good_steps: jax.Array, finite: jax.Array) -> Extra:
-    """Halve the scale after a non-finite step; double it after 2000 finite ones."""
+    """Halve the scale after a non-finite step; double it after 2000 finite steps."""
     grow = good_steps == GROWTH_PERIOD - 1
     grown = jnp.where(grow, jnp.minimum(MAX_SCALE, scale * SCALE_FACTOR), scale)
     shrunk = jnp.maximum(MIN_SCALE, scale / SCALE_FACTOR)

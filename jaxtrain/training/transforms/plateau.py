@@ -1,4 +1,4 @@
-"""Learning-rate factor of the plateau schedule, or of a callback."""
+"""Learning-rate factor that the plateau schedule or a callback sets."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,10 @@ PLATEAU = "plateau"
 
 
 class RateFactor(StepTransform):
-    """Holds `factor`, float32; `RunState.set_rate_factor` sets it between steps."""
+    """Factor on the learning rate, float32 `factor`.
+
+    `RunState.set_rate_factor` sets it between steps.
+    """
 
     name = PLATEAU
 

@@ -16,8 +16,8 @@ from jaxtrain.training.transforms.base import (
     StepTransform,
 )
 
-# Smallest standard deviation, relative to the mean: rounding of a nearly constant loss
-# is no spike.
+# Smallest standard deviation, relative to the mean, so that rounding of a nearly
+# constant loss does not count as a spike.
 MIN_DEVIATION = 1e-3
 
 
@@ -25,15 +25,17 @@ MIN_DEVIATION = 1e-3
 class SpikeDetector(StepTransform):
     """Exponentially weighted mean and standard deviation of the losses.
 
-    A loss above their limit enters as the limit, so that a spike hardly moves it and a
-    loss that stays higher is accepted after some steps (Gelper, Fried and Croux 2010,
-    Robust forecasting with exponential and Holt-Winters smoothing, J. Forecasting 29).
-    While the loss falls, the mean lags behind it: the limit is then too high, not too
+    The limit is the mean plus `sigma` standard deviations. A loss above the limit is
+    clipped to it, so that a spike hardly changes the statistics and a loss that stays
+    higher is accepted after some steps (Gelper, Fried and Croux 2010, Robust
+    forecasting with exponential and Holt-Winters smoothing, J. Forecasting 29). While
+    the loss falls, the mean lags behind it: the limit is then too high rather than too
     low.
 
     Attributes:
-      sigma: Standard deviations from the mean to the limit.
-      window: Number of steps whose plain mean has the mean age of the weights.
+      sigma: Number of standard deviations from the mean to the limit.
+      window: Span of the exponential weights in steps: the weight of a new loss is
+        2 / (window + 1).
     """
 
     sigma: float
@@ -42,7 +44,7 @@ class SpikeDetector(StepTransform):
     name = "spikes"
 
     def create(self) -> Extra:
-        """Create the initial statistics, scalars, without a `limit`."""
+        """Create the initial statistics, scalars, with an infinite `limit`."""
         return {
             "count": jnp.int32(0),
             "mean": jnp.float32(0),
@@ -51,9 +53,12 @@ class SpikeDetector(StepTransform):
         }
 
     def follow(self, stats: Extra, loss: jax.Array) -> Extra:
-        """Update the statistics with a finite loss; `limit` starts at half a window."""
+        """Update the statistics with a finite loss.
+
+        `limit` is infinite until half a window of losses.
+        """
         count = stats["count"] + 1
-        # All have the same weight until half the window is full (Finch 2009,
+        # All losses have equal weight during the first half window (Finch 2009,
         # Incremental calculation of weighted mean and variance).
         weight = jnp.maximum(2 / (self.window + 1), 1 / count.astype(jnp.float32))
         loss = loss.astype(jnp.float32)

@@ -350,15 +350,15 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
         ),
         (
             f"--train.method trades --task {CONSISTENT}",
-            "it compares the probabilities of the classes of an image",
+            "it compares class probabilities of images",
         ),
         (
             "--train.method adversarial --optimizer.name lbfgs",
-            "the line search of lbfgs asks for",
+            "the line search of lbfgs needs",
         ),
         (
             "--train.method trades --parallel.pipeline-stages 2",
-            "needs passes of the whole model",
+            "runs the whole model",
         ),
     ],
 )
@@ -373,5 +373,5 @@ def test_what_does_not_go_together_is_refused(
 
 def test_what_is_no_method_is_refused():
     config = TrainConfig(steps=1, method="tests.helpers.own_methods:Consistent")
-    with pytest.raises(Exception, match="does not take what it is given"):
+    with pytest.raises(Exception, match="does not accept its arguments"):
         build_method(config)

@@ -137,8 +137,8 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     [
         ("seeded one --greedy --out s", "that no model was trained on"),
         ("one --out s", "1 model: give two or more"),
-        ("nothing one --out s", "the first model is the folder of a run"),
-        ("one wide --out s", "model 2 is not like the first: model = "),
+        ("nothing one --out s", "the first model must be the folder of a run"),
+        ("one wide --out s", "model 2 differs from the first: model = "),
     ],
 )
 def test_what_is_refused(here: Path, words: str, message: str):

@@ -105,7 +105,7 @@ def test_windows_that_the_host_cuts_take_boxes_along(tmp_path: Path) -> None:
 
 def test_packed_they_would_lose_their_places(tmp_path: Path, made: Any) -> None:
     folder = write_coco(tmp_path / "set", made)
-    with pytest.raises(UserError, match="targets have places in the images"):
+    with pytest.raises(UserError, match="targets refer to pixels of the images"):
         pack(config(f"coco:{folder}"), tmp_path / "packed", size=None, format="jpeg")
 
 
@@ -116,8 +116,10 @@ def broken(change: Any) -> dict[str, Any]:
 
 
 BROKEN = {
-    "images[1]: the id 0 a second time": lambda v: v["images"][1].update(id=0),
-    "is images[0] already": lambda v: v["images"][1].update(file_name="000000.png"),
+    "images[1]: the id 0 occurs twice": lambda v: v["images"][1].update(id=0),
+    "is already listed as images[0]": lambda v: v["images"][1].update(
+        file_name="000000.png"
+    ),
     "the name digit-1": lambda v: v["categories"][0].update(name="digit-1"),
     "has no list 'categories'": lambda v: v.pop("categories"),
     "has no box": lambda v: v["annotations"].clear(),
@@ -170,7 +172,7 @@ def test_names_of_yolo(tmp_path: Path, made: Any) -> None:
     with pytest.raises(UserError, match=r"none\.txt has no image"):
         sources.load(config(f"yolo:{folder}"), seed=0)
     (folder / "data.yaml").write_text("names: 3")
-    with pytest.raises(UserError, match="has no `names`"):
+    with pytest.raises(UserError, match="has no valid `names`"):
         sources.load(config(f"yolo:{folder}"), seed=0)
     (folder / "data.yaml").unlink()
     with pytest.raises(UserError, match=r"classes\.txt"):

@@ -74,7 +74,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
             "notes.json": "{}",
         },
         {"train": ["images/1.png 1", "images/2.png 0"]},
-        "without a label file: 1 images, which count as without boxes: images/2.png",
+        "without a label file: 1 images, treated as having no boxes: images/2.png",
     ),
     "images and labels in one folder, as labelImg": (
         {"1.png": "", "1.txt": ROW, "classes.txt": "cat\n"},
@@ -92,7 +92,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
             "test: ../test/images\nnc: 2\n" + YAML,
         },
         {"train": ["train/images/1.png 1"], "validation": ["valid/images/2.png 1"]},
-        "splits not there: data.yaml names test: ../test/images",
+        "missing splits: data.yaml names test: ../test/images",
     ),
     "CVAT": (
         {
@@ -131,7 +131,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
     "one folder as two splits": (
         {**TWO, "data.yaml": f"train: images/train\nval: images/train\n{YAML}"},
         {"train": ["images/train/1.png 1"]},
-        "images twice: 1 images of validation (images/train), listed before: read once",
+        "images twice: 1 images of validation (images/train) are listed twice: used",
     ),
     "a class in validation alone": (
         {**TWO, "images/val/2.png": "", "labels/val/2.txt": ROW.replace("0", "1", 1)},
@@ -141,7 +141,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
     "a row twice": (
         {**TWO, "labels/train/1.txt": f"{ROW}\n{ROW}\n0.0 0.5 0.5 0.2 0.4\n"},
         {"train": ["images/train/1.png 1"]},
-        "boxes listed twice: 2, each read once: images/train/1.png",
+        "boxes listed twice: 2, each used once: images/train/1.png",
     ),
     "key points": (
         {
@@ -178,7 +178,7 @@ def _has_names(files: dict[str, str]) -> bool:
 REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     "two images of one label file": (
         {"images/train/1.jpg": ""},
-        r"1\.jpg and images/train/1\.png have one label file, labels/train/1\.txt",
+        r"1\.jpg and images/train/1\.png share one label file, labels/train/1\.txt",
     ),
     "no folder of labels": (
         {"images/val/2.png": "", "images/val/3.png": ""},
@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
-        r"a\.txt, line 2: images/train/7\.png is not there; fix the list",
+        r"a\.txt, line 2: images/train/7\.png does not exist; fix the list",
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},

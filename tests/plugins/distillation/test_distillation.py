@@ -260,15 +260,16 @@ def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyP
     _, teacher = planned()
     assert teacher.abstract.shape == (36, 4)
     assert "images are augmented" in told(data=DataConfig(augment=FLIP))
-    assert "another size" in told(data=DataConfig(image_size=12, train_image_size=8))
+    assert "differ in size" in told(data=DataConfig(image_size=12, train_image_size=8))
     sound = SoundInput(SoundConfig(random_crop=True))
-    why = "clips are cut at random (data.sound.random_crop)"
+    why = "clips are cropped at random (data.sound.random_crop)"
     assert changes_of_images(DataConfig(), sound)[why]
     with monkeypatch.context() as patched:
         patched.setattr(datasets, "CACHE_FRACTION", 1e-12)
         assert "more than 0 MB" in told()
     monkeypatch.setattr(Distillation, "caches_teacher", False)
-    assert told() == "computed in each step: the method may ask it of other images"
+    reason = "the method may need outputs for other images"
+    assert told() == f"computed in each step: {reason}"
 
 
 @pytest.mark.slow
@@ -318,11 +319,11 @@ class Quiet(Classification):
         ({"task": "segmentation"}, "was trained on task = 'segmentation'"),
         (
             {"class_names": ("ant", "bee", "cat", "eel")},
-            "it lacks 'dog' and has 'eel' besides; fine-tune it",
+            "it lacks 'dog' and also has 'eel'; fine-tune it",
         ),
         (
             {"num_outputs": 5, "class_names": (*NAMES, "eel")},
-            "5 classes, this run has 4: it has 'eel' besides",
+            "5 classes, this run has 4: it also has 'eel'",
         ),
         ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
         ({"input": SoundInput(SoundConfig())}, "data.sound"),
@@ -339,9 +340,9 @@ def test_a_teacher_that_does_not_fit_is_refused(changes: dict[str, Any], told: s
 
 def test_tasks_that_cannot_be_taught_are_refused():
     method = Distillation(teacher="runs/teacher")
-    with pytest.raises(UserError, match="an objective of its own"):
+    with pytest.raises(UserError, match="the task defines an objective"):
         method.check(Quiet((8, 8, 1), {"num_classes": 4}), "quiet")
-    with pytest.raises(UserError, match="does not say how outputs imitate"):
+    with pytest.raises(UserError, match="defines no distillation loss"):
         method.check(Task(), "embedding")
     regression = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,))
     changes = {"task": "regression", "num_outputs": 1, "class_names": None}
@@ -369,7 +370,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
     with pytest.raises(UserError, match="not the intended weights"):
         settle(config_of(place, teacher_digest="0" * 8))
-    with pytest.raises(UserError, match="aside, and train"):
+    with pytest.raises(UserError, match="aside, but train"):
         check_kept(config_of(place), tmp_path)
 
 
@@ -378,7 +379,7 @@ def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(trust, "trust", shown.append)
     trust.trust_recipe(None, config_of("runs/teacher"))
     assert shown == ["runs/teacher"]
-    with pytest.raises(UserError, match="or a teacher: what the recipe"):
+    with pytest.raises(UserError, match="or a teacher: custom modules of the recipe"):
         trust.trust_recipe(None, Config())
 
 
@@ -449,7 +450,7 @@ def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
         ({}, "teacher = None: distillation needs the weights of a trained"),
         ({"teacher": "a", "weight": 0.0}, "weight = 0.0: expected 0 < value <= 1"),
         ({"teacher": "a", "temperature": 0.0}, "temperature = 0.0: expected a value"),
-        ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect on hard"),
+        ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect with hard"),
         ({"teacher": "a", "teacher_digest": "xyz"}, "digits of a SHA-256"),
         ({"teacher": "a", "layers": 2}, "distillation takes teacher, teacher_digest"),
         ({"teacher": "not/there"}, "not/there"),
@@ -601,7 +602,7 @@ def test_a_run_goes_on_with_its_teacher_and_with_no_other(tmp_path: Path, cli: A
     taught.write_teacher(place, seed=1)
     result = cli(*words, "changed")
     assert result.code == 2
-    assert "has changed since the run began" in " ".join(result.stderr.split())
+    assert "has changed since the run started" in " ".join(result.stderr.split())
 
 
 @pytest.mark.exhaustive

@@ -178,7 +178,7 @@ def test_a_folder_needs_no_word_before_it(
     assert load_config(recipe).data.source == "folder:my birds"
     told = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert f"{messy.num_images} train" in told and f"1 of {messy.num_images}" in told
-    assert "passed over 2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images in no folder" in told
+    assert "passed over 2 .cr2, 2 .db, 2 .txt, 1 .md; 1 images outside the" in told
     # What the whole run would take, and what takes less.
     assert "about 2 h, 20 epochs of 6 min and 5 s to compile, on 1 x cpu" in told
     assert "about 2 h, 20 epochs of 6 min" in recipe.read_text()
@@ -277,7 +277,7 @@ def test_a_few_steps_are_timed_or_given_up():
 @each_row(
     ("words", "message"),
     [
-        ("--data digits --out {}/there.py", "is there already"),
+        ("--data digits --out {}/there.py", "already exists"),
         ("--data digits --out {}/mine.txt", "a recipe is a Python file"),
         ("--data nothing:x --out {}/mine.py", "data.source = 'nothing:x'"),
         ("--data digits --out {}/there.py/mine.py", "mine.py: "),

@@ -147,7 +147,7 @@ def test_export_writes_a_file_of_litert(digits_run: Path, tmp_path: Path, capsys
     rows = {
         "--precision fp16": "--format litert has fp32, int8; fp16 is of ",
         "--precision int8": "make one by python main.py quantize",
-        "--batch dynamic": "takes one number of images",
+        "--batch dynamic": "has a fixed batch size",
     }
     # The program of the page.
     page = (ROOT / "docs" / "litert.md").read_text()

@@ -111,8 +111,8 @@ def test_steps_are_tried_here(
     words = ["find-batch", "--config", write_config(TINY), "--largest", "48"]
     result = cli.done(*words)
     assert "use it with --data.batch-size 48" in result.stdout
-    assert "90 steps in place of 280" in result.stdout
-    assert "learning_rate = 0.1 is that of a batch of 16" in result.stdout
+    assert "90 steps instead of 280" in result.stdout
+    assert "learning_rate = 0.1 is for a batch of 16" in result.stdout
     assert (tmp_path / "oom_score_adj").read_text() == "1000"
     found = read(cli)
     small, large = found["trials"]
@@ -151,7 +151,7 @@ def test_a_killed_trial_does_not_fit(
     words = ["find-batch", "--config", write_config(TINY), *MICRO, "--memory", "1MB"]
     result = cli.done(*words)
     assert "use it with --train.accumulate-steps 8" in result.stdout
-    assert "batch norm, where the model has it, takes its statistics over 2 exam" in (
+    assert "batch norm, if the model has any, computes statistics over 2 exam" in (
         result.stdout
     )
     trials = {t["accumulate_steps"]: t for t in read(cli)["trials"]}
@@ -185,7 +185,7 @@ def test_for_gpus_micro_batches_are_planned(
     assert "use it with --train.accumulate-steps 4" in result.stdout
     assert read(cli)["recommended"]["micro_batch_size"] == 4
     result = cli(*words, "--memory", "1GB")
-    assert result.code == 2 and "not even 2 examples at once fit" in result.stderr
+    assert result.code == 2 and "not even a micro-batch of 2 fits" in result.stderr
     assert read(cli)["recommended"] is None
 
 
@@ -193,8 +193,8 @@ def test_for_gpus_micro_batches_are_planned(
     ("words", "told"),
     [
         (["--memory", "much"], "--memory much: expected a size"),
-        ([*MICRO, "--largest", "9"], "--largest 9: the batch of the config stays"),
-        ([*MICRO, "--data.batch-size", "15"], "batch_size = 15: 2 devices can share"),
+        ([*MICRO, "--largest", "9"], "--largest 9 has no effect: --vary"),
+        ([*MICRO, "--data.batch-size", "15"], "batch_size = 15: 2 devices need"),
     ],
 )
 def test_bad_input(

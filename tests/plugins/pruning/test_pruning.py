@@ -168,7 +168,7 @@ def test_which_kernels_are_pruned():
     # Three input channels have no groups of four.
     pattern = {"sparsity": None, "pattern": "2:4", "layers": ("conv*",)}
     assert kernels_of(convnet, **pattern) == {"conv2/kernel"}
-    with pytest.raises(UserError, match="nothing to prune") as error:
+    with pytest.raises(UserError, match="no kernels to prune") as error:
         kernels_of(convnet, frozen)
     assert "prune.sparsity = 0.5" in str(error.value)
     with pytest.raises(UserError, match=r"prune\.layers"):
@@ -229,7 +229,7 @@ def test_times_of_a_fine_tuned_run():
         (
             {"start_epochs": 1.0},
             {"train": {"freeze": ("stem*",), "freeze_epochs": 2.0}},
-            "trained after 2 epochs only",
+            "frozen for the first 2 epochs",
         ),
         ({"sparsity": 1.0}, {}, "sparsity = 1.0"),
         ({"sparsity": None, "pattern": "4:4"}, {}, "0 < N < M"),

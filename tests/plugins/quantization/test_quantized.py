@@ -110,7 +110,7 @@ def _twice(conv: Any, x: Any, rngs: Any) -> Any:
     ("name", "message"),
     [
         ("OwnProducts", "computes products with weights"),
-        ("TwiceComputed", "computes its layer 'conv' several times"),
+        ("TwiceComputed", "calls its layer 'conv' several times"),
     ],
 )
 def test_a_model_that_cannot_be_rounded_is_named(name: str, message: str):

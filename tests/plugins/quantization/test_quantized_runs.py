@@ -160,14 +160,14 @@ def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
     made = build_task(config, (32, 32, 3), FACTS.get(task, CLASSES))
     config = settle_options(config, made.settled)
     (problem,) = check_rounded(config, made)
-    assert "would be rounded to 256 steps" in problem.text
+    assert "would round them to 256 levels" in problem.text
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--train.freeze", "conv1*"], "never meet a batch"),
-        (["--model.transform", "a.py:b"], "other weights than those"),
+        (["--train.freeze", "conv1*"], "never calibrated"),
+        (["--model.transform", "a.py:b"], "weights that are not rounded"),
     ],
 )
 def test_what_is_refused(cli: Cli, write_config: Any, words: list[str], message: str):

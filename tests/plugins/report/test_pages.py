@@ -278,7 +278,7 @@ def test_no_run_is_the_best_on_other_data(
     other.summary["eval"] = {**other.summary["eval"], "accuracy": 0.8}
     page = make_comparison([one, other]).decode()
     assert ('class="best">0.9<' in page) == same
-    assert ("Tested on other data than one" in page) != same
+    assert ("Tested on different data than one" in page) != same
     assert "0.875 macro F1" in page
 
 
@@ -297,7 +297,7 @@ def test_examples_are_shown_as_their_task_draws_them(tmp_path: Path):
     told = (
         "4 of the 9 images of the test split, drawn at random, with the model of step"
     )
-    assert f"Looked at: {told} 7. A click enlarges a picture." in page
+    assert f"Predictions for {told} 7. Click an image to enlarge it." in page
     assert "boxes: &lt;script&gt;[1 2]<br>" in page and "<b>loss 0.25</b>" in page
     assert "<figcaption>&lt;true&gt;</figcaption>" in page
     assert "&lt;i&gt;.<wbr>png" in page and "No mistake" not in page

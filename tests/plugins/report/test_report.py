@@ -231,7 +231,7 @@ def test_a_page_that_fails_or_is_not_waited_for_fails_no_run(
     words = ["--config", "recipe.py", "--workdir", str(run), "--train.steps", "1"]
     assert main([*words, "--train.eval-every-steps", "1"]) == 0
     told = [x for x in capsys.readouterr().err.splitlines() if "report.html" in x]
-    reason = "as a signal came" if stops else "ZeroDivisionError: by a bug"
+    reason = "interrupted by a signal" if stops else "ZeroDivisionError: by a bug"
     assert len(told) == 1 and reason in told[0]
     assert f"python main.py report --workdir {quoted(run)} writes it" in told[0]
     assert not (run / "report.html").exists()
@@ -258,11 +258,14 @@ def test_an_unfinished_run_is_judged_by_its_validation_split(
     assert newest_step(run / "checkpoints") == 8
     page = report(run)
     seen = text_of(page)
-    assert "Not finished: told of up to step 10, saved at step 8." in seen
+    assert "Not finished: recorded up to step 10, saved at step 8." in seen
     assert "all 12 images of the validation split, with the model of step 8" in seen
     assert "1 damaged line of metrics.jsonl" in seen
-    assert "The loss of 1 line is no number" in seen
-    assert "Dashed lines: the run was resumed." in seen and "<h3>mine</h3>" in page
+    assert "The loss of 1 line is not finite" in seen
+    assert (
+        "Dashed lines mark where the run was resumed." in seen
+        and "<h3>mine</h3>" in page
+    )
     assert "Confusion matrix" not in seen and "test accuracy" not in seen
 
 
@@ -319,7 +322,7 @@ def test_a_task_without_classes_has_its_own_metrics(
     # Named as one of regression, it has the title of that.
     assert "test RMSE" in seen and "<h3>RMSE</h3>" in page
     num = read_summary(tmp_path / "run")["eval"]["num_examples"]
-    assert f"Looked at: all {num} images of the test split, with the model of" in seen
+    assert f"Predictions for all {num} images of the test split, with the model" in seen
     shown = page.partition(">Largest losses<")[2].partition("</section>")[0]
     losses = [float(x) for x in re.findall(r"<b>loss (.*?)</b>", shown)]
     assert len(losses) == min(num, 12) and losses == sorted(losses, reverse=True)
@@ -361,12 +364,12 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
         (
             "--workdir set",
             "--workdir set: holds neither config.json nor metrics.jsonl of a run; it "
-            "is a folder of images: give the folder of a run, as a report is about one",
+            "is a folder of images: give the folder of a run",
         ),
-        ("--workdir run --compare run", "--compare run: this run is there already"),
+        ("--workdir run --compare run", "--compare run: this run is given twice"),
         ("--workdir run --compare none", "--workdir none: holds neither"),
         ("--workdir run --compare x --platform cpu", "--platform cpu has no effect"),
-        (f"--workdir run --compare {'x ' * 16}", "17 runs; a page can be read with up"),
+        (f"--workdir run --compare {'x ' * 16}", "17 runs; a page shows at most 16"),
         ("--workdir run --out set/list.csv/x", "--out set/list.csv/x: cannot write"),
     ],
 )

@@ -76,7 +76,7 @@ def test_colours_become_numbers():
     [
         (CLASSES, stored(MASK + 1), "mask.png: it holds 3 in column 2 of row 0"),
         (CLASSES, stored(np.array([[[0, 1, 2]]], np.uint8)), "it has colours"),
-        (CLASSES, stored(MASK, "JPEG"), "a JPEG may change numbers"),
+        (CLASSES, stored(MASK, "JPEG"), "JPEG compression may change"),
         (CLASSES, StoredFile("mask.png", b"x"), "mask.png: it is not an image"),
         (COLOURED, stored(np.full((2, 2, 3), 9, np.uint8)), "4 of its pixels .* 9,9,9"),
     ],
@@ -177,7 +177,9 @@ def test_names_may_have_capital_letters(tmp_path: Path):
     (tmp_path / "images").mkdir()
     (tmp_path / "Images").rename(tmp_path / "IMAGES")
     (tmp_path / "images").rename(tmp_path / "imageS")
-    with pytest.raises(UserError, match="IMAGES, imageS differ in capital letters"):
+    with pytest.raises(
+        UserError, match="IMAGES, imageS differ only in capital letters"
+    ):
         opened(f"masks:{tmp_path}")
 
 
@@ -186,10 +188,10 @@ def test_names_may_have_capital_letters(tmp_path: Path):
     [
         (lambda f: (f / "masks" / "003.png").unlink(), "images/003.png has no mask"),
         (lambda f: (f / "images" / "003.png").unlink(), "masks/003.png has no image"),
-        (lambda f: (f / "classes.txt").unlink(), "nothing tells which classes"),
+        (lambda f: (f / "classes.txt").unlink(), "no class list for its masks"),
         (
             lambda f: (f / "images" / "003.jpg").write_bytes(b""),
-            "differ in their endings alone",
+            "differ only in their extensions",
         ),
         (lambda f: (f / "masks").rename(f / "labels"), "has no folder masks"),
     ],
@@ -206,7 +208,7 @@ def test_white_masks_of_things_are_refused(tmp_path: Path):
     for path in (tmp_path / "masks").iterdir():
         mask = np.asarray(Image.open(path)) > 0
         Image.fromarray(255 * mask.astype(np.uint8)).save(path)
-    with pytest.raises(UserError, match="hold 0 and 255"):
+    with pytest.raises(UserError, match="hold only 0 and 255"):
         opened(f"masks:{tmp_path}")
     (tmp_path / "classes.txt").write_text("around,0,0,0\nthing,255,255,255\n")
     assert opened(f"masks:{tmp_path}")[0].facts[PIXEL_CLASSES] == ("around", "thing")
@@ -225,7 +227,7 @@ def test_masks_of_which_none_fits_are_told_at_once(
     write_masks(tmp_path, {"": 8})
     for path in (tmp_path / "masks").iterdir():
         Image.fromarray(damage(np.asarray(Image.open(path)))).save(path)
-    with pytest.raises(UserError, match=f"of 8 examples .* none .*{told}"):
+    with pytest.raises(UserError, match=f"none of 8 checked examples .*{told}"):
         opened(f"masks:{tmp_path}")
 
 
@@ -310,7 +312,7 @@ def test_data_sets_of_the_library_hold_masks(tmp_path: Path):
     splits = load_images(source=f"hf:{tmp_path / 'set'}", **fields)
     read = read_all(splits.train)
     np.testing.assert_array_equal(read["image"][..., 0] // 70, read["target"])
-    with pytest.raises(UserError, match="nothing tells which classes"):
+    with pytest.raises(UserError, match="no class list for its masks"):
         opened(f"hf:{tmp_path / 'set'}")
 
 

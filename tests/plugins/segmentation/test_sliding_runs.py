@@ -155,8 +155,8 @@ def test_arrays_of_one_size_are_cut_in_the_step(tmp_path: Path):
 @each_row(
     ("words", "told"),
     [
-        (f"--task {quoted(CODER)}", "no classes of pixels"),
-        ("--data.cache device", "host cuts these windows"),
+        (f"--task {quoted(CODER)}", "a class for each pixel"),
+        ("--data.cache device", "host crops these windows"),
         ("--parallel.pipeline-stages 2", "images of one size"),
         ("--train.tta flip", "tta"),
     ],

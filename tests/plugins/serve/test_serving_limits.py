@@ -268,7 +268,7 @@ def test_a_server_ends_whatever_is_decoded(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(app, "to_sized_pixels", obey)
     server = start(timeout_seconds=1, decode_seconds=10**6)
     status, told = server.ask(b"spin")
-    assert (status, told["error"]) == (503, "no answer in 1 seconds")
+    assert (status, told["error"]) == (503, "no response within 1 seconds")
     ended = threading.Thread(target=server.stop, daemon=True)
     ended.start()
     ended.join(PATIENCE)

@@ -359,7 +359,7 @@ def test_a_killed_trial_goes_on_until_it_was_killed_too_often(
     record = trials.write()
     assert [t["number"] for t in record["trials"]] == [0, 1] and record["best"] == 1
     reason = record["trials"][0]["reason"]
-    assert reason == "its process was killed 3 times before the next checkpoint"
+    assert reason == "its process was killed 3 times without a new checkpoint"
     # Other programs read the study.
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")
     assert optuna.load_study(study_name="sweep", storage=storage).best_value == 0.75
@@ -406,9 +406,9 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
     ("returned", "told"),
     [
         ("3", "space() returned int, expected a dict"),
-        ('{"optimizer.lr": 1}', "'optimizer.lr' is no field of the config"),
+        ('{"optimizer.lr": 1}', "'optimizer.lr' is not a field of the config"),
         ('{"task": "regression"}', "task cannot be searched"),
-        ('{"seed": float("nan")}', "space() returned a value that JSON does not have"),
+        ('{"seed": float("nan")}', "space() returned a value that JSON does not"),
         ("1 / 0", "space.py:2: ZeroDivisionError"),
         ("trial.suggest_float('a', 2, 1)", "space.py:2: ValueError"),
     ],
@@ -498,8 +498,8 @@ def test_a_study_is_kept_in_a_folder_of_any_name(tmp_path: Path):
     ("state", "named"),
     [
         ("empty", "it is empty, 0 bytes): "),
-        ("gone", "it is gone, and its sweep is not): "),
-        ("locked", "database is locked): end other programs that hold it"),
+        ("gone", "it is missing, but its sweep exists): "),
+        ("locked", "database is locked): end other programs that lock it"),
         ("read-only", "readonly database): "),
     ],
 )

@@ -24,7 +24,7 @@ def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> 
 
     Args:
       model: Model to change.
-      wanted: Number of channels by first layer of the group; others are unchanged.
+      wanted: First layer of a group -> number of channels; other groups are unchanged.
       images: Function from a number of images to their shape and dtype.
 
     Raises:
@@ -50,8 +50,8 @@ def first_units(
             why = f" ({channels.whole[name]})" if name in channels.whole else ""
             layers = counted(len(known), "layer")
             raise UserError(
-                f"{FIELD}: {name} = {number}, and these are no channels that the model "
-                f"can do without{why}; there are those of {layers}, such as {known[0]}"
+                f"{FIELD}: {name} = {number}, no channels of this layer can be removed"
+                f"{why}; channels of {layers} can, such as {known[0]}"
                 f"{nearest(name, known, num=3)}"
             )
         group = channels.groups[name]
@@ -70,7 +70,7 @@ def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
 
     Args:
       model: Model to change.
-      indices: Retained indices by path and dim, for dims that lose any.
+      indices: Retained indices by path and dim, for dims that become smaller.
     """
     layers = [layer for _, layer in nnx.iter_modules(model)]
     per_group = {
@@ -100,7 +100,7 @@ def take(name: str, array: Any, indices: Mapping[Axis, np.ndarray]) -> Any:
     Args:
       name: Path of the array.
       array: Array, possibly traced.
-      indices: Retained indices by path and dim, for dims that lose any.
+      indices: Retained indices by path and dim, for dims that become smaller.
     """
     for dim in range(getattr(array, "ndim", 0)):
         if (name, dim) in indices:

@@ -1,8 +1,8 @@
 """Dependency analysis of channels through a model's jaxpr.
 
-Operations without a rule, or that mix all channels, such as the mean of a layer norm,
-fix their channels. All other channels can be removed from the arrays; if they were
-zero, outputs are unchanged.
+Operations without a rule, and operations that mix all channels, such as the mean of a
+layer norm, fix their channels. All other channels can be removed from the arrays.
+Removing a channel that is zero leaves the outputs unchanged.
 """
 
 import math
@@ -36,7 +36,7 @@ Dims = tuple[np.ndarray, ...]
 def follow(
     function: Callable[[Any, Any], Any], weights: Any, images: Any
 ) -> tuple[Meetings, list[Labelled]]:
-    """Follow the channels of `function(weights, images)`, with abstract arguments.
+    """Trace the channels of `function(weights, images)`, with abstract arguments.
 
     Returns:
       The label equivalences, and the labels of each leaf of the weights.
@@ -58,7 +58,7 @@ def follow(
 
 
 class _Follower:
-    """Interpreter of jaxprs over labels."""
+    """Interpreter of jaxprs that computes labels instead of values."""
 
     def __init__(self, found: Meetings):
         self.found = found
@@ -97,7 +97,7 @@ class _Follower:
         return [Labelled(tuple(map(fixed, shape)), images) for shape in shapes]
 
     def _ruled(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
-        """Labels of an equation's outputs; None without a rule."""
+        """Labels of an equation's outputs, or None if there is no rule."""
         name, rules = eqn.primitive.name, self._rules()
         if name in ELEMENTWISE:
             return self._elementwise(eqn, inputs)
@@ -276,7 +276,7 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Labels of a constant; the labels of a uniform array match any."""
+    """Labels of a constant; a uniform array matches any label."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)

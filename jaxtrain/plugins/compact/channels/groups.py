@@ -23,13 +23,13 @@ Axis = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class ChannelGroup:
-    """Channels with the same dependencies, of which any number can be removed.
+    """Channels with the same dependencies; any number of units can be removed.
 
     Attributes:
-      name: Path of the first layer that computes them.
-      unit: Number of that layer's channels per unit: a group of a convolution.
-      indices: Positions by path and dim of an array, int64 (units, indices per unit).
-      taken: The subset of `indices` that are input channels of kernels.
+      name: Path of the first layer that computes the channels.
+      unit: Number of the layer's channels per unit, such as a group of a convolution.
+      indices: Path and dim of an array -> positions of each unit, int64 (units, n).
+      taken: Keys of `indices` that are input channels of kernels.
       numbers: Component numbers, (units,).
     """
 
@@ -71,7 +71,7 @@ class ChannelMap:
         """Count FLOPs per image as `count_flops` does.
 
         Args:
-          kept: Retained units by group name; other groups are complete.
+          kept: Retained units by group name; other groups are unchanged.
         """
         stays = np.ones(self.components.max() + 1, bool)
         for name, units in kept.items():
@@ -92,7 +92,7 @@ class ChannelMap:
         return {name: total[group.numbers] for name, group in self.groups.items()}
 
     def indices_of(self, kept: Mapping[str, np.ndarray]) -> dict[Axis, np.ndarray]:
-        """Retained indices of each dim that loses any.
+        """Retained indices of each dim that becomes smaller.
 
         Args:
           kept: Retained units by group name.
@@ -143,8 +143,8 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
     if not groups:
         told = "; ".join(f"{name}: {reason}" for name, reason in whole.items())
         raise UserError(
-            f"model {type(model).__name__} has no channels that can be taken out "
-            f"({told or 'no layer of it multiplies with weights'}): choose another "
+            f"model {type(model).__name__} has no channels that can be removed "
+            f"({told or 'no layer multiplies with weights'}): choose another "
             "model.name"
         )
     products = [
@@ -162,7 +162,7 @@ class _Held:
     Attributes:
       paths: Paths of the arrays.
       sizes: Size of each dim of the arrays.
-      axes: Array dim of each label, an index into `sizes`; -1 for none.
+      axes: Array dim of each label, an index into `sizes`; -1 if not in an array.
       places: Index of each label within that dim.
     """
 
@@ -185,7 +185,7 @@ class _Held:
 def _groups(
     found: Meetings, held: _Held, components: np.ndarray
 ) -> tuple[dict[str, ChannelGroup], dict[str, str]]:
-    """Groups by first layer, and layers without removable channels."""
+    """Channel groups by first layer; layers without, with reason."""
     why: dict[int, str] = {}
     for labels, reason in found.reasons:
         for number in np.unique(components[labels]).tolist():
@@ -194,7 +194,7 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, whole = list(held.sizes), dict[str, str]()
-    # Component numbers by layer name and channel positions.
+    # Layer name -> arrays and counts of a component's labels -> component numbers.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:
@@ -212,11 +212,12 @@ def _groups(
     made = {}
     for name, kinds in found_groups.items():
         if len(kinds) > 1:
-            whole[name] = "its channels go different ways"
+            whole[name] = "its channels have different dependencies"
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
-        # Sorted by label, and so by axis: all components have as many labels per axis.
+        # Members are sorted by label, and so by axis. All components of a kind have the
+        # same number of labels per axis.
         parts = np.split(held.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,

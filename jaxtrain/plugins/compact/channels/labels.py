@@ -1,9 +1,9 @@
 """Labels of channels, and their equivalence.
 
-Each index of each dim of an array has a label. Results of operations carry the labels
-of their inputs, and labels that meet, as in a sum, become equivalent. A concatenation,
-or a flattened map before a dense layer, needs no special case: its dim has labels of
-several arrays, or each label several times.
+Each index of each dim of an array has a label. Results of operations inherit the labels
+of their inputs, and labels that are combined, such as by a sum, become equivalent. A
+concatenation, or a flattened feature map before a dense layer, needs no special case:
+its dim has labels of several arrays, or each label several times.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# Label of a fixed index, such as an image row; and of a copy of a uniform value, which
-# matches any channel.
+# Label of an index that cannot be removed, such as an image row; and label of an index
+# of a uniform array, which matches any channel.
 STAYS, ANY = 0, -1
 
 
@@ -43,7 +43,7 @@ class LabelledProduct:
       dims: Labels of the indices of each loop dim.
       factor: FLOPs of one iteration.
       divisor: Divisor of the FLOPs, for inputs dilated with zeros.
-      layer: Path of the layer; None outside of layers.
+      layer: Path of the layer, or None if outside of layers.
     """
 
     dims: tuple[np.ndarray, ...]
@@ -52,7 +52,7 @@ class LabelledProduct:
     layer: str | None
 
     def flops(self, stays: np.ndarray) -> int:
-        """Count the FLOPs of retained labels, bool by label."""
+        """Count FLOPs of the retained indices; `stays` has a bool per label."""
         total = self.factor
         for labels in self.dims:
             total *= int(stays[labels].sum())
@@ -60,7 +60,7 @@ class LabelledProduct:
 
 
 class Meetings:
-    """Union of labels into equivalence classes.
+    """Equivalence classes of labels.
 
     Attributes:
       num: Number of labels.
@@ -87,7 +87,10 @@ class Meetings:
         """Make labels (size,) equivalent; return them."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
-        self.stay(np.maximum(a, b)[stays], "its channels meet dims that are none")
+        self.stay(
+            np.maximum(a, b)[stays],
+            "its channels are combined with dims that are not channels",
+        )
         return np.where(a == ANY, b, a)
 
     def stay(self, labels: np.ndarray, reason: str) -> None:
@@ -120,8 +123,8 @@ def reshape(
 ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
     """Labels of a reshaped array, and labels that cannot be followed.
 
-    Merged dims take the labels of the only labelled one, each repeated by the size of
-    the others. A split channel dim cannot be followed.
+    A merge of one channel dim with other dims repeats its labels. A split channel dim
+    cannot be followed.
     """
     lost = [labels for labels in dims if len(labels) == 1]
     given = [labels for labels in dims if len(labels) != 1]
@@ -146,7 +149,7 @@ def reshape(
 def _reshape_joined(
     ins: Sequence[np.ndarray], outs: Sequence[int]
 ) -> list[np.ndarray] | None:
-    """Labels of merged dims; None if they are not a merge of the others."""
+    """Labels of merged dims, or None if they cannot be followed."""
     if len(ins) == len(outs) == 1:
         return [ins[0]]
     varied = [i for i, labels in enumerate(ins) if (labels > STAYS).any()]

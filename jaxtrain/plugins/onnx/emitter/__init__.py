@@ -1,4 +1,4 @@
-"""Conversion of a JAX function of images to ONNX, over an intermediate graph.
+"""Conversion of a JAX function of images to ONNX, by way of an intermediate graph.
 
 `trace` reads the jaxpr into a graph in JAX's layout (NHWC), `simplify` folds constants
 and recognizes operators of runtimes, `operators` chooses the layout of each array

@@ -61,7 +61,10 @@ def _slice(eqn: Any, x: Node) -> Node:
 
 
 def _gather(eqn: Any, x: Node, indices: Node) -> Node:
-    """Convert a gather that is a slice, as `x[:, a:b:c]` with a symbolic batch."""
+    """Convert a gather that is equivalent to a slice, such as `x[:, a:b:c]`.
+
+    JAX emits a gather for such slices if the batch is symbolic.
+    """
     p, numbers = eqn.params, eqn.params["dimension_numbers"]
     out = eqn.outvars[0].aval.shape
     if not indices.is_constant or numbers.operand_batching_dims:
@@ -75,7 +78,7 @@ def _gather(eqn: Any, x: Node, indices: Node) -> Node:
         if len(places) > 1 and (places != places[0]).any():
             steps = np.unique(np.diff(places))
             if several is not None or size != 1 or len(steps) != 1 or steps[0] < 1:
-                raise unknown("'gather' of what does not lie in a row")
+                raise unknown("'gather' of unevenly spaced elements")
             several, strides[dim] = dim, int(steps[0])
             stops[dim] = int(places[-1]) + 1
     part = slice_of(x, starts, stops, strides)
@@ -142,7 +145,7 @@ def _dot(eqn: Any, x: Node, y: Node) -> Node:
     """Convert a product of (batch, free, contracted) and (batch, contracted, free)."""
     (x_inner, y_inner), (x_batch, y_batch) = eqn.params["dimension_numbers"]
     out = eqn.outvars[0].aval
-    # Sums use the dtype of the result.
+    # Accumulate in the dtype of the result.
     x, y = cast(x, out.dtype), cast(y, out.dtype)
     x_free = [d for d in range(len(x.shape)) if d not in (*x_inner, *x_batch)]
     y_free = [d for d in range(len(y.shape)) if d not in (*y_inner, *y_batch)]
@@ -153,7 +156,7 @@ def _dot(eqn: Any, x: Node, y: Node) -> Node:
     inner, last = math.prod(inner), math.prod(last)
     x = transpose(x, (*x_batch, *x_free, *x_inner))
     y = transpose(y, (*y_batch, *y_inner, *y_free))
-    if batch or not rows:  # one dim of rows, as y has
+    if batch or not rows:  # MatMul with batch dims needs one dim of rows.
         rows = (math.prod(rows),)
     inputs = reshape(x, (*batch, *rows, inner)), reshape(y, (*batch, inner, last))
     return reshape(Node("MatMul", inputs, (*batch, *rows, last), out.dtype), out.shape)

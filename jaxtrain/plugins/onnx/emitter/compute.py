@@ -1,8 +1,8 @@
 """Conversion of a graph to a JAX function with marked quantization.
 
-For converters that read StableHLO: a quantized array is LiteRT's composite
-`quant.fake_quant` with int8 scales and zero points, around an array of floats. Batch
-norms are folded already, and kernels are the integers of quantization-aware training.
+For converters that read StableHLO: a quantized array is a float array within LiteRT's
+composite `quant.fake_quant`, with int8 scales and zero points. Batch norms are already
+folded, and kernels are rounded as in quantization-aware training.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jax import lax
 from jaxtrain.plugins.onnx.emitter.graph import Node, ordered, unknown
 from jaxtrain.plugins.onnx.emitter.integers import ROUND, weights_of
 
-# Offset from uint8, used by ONNX, to int8.
+# Offset of zero points from uint8 (in ONNX) to int8.
 OFFSET = -128
 ON_ELEMENTS: dict[str, Callable[..., jax.Array]] = {
     "Abs": jnp.abs,
@@ -50,7 +50,7 @@ REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
 
 
 def function_of(images: Node, output: Node) -> Callable[[jax.Array], jax.Array]:
-    """Make the function of images that a graph computes.
+    """Convert a graph to a JAX function of images.
 
     Raises:
       UserError: The graph has an unsupported operator.
@@ -77,7 +77,7 @@ def _apply(node: Node, inputs: list[Any]) -> Any:
         reduce = REDUCTIONS[node.op]
         return reduce(inputs[0], axis=tuple(a["axes"]), keepdims=a["keepdims"])
     if node.op not in RULES:
-        raise unknown(f"the operator {node.op} of a model in 8 bits")
+        raise unknown(f"the operator {node.op} in an 8-bit model")
     return RULES[node.op](node, *inputs)
 
 
@@ -85,10 +85,10 @@ def rounded(x: jax.Array, scale: Any, zero: Any, dim: int | None = None) -> jax.
     """Mark an array as int8-quantized, for LiteRT.
 
     Args:
-      x: The array, rounded already or to be rounded.
+      x: Array, which may be rounded already.
       scale: Scale; per channel if `dim` is given.
       zero: Zero point; per channel if `dim` is given.
-      dim: Channel dim of a kernel, whose integers are -127 to 127.
+      dim: Output dim of a kernel, whose integers are -127 to 127; None for activations.
     """
     told: dict[str, Any] = {
         "dtype": "i8",
@@ -107,7 +107,7 @@ def _round(node: Node, x: jax.Array) -> jax.Array:
 
 
 def _weights(node: Node, kernel: jax.Array, bias: list[jax.Array]) -> list[jax.Array]:
-    """Kernel and bias of a product, marked as integers."""
+    """Kernel and bias of a product; a quantized kernel is marked for LiteRT."""
     x, of_kernel, *of_bias = node.inputs
     found = weights_of(x, of_kernel, of_bias) if of_kernel.is_constant else None
     if found is None:

@@ -30,7 +30,7 @@ class Node:
       attributes: Attributes of the operator.
       value: Value of a constant, a NumPy array, possibly in higher precision than
         `dtype`: constants are folded before they are rounded once.
-      uses: Number of nodes that read it.
+      uses: Number of uses as an input, or as the output of the graph.
     """
 
     op: str
@@ -47,7 +47,7 @@ class Node:
 
     @property
     def number(self) -> float | None:
-        """Value of a uniform constant; None for other nodes."""
+        """Value of a constant with one element; None for other nodes."""
         if self.value is None or self.value.size != 1:
             return None
         return float(self.value.item())
@@ -67,7 +67,7 @@ def plain(size: Any) -> Any:
 
 
 def constant(value: Any, dtype: Any = None) -> Node:
-    """Create a constant, to be rounded to `dtype` at the end."""
+    """Create a constant, which is rounded to `dtype` when it is written."""
     value = np.asarray(value)
     dtype = value.dtype if dtype is None else dtype
     return Node("Constant", (), value.shape, dtype, value=value)
@@ -94,7 +94,7 @@ def cast(x: Node, dtype: Any) -> Node:
 
 
 def reshape(x: Node, shape: Shape) -> Node:
-    """Reshape `x`; constants immediately."""
+    """Reshape `x`; constants are evaluated immediately."""
     if x.shape == tuple(shape):
         return x
     if x.is_constant:
@@ -103,7 +103,7 @@ def reshape(x: Node, shape: Shape) -> Node:
 
 
 def transpose(x: Node, order: tuple[int, ...]) -> Node:
-    """Transpose `x`; constants immediately."""
+    """Transpose `x`; constants are evaluated immediately."""
     if order == tuple(range(len(order))):
         return x
     if x.is_constant:
@@ -113,7 +113,7 @@ def transpose(x: Node, order: tuple[int, ...]) -> Node:
 
 
 def full(x: Node, shape: Shape) -> Node:
-    """Broadcast `x`, with possible dims of 1, to its full shape."""
+    """Broadcast the dims of size 1 of `x` to a shape."""
     if x.shape == tuple(shape):
         return x
     if x.is_constant and all(isinstance(d, int) for d in shape):
@@ -136,7 +136,7 @@ def ordered(output: Node) -> Iterator[Node]:
 
 
 def count_uses(output: Node) -> None:
-    """Count the readers of each node that `output` depends on."""
+    """Set `uses` of each node that `output` depends on."""
     nodes = list(ordered(output))
     for node in nodes:
         node.uses = 0
@@ -148,5 +148,5 @@ def unknown(what: str) -> UserError:
     """Error of an unsupported operation of a model."""
     return UserError(
         f"--format onnx: the model uses {what}, which the export to ONNX does not "
-        "know; --format stablehlo takes every model"
+        "support; --format stablehlo supports every model"
     )

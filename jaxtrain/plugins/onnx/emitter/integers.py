@@ -26,13 +26,13 @@ from jaxtrain.plugins.quantization.fake_quantization import (
 
 # Operator of a quantized node, with attributes `scale` and `zero`.
 ROUND = "FakeQuantize"
-# Operators whose results are a selection of their inputs, or 0.
+# Range-preserving operators: outputs are input values, or 0.
 KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
     """Convert the quantization of activations."""
-    # Computed as in the model: one bit may decide the zero point.
+    # Same computation as in the model: rounding may change the zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
     if scale == 0:  # The range is uninitialized.
@@ -42,7 +42,7 @@ def _activation(x: Node, low: Node, high: Node) -> Node:
 
 
 def _kernel(kernel: Node) -> Node:
-    """Convert a kernel's fake quantization to a constant, integers * scale."""
+    """Convert the fake quantization of a kernel to a constant: integers * scale."""
     given = jnp.asarray(kernel.value.astype(kernel.dtype))
     found = integers_of(np.asarray(fake_quantize_kernel(given)))
     assert found is not None
@@ -51,7 +51,7 @@ def _kernel(kernel: Node) -> Node:
 
 
 def _bias(*given: Node) -> Node:
-    """Convert the quantization of a bias, to the model's integers."""
+    """Convert the quantization of a bias to a constant."""
     arrays = [jnp.asarray(node.value.astype(node.dtype)) for node in given]
     found = np.asarray(fake_quantize_bias(*arrays), np.float64)
     return constant(found, given[0].dtype)
@@ -92,12 +92,12 @@ class Integers(NamedTuple):
 
 
 def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
-    """Integer weights of a product; None if they are not quantized.
+    """Integer weights of a product, or None if they are not quantized.
 
     Args:
       x: Input of the product.
       kernel: Constant kernel (..., outputs).
-      bias: Constant bias (outputs,), or none.
+      bias: List with the constant bias (outputs,), or an empty list.
     """
     found = integers_of(kernel.value)
     if found is None:
@@ -106,8 +106,8 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
     step = _step(x)
     if not bias or step is None:
         return Integers(integers.astype(np.float64), scale, None, step)
-    # A norm may scale a channel to almost 0, with a bias beyond int32 in its scale: a
-    # larger scale then loses less than the bias's precision.
+    # A norm may scale a channel to almost 0, so that the bias in this scale exceeds
+    # int32: a larger scale then rounds the kernel, by less than clipping the bias.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
     integers = np.round(integers * (scale / np.maximum(scale, least)))
@@ -126,7 +126,7 @@ def write_weights(
       to: Writer of the file.
       x: Input of the product.
       kernel: Constant kernel (..., outputs).
-      bias: Constant bias (outputs,), or none.
+      bias: List with the constant bias (outputs,), or an empty list.
       order: Order of the dims of the kernel in the file.
     """
     found = weights_of(x, kernel, bias) if to.integers else None

@@ -39,7 +39,7 @@ def lower(to: Writer, images: Node, output: Node) -> None:
     """Write the operators of a graph, from input to output."""
     count_uses(output)
     nodes = list(ordered(output))
-    # Transpose inputs in their own dtype: bytes if possible.
+    # Transpose images in their input dtype, if possible uint8.
     if any(node.op in ("Conv", "MaxPool", "AveragePool") for node in nodes):
         order = channels_first(len(images.shape))
         to.put(images, order, to.get(images, order))
@@ -59,7 +59,7 @@ def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
 
 
 def _common_order(to: Writer, node: Node) -> Order:
-    """Layout of the first large input in another layout than JAX's, if any."""
+    """Layout of the first full-rank input that is not in JAX's layout, else JAX's."""
     rank = len(node.shape)
     large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
     found = map(to.order_of, large)
@@ -107,7 +107,7 @@ def _reshape(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
         order = straight(len(order))
-    # Channels first, if that needs no data movement.
+    # Channels first, if that moves no data in memory.
     target, images = straight(rank), channels_first(rank)
     if rank > 3 and filled(node.shape, images) == filled(node.shape, target):
         target = images
@@ -128,7 +128,7 @@ def _expand(to: Writer, node: Node) -> Written:
     # Expand keeps the size of dims given as 1.
     target = [1 if x.shape[d] == node.shape[d] else node.shape[d] for d in order]
     if not all(isinstance(n, int) for n in target):
-        raise unknown("an array that is repeated for each image")
+        raise unknown("an array that is broadcast over the batch")
     return to.add("Expand", [to.get(x, order), to.constant(target)]), order
 
 
@@ -204,7 +204,7 @@ def _gemm(to: Writer, node: Node) -> Written:
         flat = images.shape[0], math.prod(images.shape[1:])
     order = to.order_of(images)
     if x.shape == flat and order != straight(len(order)) and order[0] == 0:
-        # Weights in the layout of the image.
+        # Permute the weights to the memory layout of the image.
         array = weights.value.reshape(*images.shape[1:], -1)
         moved = array.transpose(*(d - 1 for d in order[1:]), array.ndim - 1)
         weights = constant(moved.reshape(weights.shape), weights.dtype)

@@ -33,7 +33,7 @@ OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
 def find(
     pattern: Any, node: Node, known: dict[str, Node] | None = None
 ) -> dict[str, Node] | None:
-    """Match a pattern; return nodes by name, None without a match."""
+    """Match a pattern; return the nodes by name, or None if it does not match."""
     known = known or {}
     if isinstance(pattern, str):
         return {**known, pattern: node} if known.get(pattern, node) is node else None
@@ -81,7 +81,7 @@ def _clip(node: Node) -> Node | None:
 
 
 def _window_of_blocks(node: Node) -> Node | None:
-    """Convert the maximum of reshaped blocks to a pool."""
+    """Convert the maximum over blocks of a reshaped image to max pooling."""
     if node.op != "ReduceMax" or node.attributes["keepdims"]:
         return None
     x = node.inputs[0]
@@ -100,7 +100,7 @@ def _window_of_blocks(node: Node) -> Node | None:
 
 
 def _cuts_ends(node: Node, size: list[int]) -> bool:
-    """Whether a slice drops less than a window, as a pool does."""
+    """Whether a slice drops only incomplete windows at the ends, as pooling does."""
     whole = node.inputs[0].shape
     return all(
         d in (1, 2) and start == 0 and stride == 1 and whole[d] - stop < size[d - 1]
@@ -109,7 +109,7 @@ def _cuts_ends(node: Node, size: list[int]) -> bool:
 
 
 def _padding_left_out(node: Node) -> Node | None:
-    """Convert average pooling that excludes padding."""
+    """Fuse the correction for padding into average pooling."""
     if node.op != "Mul" or not node.inputs[1].is_constant:
         return None
     (pool, factor), a = node.inputs, node.inputs[0].attributes
@@ -146,7 +146,7 @@ def _layer_norm(node: Node) -> Node | None:
 
 
 def scale_and_shift(node: Node) -> Node | None:
-    """Convert x * scale + shift per channel, a norm in evaluation."""
+    """Convert x * scale + shift per channel, such as batch norm in evaluation."""
     if node.op != "Add" or not node.is_float or len(node.shape) < 3:
         return None
     scaled, shift = node.inputs

@@ -19,7 +19,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     unknown,
 )
 
-# Same semantics and, except for those below, the same name.
+# Primitives with an ONNX operator of the same semantics; most have the same name.
 NAMES = (
     "abs add and ceil cos div erf exp floor log max min mul neg not or pow sign sin "
     "sqrt sub tan tanh"

@@ -33,7 +33,7 @@ def simplify(output: Node) -> Node:
     changed = True
     while changed:
         output, changed = _pass(output, RULES)
-    # Norms that could not be folded.
+    # Fuse norms left unfolded.
     return _pass(output, (_barrier, patterns.scale_and_shift))[0]
 
 
@@ -54,7 +54,7 @@ def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
         for rule in rules:
             found = rule(result)
             if found is not None:
-                # Use the replacement of a node wherever the node was.
+                # The replacement has at least the uses of the node.
                 found.uses = max(node.uses, found.uses)
                 result, changed = found, True
         new[id(node)] = result
@@ -76,7 +76,7 @@ def _key(node: Node) -> Any:
 
 
 def _canonical(node: Node) -> Node | None:
-    """Canonicalize: constants second; only sums, products and positive factors."""
+    """Canonicalize arithmetic to Add and Mul if possible, with constants second."""
     if not node.is_float:
         return None
     match node:
@@ -126,13 +126,13 @@ def _nothing(node: Node) -> Node | None:
     match node:
         case Node(op="Reshape", inputs=(Node(op="Reshape", uses=1, inputs=(x,)),)):
             return reshape(x, node.shape)
-        # A cast to a wider dtype and back.
+        # Cast to a wider dtype and back.
         case Node(
             op="Cast", inputs=(Node(op="Cast", is_float=True, inputs=(x,)) as wide,)
         ) if x.dtype == node.dtype and wide.dtype.itemsize > node.dtype.itemsize:
             return x
         case Node(op=op, is_float=True, inputs=(x, y)) if op in NEUTRAL:
-            # As rounded in the file.
+            # Compare constants as they are rounded in the file.
             neutral = y.is_constant and y.value.astype(y.dtype) == NEUTRAL[op]
             return x if x.shape == node.shape and np.all(neutral) else None
     return None
@@ -144,7 +144,7 @@ def _barrier(node: Node) -> Node | None:
 
 
 def _fold(node: Node) -> Node | None:
-    """Fold a factor or addend per output into a product's weights."""
+    """Fold a per-output factor or addend into weights or bias."""
     if node.op not in ("Add", "Mul") or not node.is_float:
         return None
     x, y = node.inputs
@@ -167,7 +167,7 @@ def _fold(node: Node) -> Node | None:
 
 
 def _reduction(node: Node) -> Node | None:
-    """Convert a sum divided by its size to a mean; reinserted dims to keepdims."""
+    """Fuse a sum and its division to a mean, and reinserted dims to keepdims."""
     match node:
         case Node(
             op="Mul",
@@ -190,7 +190,7 @@ def _reduction(node: Node) -> Node | None:
 
 
 def _of_outputs(y: Node, shape: Any) -> bool:
-    """Whether a constant has one number per index of the last dim of a shape."""
+    """Whether a constant is a scalar, or varies only over the last dim of a shape."""
     if not y.is_constant or len(y.shape) > len(shape):
         return False
     *others, last = y.shape or (1,)

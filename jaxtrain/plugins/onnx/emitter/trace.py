@@ -21,7 +21,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 
 # Primitive -> rule `(eqn, *inputs)` -> output or outputs, for fully broadcast inputs.
 RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
-# Float primitives, which JAX would compile separately.
+# Float primitives to evaluate in NumPy: JAX would compile each one.
 IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "div": np.divide,
@@ -35,8 +35,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# For constants these are not evaluated in the constant's dtype, which may be less
-# precise than the value.
+# Primitives that keep the value of a constant, which may be more precise than its
+# dtype.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
 
@@ -59,8 +59,8 @@ def trace(
         if batch is not None or "_DimExpr" not in str(error):
             raise
         raise UserError(
-            "--batch dynamic: the model, or what its task makes of the outputs, needs "
-            f"a number of images ({error}): reshape by x.shape[0], and not by len(x), "
+            "--batch dynamic: the model, or the postprocessing of its task, needs "
+            f"a fixed batch size ({error}): reshape by x.shape[0], and not by len(x), "
             "or give --batch 16"
         ) from error
     images = Node("Input", (), given.shape, np.dtype(dtype))
@@ -107,7 +107,7 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
 
 
 def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
-    """Whether an equation of constants is evaluated now."""
+    """Whether all inputs of an equation are constants, and it can be evaluated."""
     shapes = [atom.aval.shape for atom in (*eqn.invars, *eqn.outvars)]
     return (
         all(x.is_constant for x in inputs)
@@ -117,11 +117,11 @@ def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
 
 
 def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Evaluate an equation of constants, for batch norms in double precision."""
+    """Evaluate an equation of constants; operations of batch norms in float64."""
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}
-        if name == "reduce_sum":  # dims of 1 may stand for more
+        if name == "reduce_sum":  # Dims of 1 may not be broadcast yet.
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
             axes = {"axis": tuple(eqn.params["axes"])}
         return [constant(IN_NUMPY[name](*wide, **axes), dtype)]

@@ -56,7 +56,7 @@ def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
     whole = len(size) > 2 and size[0] == size[-1] == strides[0] == strides[-1] == 1
     if not whole or any(d != 1 for d in p["base_dilation"]):
         raise unknown("'reduce_window' over batch or channels, or between elements")
-    # Runtimes refuse windows entirely in the padding, and dilated average pools.
+    # Runtimes reject windows entirely in the padding, and dilated average pools.
     if any(max(sides) >= k for sides, k in zip(padding, size, strict=True)):
         x = pad(x, padding, 0.0 if is_sum else -math.inf)
         padding = ((0, 0),) * len(size)
@@ -71,7 +71,7 @@ def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
             attributes["dilations"] = list(dilation[1:-1])
         return Node("MaxPool", (x,), shape, x.dtype, attributes)
     if holes:
-        raise unknown("sums over windows with holes")
+        raise unknown("sums over dilated windows")
     attributes["count_include_pad"] = 1
     mean = Node("AveragePool", (x,), shape, x.dtype, attributes)
     return elementwise("Mul", mean, constant(float(math.prod(size)), x.dtype))

@@ -32,9 +32,9 @@ def filled(shape: Shape, order: Order) -> list[int]:
 
 
 class Writer:
-    """Collector of the operators of a graph.
+    """Writer of the operators of a graph.
 
-    Each node has a name in the file per requested dim order.
+    A node has one name in the file per dim order in which it is written.
 
     Attributes:
       opset: Version of the operators.
@@ -47,7 +47,7 @@ class Writer:
         self.onnx: Any = onnx
         self.opset = opset
         self.integers = integers
-        # Operator, input names, output names, attributes.
+        # (operator, input names, output names, attributes)
         self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
         # Written names of a node by dim order; the first is its native order.
@@ -106,7 +106,7 @@ class Writer:
         return self.add("Transpose", [name], perm=[have.index(d) for d in order])
 
     def reshape(self, name: str, shape: Sequence[Any]) -> str:
-        """Add a reshape; -1 for a dynamic batch."""
+        """Add a reshape, with -1 for a dynamic batch."""
         known = [n if isinstance(n, int) else -1 for n in shape]
         if known.count(-1) > 1:
             raise unknown(f"a shape {shape} with the batch in two dims")
@@ -123,7 +123,7 @@ class Writer:
         helper, source = self.onnx.helper, self.get(output)
         if not any(source in outputs for _, _, outputs, _ in self._operators):
             source = self.add("Identity", [source])
-        # Only operators and constants that the output depends on.
+        # Keep only the operators and constants that the output depends on.
         needed, nodes = {source}, []
         for op, inputs, outputs, attributes in reversed(self._operators):
             if needed.intersection(outputs):

@@ -1,7 +1,7 @@
 """Line charts as SVG, with the colours of the style sheet in light and dark mode.
 
-matplotlib's SVG of one chart takes 34 KB and 36 ms, with fixed colours; these take 8 KB
-and 1 ms.
+One chart takes 8 KB and 1 ms. With matplotlib it takes 34 KB and 36 ms, and has fixed
+colours.
 """
 
 import math

@@ -37,7 +37,7 @@ class Confusion(NamedTuple):
 
 
 def confusion(counts: np.ndarray, names: Sequence[str]) -> Confusion:
-    """Draw a matrix, true classes in rows; list the most frequent confusions.
+    """Draw a matrix with true classes in rows, and list the most frequent confusions.
 
     Args:
       counts: Number of examples, (true classes, predicted classes).
@@ -103,14 +103,14 @@ def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
 
 
 def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
-    """SVG square of a cell: one colour for hits, a stronger one for mistakes.
+    """SVG square of a cell; hits and mistakes differ in colour and strength.
 
     Args:
       x: Left edge in pixels.
       y: Top edge in pixels.
       size: Side length in pixels.
       right: Whether the cell counts hits.
-      part: Share of its row, 0 to 1.
+      part: Fraction of the row's total, 0 to 1.
     """
     kind = 0 if right else 1
     return (

@@ -15,7 +15,7 @@ CHANNELS = (1, 3, 4)
 
 
 def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
-    """Encode an image as a data: URL; only the first channel for unusual numbers.
+    """Encode an image as a data: URL; unsupported numbers of channels show the first.
 
     Small images are lossless; others are JPEG, which is smaller for photographs.
 

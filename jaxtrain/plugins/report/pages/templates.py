@@ -1,7 +1,7 @@
 """Rendering of page templates, `.html.j2` files next to the code that uses them.
 
 Values are escaped, and undefined names are errors. Pages have no scripts, and their
-content security policy forbids any.
+content security policy forbids scripts.
 """
 
 import functools

@@ -15,10 +15,10 @@ ANGLES = (-45, 45)
 def defocus_blur(
     images: np.ndarray, level: tuple[float, float], draws: Draws
 ) -> np.ndarray:
-    """Smooth with a disk, as OpenCV: with mirrored borders."""
+    """Blur with a disk kernel, with mirrored borders as in OpenCV."""
     kernel = disk(*level)
     reach = len(kernel) // 2
-    # More than one reflection if an image is smaller than the kernel.
+    # NumPy reflects repeatedly if an image is smaller than the kernel.
     padding = [(0, 0), (reach, reach), (reach, reach), (0, 0)]
     padded = np.pad(images, padding, mode="reflect")
     # The kernel is symmetric: convolution equals OpenCV's correlation.
@@ -45,8 +45,8 @@ def glass_blur(
 ) -> np.ndarray:
     """Blur, move pixels by up to `reach` in both directions, and blur again.
 
-    The authors intend to swap pairs of pixels; as their arrays are views, their code,
-    and their data, copy one pixel to the other.
+    The authors meant to swap pairs of pixels. As their arrays are views, their code
+    copies one pixel to the other, and so did the code that made their data.
     """
     sigma, reach, times = level
     _, height, width, channels = images.shape
@@ -125,8 +125,8 @@ def zoom(images: np.ndarray, factor: float) -> np.ndarray:
 def _zoom_matrix(size: int, factor: float) -> np.ndarray:
     """Interpolation matrix of a zoom: new pixels (rows), old pixels (columns).
 
-    The central pixels that fill the size are stretched linearly from the first to the
-    last; the excess is cropped.
+    The central pixels are resized linearly with aligned corners, as by
+    `scipy.ndimage.zoom`; the excess is cropped.
     """
     part = math.ceil(size / factor)
     first, long = (size - part) // 2, round(part * factor)

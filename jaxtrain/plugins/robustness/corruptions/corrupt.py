@@ -1,7 +1,7 @@
 """The 15 corruptions of ImageNet-C and CIFAR-10-C, by their published formulas.
 
 Hendrycks and Dietterich 2019, arXiv:1903.12261. A corruption takes images in 0..1,
-float64 (N, H, W, C), the numbers of its severity, and a generator for each image.
+float64 (N, H, W, C), the parameters of its severity, and a generator per image.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from jaxtrain.plugins.robustness.corruptions.levels import levels
 
 # Maximum bytes of images corrupted together, as float64.
 MAX_BYTES = 2**27
-# First half of the key of the draws, above those of other streams of examples.
+# Offset of the second word of the Philox key, above all other streams of examples.
 STREAM = 2**34
 
 
@@ -103,11 +103,11 @@ def check_shape(image_shape: tuple[int, int, int]) -> None:
     height, width, channels = image_shape
     if channels not in (1, 3):
         raise UserError(
-            f"--corruptions: they are defined for grey and colour images, and these "
-            f"have {channels} channels; leave the option out"
+            f"--corruptions supports grey and colour images, and these have "
+            f"{channels} channels; leave the option out"
         )
     if min(height, width) < 8:
         raise UserError(
-            f"--corruptions: images of {width}x{height} pixels are smaller than what "
-            "the corruptions move; leave the option out"
+            f"--corruptions: images of {width}x{height} pixels are too small, as "
+            "corruptions move pixels; expected 8 or more, leave the option out"
         )

@@ -20,22 +20,23 @@ def contrast(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:
 def elastic_transform(
     image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
-    """Move three points, and the image with them; then each pixel, smoothly.
+    """Warp an image by a random affine map, then by a smooth random displacement.
 
     Args:
       image: Image of any size.
-      level: How far pixels move, how smoothly, and how far the points do, as parts of
-        the shorter side.
-      draw: Generator of its random numbers.
+      level: Largest displacement, sigma of its smoothing, and jitter of the points that
+        define the affine map, as fractions of the shorter side.
+      draw: Generator of random numbers.
     """
     reach, smooth, jitter = (min(image.shape[:2]) * part for part in level)
     return _displace(_warp(image, jitter, draw), reach, smooth, draw)
 
 
 def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
-    """Affine warp of an image (H, W, C) by three moved points."""
+    """Affine warp of an image (H, W, C) that moves three points randomly."""
     height, width, _ = image.shape
-    # Points (x, y); the authors mix up (rows, columns) here, the same for squares.
+    # Points (x, y). As in the authors' code, the centre is (rows, columns), which is
+    # equivalent for square images.
     middle = np.array([height // 2, width // 2], np.float64)
     side = min(height, width) // 3
     points = middle + side * np.array([[1, 1], [1, -1], [-1, -1]])
@@ -64,7 +65,7 @@ def _displace(
 
 @functools.lru_cache(maxsize=64)
 def _smoother(size: int, sigma: float) -> np.ndarray:
-    """Gaussian smoothing of a line with mirrored ends, as a matrix.
+    """Matrix of a 1-D Gaussian filter with mirrored ends, (size, size).
 
     The cost of the matrix product does not depend on the width of the Gaussian.
     """

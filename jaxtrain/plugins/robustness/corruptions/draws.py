@@ -9,12 +9,12 @@ import numpy as np
 Draws = Sequence[np.random.Generator]
 # (image in 0..1, parameters of the severity, generator) -> image.
 OfImage = Callable[[np.ndarray, Any, np.random.Generator], np.ndarray]
-# The same for several images, with a generator each.
+# (images in 0..1, parameters of the severity, one generator per image) -> images.
 OfImages = Callable[[np.ndarray, Any, Draws], np.ndarray]
 
 
 def each_image(corrupt: OfImage) -> OfImages:
-    """Apply a corruption of single images to several."""
+    """Convert a corruption of one image to a corruption of a batch."""
 
     @functools.wraps(corrupt)
     def corrupt_all(images: np.ndarray, level: Any, draws: Draws) -> np.ndarray:

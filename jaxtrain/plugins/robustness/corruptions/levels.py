@@ -24,7 +24,7 @@ LARGE: dict[str, tuple[Any, ...]] = {
     "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),
     "contrast": (0.4, 0.3, 0.2, 0.1, 0.05),
-    # The authors use 244 pixels here, for images of 224.
+    # The authors use 244 pixels here, although images have 224.
     "elastic_transform": tuple(
         tuple(244 / 224 * part for part in parts)
         for parts in (
@@ -75,8 +75,8 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "jpeg_compression": (80, 65, 58, 50, 40),
 }
 SEVERITIES = (1, 2, 3, 4, 5)
-# Shorter side from which on the parameters for 224 pixels apply: the geometric mean of
-# 32 and 224.
+# Smallest shorter side for the parameters of 224 pixels: the geometric mean of 32 and
+# 224.
 LARGE_FROM = math.sqrt(32 * 224)
 
 

@@ -17,7 +17,7 @@ FROST = np.array([0.84, 0.92, 1.0])
 def snow(
     image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
-    """Whiten the image; add falling flakes, and the same rotated by 180 degrees."""
+    """Whiten the image, and add falling flakes and their rotation by 180 degrees."""
     mean, deviation, size, least, radius, sigma, kept = level
     layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
     layer = zoom(layer[None], size)[0]
@@ -36,8 +36,8 @@ def frost(
 ) -> np.ndarray:
     """Add synthetic frost.
 
-    Differs from the authors' photographs of frosted panes: ridges of a plasma fractal,
-    which branch like crystals, on a haze of the same fractal.
+    The authors blend photographs of frosted panes. Here, ridges of a plasma fractal,
+    which branch like crystals, are added to a haze of another plasma fractal.
     """
     kept, amount = level
     height, width, channels = image.shape
@@ -51,7 +51,7 @@ def frost(
 def fog(
     image: np.ndarray, level: tuple[float, float], draw: np.random.Generator
 ) -> np.ndarray:
-    """Add a plasma fractal, normalized to the image's brightest value."""
+    """Add a plasma fractal, and rescale the result to the image's brightest value."""
     amount, decay = level
     height, width, _ = image.shape
     brightest = image.max()
