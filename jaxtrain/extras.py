@@ -1,4 +1,4 @@
-"""Optional dependencies: detection, and installation commands."""
+"""Optional dependencies: checks for missing ones, and install commands."""
 
 import importlib.util
 import os

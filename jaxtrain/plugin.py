@@ -210,13 +210,12 @@ class Table(Mapping[str, T]):
 
 
 def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
-    """Return the hints of plug-ins on an occasion, or "".
+    """Return the plug-ins' hints for a core message, or "".
 
     Args:
       occasion: Key of `Plugin.hints`.
       before: Text before each hint.
-      **known: Values for braces in the hints, in addition to {program}, the program as
-        the user called it.
+      **known: Values of placeholders in the hints; {program} is predefined.
     """
     texts = [p.hints[occasion] for p in installed() if occasion in p.hints]
     known = {"program": invocation.program(), **known}

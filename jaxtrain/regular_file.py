@@ -14,7 +14,7 @@ AnyPath = str | bytes | os.PathLike[str]
 
 # Maximum size of a JSON file: a million class names fit.
 MAX_BYTES = 2**26
-# Maximum size of metrics.jsonl: some million lines.
+# Maximum size of metrics.jsonl: a few million lines.
 MAX_TABLE_BYTES = 2**30
 
 

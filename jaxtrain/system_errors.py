@@ -32,7 +32,7 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
-# Errors of limits, where the path is irrelevant.
+# Too many open files; messages omit the path.
 LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16

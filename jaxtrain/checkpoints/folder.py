@@ -34,9 +34,9 @@ def check_name(folder: Path) -> None:
         os.fsencode(path).decode()
     except UnicodeDecodeError:
         raise UserError(
-            f"{printable(path)}: the name of a folder in it is not UTF-8, so "
-            "checkpoints can be neither written nor read there: rename it, or choose "
-            "another --workdir"
+            f"{printable(path)}: a folder name in this path is not UTF-8, so "
+            "checkpoints cannot be written or read there: rename the folder, or "
+            "choose another --workdir"
         ) from None
     if not path.isascii() and sys.getfilesystemencoding() != "utf-8":
         raise UserError(

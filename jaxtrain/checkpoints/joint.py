@@ -1,9 +1,9 @@
 """Coordination of a save: each process writes its shards, and process 0 commits.
 
 The save runs in a background thread of each process, without collectives (see
-`messages`), so
-a checkpoint is committed as soon as the slowest process has written, not at the next
-synchronization of the loop. Each process has copied its shards at the step; then
+`messages`), so a checkpoint is committed as soon as the slowest process has written,
+not at the next synchronization of the loop. Each process has copied its shards at the
+step; then
 
 1. the other processes report the digests of their shards to process 0;
 2. process 0 creates the folder and lets them write;

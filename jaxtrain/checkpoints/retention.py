@@ -30,7 +30,7 @@ class Retention:
     small fraction of the run time. The last step is verified at the end.
 
     Args:
-      best: Metric that ranks evaluations; None retains none as the best.
+      best: Metric that ranks evaluations; None retains no best step.
       verify: Function that reads a step back, and raises DamagedError if it is damaged.
     """
 

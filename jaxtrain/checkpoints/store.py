@@ -56,7 +56,7 @@ class Checkpoints:
     the same points, except `listed` and `committed`.
 
     Args:
-      best: Metric that ranks evaluations; None retains none as the best.
+      best: Metric that ranks evaluations; None retains no best step.
       run: Run of the checkpoints; steps of other runs are refused.
       read_only: Whether to leave files alone, as a live run may be saving.
 

@@ -12,7 +12,7 @@ from jaxtrain.config.metadata import field, with_metadata
 PATH = "data.augment"
 # Number of images in a mosaic.
 MOSAIC_IMAGES = 4
-# Numbers of channels that colour operations accept. Some have no effect on grey images.
+# Supported channels of colour operations; COLOUR operations do not change grey images.
 GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
 
@@ -256,7 +256,7 @@ class AugmentConfig(Section):
         self._check(name, ok, f"two values above 0{limit}, the smaller one first")
 
 
-# Fields whose jitter data.augment.jitter_probability applies to.
+# Fields that data.augment.jitter_probability applies to.
 COLOUR_JITTER = tuple(with_metadata(AugmentConfig, "colour_jitter"))
 COMBINATIONS = (
     Incompatible(

@@ -24,18 +24,14 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
 
-# Options of user-defined code, by name. The command line parses a value as the first
-# of these types that accepts it.
+# Options by name. The command line parses a value as the first type that accepts it.
 Options = dict[str, bool | int | float | str]
 
 
 # JAX uses 32-bit integers and floats by default; seeds are unsigned.
-MAX_COUNT = 2**31 - 1
-MAX_SEED = 2**32 - 1
-MAX_FLOAT = 3.4e38
+MAX_COUNT, MAX_SEED, MAX_FLOAT = 2**31 - 1, 2**32 - 1, 3.4e38
 # One year. System clocks and timers overflow beyond a few hundred years.
 MAX_SECONDS = 365 * 24 * 3600
-
 
 # For the section that is being checked: its problems, the prefix of its paths, and the
 # names of fields with a value of the wrong type or range.
@@ -268,8 +264,7 @@ def typed_options(
     Args:
       kind: Dataclass of the options.
       given: Options by name, such as `task_options` of a config.
-      name: Name of the task or method that takes the options, for messages.
-      field: Path of the config field that holds the options, for messages.
+      name: Name of the part, for messages.
 
     Raises:
       ProblemsError: An option does not exist, or a value is invalid.

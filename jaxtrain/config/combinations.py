@@ -36,7 +36,7 @@ class Feature:
         return tuple(f"{self.section}.{name}" for name in self.names)
 
     def named(self, quote: str = "") -> str:
-        """Return the paths of the fields, and the description of values that count."""
+        """Return the field paths, followed by `when` if it is not empty."""
         paths = " or ".join(f"{quote}{path}{quote}" for path in self.paths)
         return f"{paths} {self.when}".rstrip()
 
@@ -106,7 +106,7 @@ class Incompatible:
     instead: str
 
     def refusal(self, part: Any, within: str) -> str | None:
-        """Return the message that refuses a config or section, or None."""
+        """Return the error message for a config or section, or None."""
         first, second = (f.told(part, within) for f in (self.first, self.second))
         if not (first and second):
             return None
@@ -128,7 +128,7 @@ class Needs:
     instead: str = "set that too"
 
     def refusal(self, part: Any, within: str) -> str | None:
-        """Return the message that refuses a config or section, or None."""
+        """Return the error message for a config or section, or None."""
         first = self.first.told(part, within)
         if not first or self.second.told(part, within):
             return None

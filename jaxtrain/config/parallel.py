@@ -18,7 +18,7 @@ from jaxtrain.config.optimizer import (
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
-# Reason why pipeline stages exclude averages with recomputed batch-norm statistics.
+# Reason: weight averages that recompute batch-norm statistics need the whole model.
 NEW_STATISTICS = (
     "the batch-norm statistics of its average are recomputed with the whole model, of "
     "which each stage has only a part"

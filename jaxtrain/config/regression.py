@@ -7,7 +7,7 @@ from typing import Any, Literal
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.metadata import field
 
-# Options of a single loss: name -> (loss, default).
+# Options that apply to one loss only: name -> (loss, default).
 OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "level": ("gaussian", 0.9),
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),

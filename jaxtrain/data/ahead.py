@@ -34,8 +34,8 @@ READ_AHEAD = 8
 # A worker has one thread, so that `data.workers` is the number of cores in use. It
 # buffers this many batches; with grain's own buffers a worker is 6 batches ahead.
 WORKER_AHEAD = 2
-# Workers pay off if the machine has more cores than the threads of one process can use,
-# and if an epoch takes longer than starting the workers, a few seconds.
+# Minimum number of examples for workers by default: with fewer, an epoch may be shorter
+# than the start of the workers (a few seconds).
 WORKERS_MIN_EXAMPLES = 20_000
 # Directory of the workers' shared memory and semaphores.
 SHARED_MEMORY = "/dev/shm"
@@ -154,8 +154,8 @@ def _check_open_files(num_workers: int) -> None:
 
 def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
     return UserError(
-        f"data.workers = {num_workers} share memory in {SHARED_MEMORY}, which cannot "
-        f"be used ({reason}): mount it with more room (docker run --shm-size 8g), or "
+        f"data.workers = {num_workers}: shared memory in {SHARED_MEMORY} cannot be "
+        f"used ({reason}): mount it with more space (docker run --shm-size 8g), or "
         "give --data.workers 0"
     )
 

@@ -79,7 +79,7 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Undo `centred`: add the offsets, (N, columns), in float64 if there are any."""
+    """Undo `centred`: add the offsets, if any, to targets (N, columns), in float64."""
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)
 

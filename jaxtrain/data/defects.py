@@ -18,7 +18,7 @@ NUM_NAMED = 5
 
 @dataclass(frozen=True)
 class Unreadable:
-    """Index in the split and name of an unreadable image, and the reason."""
+    """An unreadable image: its index in the split, its name, and the reason."""
 
     index: int
     name: str

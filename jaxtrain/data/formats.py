@@ -55,7 +55,7 @@ def is_read(name: str) -> bool:
 
 
 def _reader_of(name: str) -> str:
-    """Return the install command of a format's library, for messages."""
+    """Return the requirement for reading a format, for messages."""
     if name == "AVIF":
         return "AVIF needs a Pillow built with it, such as its wheels since 11.3"
     return f"HEIC needs the extra heic: {extras.install('heic')}"

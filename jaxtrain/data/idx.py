@@ -26,7 +26,7 @@ NUM_DIMS = {"images": 3, "labels": 1}
 
 
 def open_idx(name: str, config: DataConfig) -> Opened:
-    """Open a directory with train-images-idx3-ubyte and so on, gzipped or not.
+    """Open a directory of MNIST-format (IDX) files, optionally gzipped.
 
     Raises:
       UserError: A file is missing or malformed.

@@ -88,8 +88,8 @@ class FolderLayout:
           names: File names in the directory of the split, in lower case.
 
         Returns:
-          File or directory of the annotations, relative to the set; and the name of
-          their format if they are unsupported there, else None.
+          Path of the annotations relative to the set, and the name of their format if
+          it is unsupported, else None.
         """
         del place, part, names
         return None

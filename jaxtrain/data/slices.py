@@ -111,7 +111,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     shards = splits[name]
     if not sliced:
         return join(shards)
-    # As in TFDS, a unit applies to both bounds, and a single index must be of a shard.
+    # As in TFDS, a unit applies to both bounds, and only shards allow a single index.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
         raise ValueError(f"{part!r} is not a slice")

@@ -22,7 +22,7 @@ from jaxtrain.data.random_windows import Jitter, Window
 from jaxtrain.data.slices import NamedSplits, count_shared, join, select
 from jaxtrain.data.stores import Store
 from jaxtrain.data.unlabelled import NO_LABEL
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 
 # (H, W, C) of stored images; H and W are None if sizes differ.
 StoredShape = tuple[int | None, int | None, int]
@@ -286,8 +286,9 @@ def _check_classes(
             names = train.facts.get("class_names")
             first = lacking[0] if names is None else names[int(lacking[0])]
             raise UserError(
-                f"data.train_split = {config.train_split!r} has no image of "
-                f"{len(lacking)} classes that the {name} split has, such as {first!r}: "
+                f"data.train_split = {config.train_split!r} lacks "
+                f"{counted(len(lacking), 'class', 'classes')} of the {name} split, "
+                f"such as {first!r}: "
                 "the set is ordered by class; give data.test_fraction and "
                 "data.validation_fraction instead of slices"
             )

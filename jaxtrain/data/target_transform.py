@@ -72,7 +72,7 @@ class Placed:
 
 
 def place_of(store: Store) -> Place | None:
-    """Return the transform of a store's targets, or None if images have no geometry."""
+    """Return the transform of a store's targets; None if they have no coordinates."""
     return getattr(store, "place", None)
 
 

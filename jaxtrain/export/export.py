@@ -27,7 +27,7 @@ def check_format(format: str, precision: Precision | None) -> None:
 def check_out(out: Path) -> None:
     """Raise UserError if the path exists, or its directory is missing or read-only."""
     if os.path.lexists(out):
-        raise UserError(f"--out {out} is there already: remove it, or choose another")
+        raise UserError(f"--out {out} already exists: remove it, or choose another")
     if not os.path.isdir(out.parent):
         raise UserError(
             f"--out {out}: the folder {out.parent} does not exist; create it"

@@ -227,8 +227,8 @@ def make_model(
     Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
     Raises:
-      UserError: The weights do not fit the architecture, or a plug-in is missing that
-        has its task.
+      UserError: The weights do not fit the architecture, or the task's plug-in is
+        missing.
     """
     fitted = fit_arrays(about, params, model_state, where)
     return TrainedModel(about, *fitted, origin)

@@ -82,7 +82,7 @@ class RunId:
 def read_of_run(
     path: Path, kind: type[T], run: RunId | None = None, *, advice: str = RESTORE
 ) -> T | None:
-    """Read a JSON file, optionally of a run; return None if it does not exist.
+    """Read a JSON file and check its run id; None if it does not exist.
 
     Args:
       path: Path of the file.
@@ -92,7 +92,7 @@ def read_of_run(
 
     Raises:
       OtherRunError: The file belongs to another run.
-      UserError: The file is unreadable, damaged, or has other contents.
+      UserError: The file is unreadable, damaged, or not a `kind`.
     """
     values = read_object(path, advice=advice)
     if values is None:

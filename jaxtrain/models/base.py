@@ -186,7 +186,7 @@ class Model(nnx.Module):
         return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Part:
-        """Make the forward pass of a piece."""
+        """Make a `Part` of one piece."""
         return Part(piece.names, partial(_apply, index, piece))
 
 

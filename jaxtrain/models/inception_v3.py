@@ -84,7 +84,7 @@ class InceptionBlock(nnx.Module):
     def __init__(
         self, in_channels: int, branches: Branches, *, width: float, layers: Layers
     ):
-        # (branch, layer names of each link of the chain), for each branch.
+        # Per branch: its name, and the layer names of each link of its chain.
         self.chains: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
         self.channels = 0 if POOL in branches else in_channels
         for branch, chain in branches.items():
@@ -166,7 +166,7 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        # An image of 299 pixels has 17 rows here, which are five windows.
+        # An image of 299 pixels has 17 rows here: five windows at stride 3.
         if min(x.shape[1:3]) >= 17:
             x = average_pool(x, 5, stride=3)
         else:

@@ -106,8 +106,8 @@ def find_head(model: Any) -> str:
     if not calls or getattr(outputs, "shape", None) != calls[-1].shape:
         last = f"the last, {calls[-1].path}, lacks" if calls else "none has"
         raise UserError(
-            f"model {type(model).__name__}: it is not known which layer is the head: "
-            f"of its nnx.Linear or nn.Dense layers, {last} the output shape of the "
-            "model: name the other layers by their paths"
+            f"model {type(model).__name__}: cannot determine the head: of its "
+            f"nnx.Linear or nn.Dense layers, {last} the output shape of the model; "
+            "name the other layers by their paths"
         )
     return calls[-1].path

@@ -79,7 +79,7 @@ class Cluster:
         for process, message in enumerate(told):
             if "code" in message:
                 reason = message["reason"]
-                tell(f"error: process {process} ended, so this one does: {reason}")
+                tell(f"error: stopping because process {process} ended: {reason}")
                 self._end(message["code"])
         return [message["value"] for message in told]
 

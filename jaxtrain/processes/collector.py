@@ -13,7 +13,7 @@ def held_back() -> Iterator[None]:
     Modules live until the process ends, so collections during imports find nothing to
     free. Afterwards all objects are frozen (`gc.freeze`). This saves 0.6 s of CPU time
     per start (docs/decisions.md). If JAX is already imported, as in a notebook, nothing
-    changes, as frozen garbage would never be collected.
+    changes: `gc.freeze` would make existing garbage permanent.
     """
     if "jax" in sys.modules:
         yield

@@ -64,12 +64,12 @@ def reported(option: str, path: Path) -> Iterator[None]:
 def check_new_folder(option: str, path: Path) -> None:
     """Fail early if the path of a new directory exists."""
     if path.exists():
-        raise UserError(f"{option} {path} is there already: choose a new folder")
+        raise UserError(f"{option} {path} already exists: choose a new folder")
 
 
 def _check(option: str, path: Path, folder: bool) -> None:
     if not path.name:  # `.` and `/` cannot be replaced.
-        raise UserError(f"{option} {path} is there already: give a new name")
+        raise UserError(f"{option} {path} already exists: give a new name")
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a folder")
     if folder and path.is_dir() and any(path.iterdir()):

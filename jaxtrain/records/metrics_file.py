@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Writer that appends records, with only the scalars of evaluations."""
+    """Writer that appends records to `metrics.jsonl`; evaluations keep only scalars."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS

@@ -105,9 +105,10 @@ class Interval:
         return float(losses.sum()), losses.size
 
     def summary(self) -> dict[str, float]:
-        """Return means, the last values of settings, and counts of steps.
+        """Return means of the logged values, and counts of skipped steps and spikes.
 
-        Skipped steps are excluded from the means.
+        Skipped steps are excluded from the means. The learning rate, loss scale and
+        sparsity are the last values.
         """
         values = {name: np.asarray(v) for name, v in self.values().items()}
         taken = values["skipped"] == 0

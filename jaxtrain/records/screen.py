@@ -20,7 +20,7 @@ from jaxtrain.records.progress_bar import (
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 
-# Without a bar, seconds without output after which a status line is printed.
+# Seconds without output before a status line, if there is no progress bar.
 QUIET_SECONDS = 60.0
 # Formats of GPU telemetry, and the smallest share of data waits that is shown.
 MACHINE = {

@@ -38,7 +38,7 @@ class Task:
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
         arguments of `__init__`, with defaults and checks. None passes `task_options`
-        unchecked. A subclass that defines only `__init__` has None.
+        unchecked. Not inherited if a subclass overrides only `__init__`.
       output_spec: Output shape for one image, such as (height, width, features) for a
         map, or dicts and tuples of shapes for several heads. Defaults to
         (num_outputs,).
@@ -79,11 +79,10 @@ class Task:
         augmentation and label checks.
       best_metric: Main metric, which ranks checkpoints unless the config names another
         metric, and measures attacks and corruptions.
-      lowest: Per-class metric whose minimum an evaluation shows, and the title.
+      lowest: Per-class metric for the worst-class row of `evaluate`, and its title.
       known_metrics: All metrics of the task class by name, for reading records.
       own_metrics: Custom metrics of the config, in addition to `metrics`.
-      shown: Names of the metrics on the console in training and evaluations, after the
-        loss.
+      shown: Names of the training and evaluation metrics printed after the loss.
     """
 
     Options: ClassVar[type[Section] | None] = None

@@ -147,7 +147,7 @@ class LabelDecoder(ClassDecoder):
     """Decoder of multi-label logits, with independent probabilities.
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Metadata of the run: task options, classes, image shape.
       thresholds: Probability threshold of each label, (labels,).
     """
 

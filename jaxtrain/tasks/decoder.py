@@ -67,7 +67,7 @@ class OutputDecoder:
     """Decoder of outputs; by default the outputs are plain arrays.
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Metadata of the run: task options, classes, image shape.
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
@@ -97,7 +97,7 @@ class OutputDecoder:
     # Table of `predict`, and its console summary.
 
     def columns(self, topk: int = 1) -> Columns:
-        """Columns of the table; {} if the outputs of an image are not a row."""
+        """Columns of `predict`'s table and their types; {} for no table."""
         del topk
         return {}
 

@@ -43,8 +43,8 @@ class ExportedArray:
       about: JSON description of the numbers in the file.
       pairing: Comparison of unordered items; None compares numbers.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
-      rounds_badly: Whether a preceding 16-bit product must not be fused with it: for
-        example, a year would be rounded to a multiple of 8.
+      rounds_badly: Whether to put an optimization barrier before `of`: fused into a
+        16-bit product, it would round, for example, a year to a multiple of 8.
       remark: Description of reduced precision; None for full precision.
     """
 

@@ -106,7 +106,7 @@ def first_names(
 
 
 def found_names(metrics: Mapping[str, Metric]) -> dict[str, str]:
-    """Name of the first metric with the same function, for each metric."""
+    """Map each metric to the first metric with the same `add` or `keep` function."""
     names = first_names(metrics, "add") | first_names(metrics, "keep")
     functions: dict[str, Any] = {n: m.add or m.keep for n, m in metrics.items()}
     return {name: names[function] for name, function in functions.items()}

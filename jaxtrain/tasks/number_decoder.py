@@ -34,7 +34,7 @@ class NumberDecoder(RowDecoder):
     """Decoder of outputs to numbers by a readout.
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Metadata of the run: task options, classes, image shape.
       readout: Readout of the outputs.
     """
 
@@ -85,7 +85,7 @@ class RegressionDecoder(NumberDecoder):
     """Decoder of regression outputs.
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Metadata of the run: task options, classes, image shape.
       readout: Readout of the outputs.
       targets: Names of the target columns.
       distribution: Name of a loss whose outputs are distribution parameters; None if

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-# (value, reason) by field by config section.
+# Config section -> field -> (value, reason).
 Advice = dict[str, dict[str, tuple[Any, str]]]
 
 

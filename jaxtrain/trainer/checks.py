@@ -197,7 +197,7 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {num}: the loss of task = {config.task!r} compares each "
                 "example with others of its batch, and a micro-batch has only some "
-                f"of them: set {path} to 1, and data.batch_size to a size that fits",
+                f"of them: set {path} to 1, and a data.batch_size that fits in memory",
                 (path,),
             )
 

@@ -65,7 +65,7 @@ class NewStatistics:
 def make_new_statistics(
     setup: Setup, dataset: Dataset, plain: Preprocess
 ) -> NewStatistics | None:
-    """Create the recomputation, or return None if the run does not need it.
+    """Create the `NewStatistics` of a run, or return None if it does not need them.
 
     Args:
       setup: Setup of the run.

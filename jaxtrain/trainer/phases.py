@@ -57,7 +57,7 @@ def build_phases(
       model: Abstract model of the run.
       schedule: Learning-rate schedule; None with a line search.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
-      sets_rate: Whether a callback sets a factor on the learning rate.
+      sets_rate: Whether a callback scales the learning rate.
 
     Raises:
       UserError: Optimizer, learning rates, frozen layers and model do not fit.

@@ -113,7 +113,7 @@ class Setup:
 
     @property
     def beside(self) -> dict[str, Any]:
-        """Abstract input arrays of the method, passed to a step by keyword."""
+        """Extra step inputs of the training method, abstract, by keyword."""
         inputs = self.method_inputs
         return {} if inputs is None else {"beside": inputs.abstract}
 
@@ -137,7 +137,7 @@ def build_setup(
       schedule: Learning-rate schedule. Defaults to the config's.
       devices: Devices of the run. Defaults to `jax.devices()`.
       workdir: Workdir of a run to resume, whose values are used.
-      sets_rate: Whether a callback sets a factor on the learning rate.
+      sets_rate: Whether a callback scales the learning rate.
 
     Raises:
       UserError: Unknown names, or data, model, batch and devices that do not fit: all

@@ -128,7 +128,7 @@ def train(
 def _open(
     trainer: Trainer, workdir: Path, *, fresh: bool, resume_step: int | None
 ) -> tuple[dict[str, Any] | None, RunId]:
-    """Check the workdir and its disk, in process 0 for all.
+    """Open the workdir in process 0, and share the result.
 
     Returns:
       The summary of a finished run (or None), and the id of the run.

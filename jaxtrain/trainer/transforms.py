@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Facts of a run from which step transforms are created.
+    """Inputs of the factories of step transforms.
 
     Attributes:
       config: Resolved config of the run.
@@ -30,7 +30,7 @@ class RunFacts:
       model: Abstract model of the run.
       never_trained: Layers that are frozen throughout.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
-      sets_rate: Whether a callback sets a factor on the learning rate.
+      sets_rate: Whether a callback scales the learning rate.
     """
 
     config: Config

@@ -32,7 +32,7 @@ class Frozen:
     def part(self, tree: Any) -> tuple[Any, Any]:
         """Partition a tree of arrays into (trainable, frozen), by path.
 
-        Layers without arrays of a partition are absent from it.
+        Subtrees that are empty in a partition are omitted.
         """
         if not self.layers:
             return tree, {}

@@ -18,7 +18,7 @@ from jaxtrain.training.forward import apply_model
 from jaxtrain.training.frozen import NOTHING, Frozen
 from jaxtrain.trees import by_path, path_name
 
-# Largest number of training images, or windows of images, to recompute from.
+# Maximum number of training images, or windows, for recomputed statistics.
 NUM_IMAGES = 10_000
 # Key in a batch: index of each example's window in its image, int (batch,).
 WINDOW = "window"

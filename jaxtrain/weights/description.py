@@ -219,8 +219,8 @@ class Description:
             stored = kind.stored_shape(self.image_shape)
             if kind.image_shape(stored) != self.image_shape:
                 raise UserError(
-                    f"{where}: {name} = {getattr(kind, name)!r}, expected one that "
-                    f"makes images of {self.image_shape}"
+                    f"{where}: {name} = {getattr(kind, name)!r} does not produce "
+                    f"images of shape {self.image_shape}"
                 )
             return kind
         return PICTURES

@@ -179,7 +179,7 @@ class ArrayNames:
         return any(re.fullmatch(p, name) for p in (UNUSED, *self.unused))
 
     def differences(self, stored: Shapes, wanted: Shapes) -> Differences:
-        """Compare the shapes of a file and of a model, both by the library's names."""
+        """Compare array shapes of a file and a model, keyed by the library's names."""
         missing = [n for n in wanted if n not in stored and not self.is_unused(n)]
         unknown = [n for n in stored if n not in wanted and not self.is_unused(n)]
         misshapen = [

@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """A weight file with the architecture from the user, such as `resnet50.a1_in1k`."""
+    """A weight file and its architecture, given by the user, as `resnet50.a1_in1k`."""
 
     library: Library
     architecture: str
@@ -146,8 +146,8 @@ def check_is_model(text: str) -> None:
         )
     if reference is not None and path.is_dir():
         raise UserError(
-            f"{shown(text)} is a folder: give a file of weights of "
-            f"{shown(reference.architecture)}, or only the folder"
+            f"{shown(text)} is a folder: give a weight file of "
+            f"{shown(reference.architecture)}, or the folder without the prefix"
         )
     diagnosis = diagnose_path(path)
     if diagnosis is not None:

@@ -46,7 +46,7 @@ def transfer(
             if path_in_weights(p) in report.kept
         }
 
-    # The weights replace the other arrays, which are not initialised.
+    # Initialize only arrays that the weights do not replace.
     initial = jax.jit(new)()
     values = jax.tree_util.tree_map_with_path(
         lambda path, x: initial.get(path_name(path), x), jax.eval_shape(build)

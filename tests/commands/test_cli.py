@@ -323,7 +323,7 @@ BAD_INPUT = [
     (["{digits}", "--init-timeout", "nan"], ["--init-timeout nan"]),
     (
         ["{digits}", "--train.steps-per-call", "32", "--train.eval-every-epochs", "1"],
-        ["steps_per_call = 32", "20 steps by train.eval_every_epochs;", "most 20"],
+        ["steps_per_call = 32", "20 steps (train.eval_every_epochs);", "most 20"],
     ),
 ]
 

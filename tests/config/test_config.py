@@ -49,7 +49,7 @@ def saved(path: str, value: Any) -> str:
         ("parallel.heartbeat_seconds", 30.0),
         ("data.augment.erasing_scale", [0.02, 0.33]),
         ("optimizer.cycle_growth", None),
-        ("prune.scope", "global"),
+        ("train.spike_window", 100),
     ],
 )
 def test_a_removed_field_with_its_default_is_ignored(path: str, default: Any):
@@ -58,8 +58,8 @@ def test_a_removed_field_with_its_default_is_ignored(path: str, default: Any):
 
 def test_a_removed_field_with_another_value_is_told(tmp_path: Path):
     path = tmp_path / "config.json"
-    path.write_text(saved("prune.scope", "layer"))
-    with pytest.raises(UserError, match=r"prune\.scope = 'layer': .*default 'global'"):
+    path.write_text(saved("train.spike_window", 50))
+    with pytest.raises(UserError, match=r"train\.spike_window = 50: .*default 100"):
         config_lib.read_config(path)
 
 

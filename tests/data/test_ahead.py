@@ -91,7 +91,7 @@ def test_workers_need_shared_memory(options: str, read: str, reason: str):
     )
     # Python's tracker of shared memory may follow with what a killed worker has left.
     (told,) = [x for x in result.stderr.splitlines() if x.startswith("jaxtrain.errors")]
-    assert f"/dev/shm, which cannot be used ({reason})" in told
+    assert f"/dev/shm cannot be used ({reason})" in told
     assert "--data.workers 0" in told
 
 

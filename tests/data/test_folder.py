@@ -400,7 +400,7 @@ def test_slices_have_files_of_all_classes(tmp_path: Path):
 def test_slices_of_a_set_in_the_order_of_its_classes_are_refused(tmp_path: Path):
     label = np.repeat(np.arange(4), 10)
     np.savez(tmp_path / "set.npz", image=np.zeros((40, 8, 8), np.uint8), label=label)
-    with pytest.raises(UserError, match="no image of 1 classes that the test split"):
+    with pytest.raises(UserError, match="lacks 1 class of the test split"):
         load_images(
             source=f"arrays:{tmp_path}/set.npz",
             train_split="train[:75%]",

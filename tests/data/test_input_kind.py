@@ -122,5 +122,7 @@ def test_a_description_and_a_folder_name_the_kind(
     about = Description.from_dict(values, "here")
     assert about.input == KIND and about.stored_shape == (1, 1, 1)
     assert complete(str(tmp_path)) == f"heights:{tmp_path}"
-    with pytest.raises(UserError, match=r"makes images of \(8, 8, 1\)"):
+    with pytest.raises(
+        UserError, match=r"does not produce images of shape \(8, 8, 1\)"
+    ):
         Description.from_dict({**values, "image_shape": (8, 8, 1)}, "here")

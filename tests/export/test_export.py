@@ -382,7 +382,7 @@ def test_what_is_there_stays(digits_run: Path, tmp_path: Path, capsys: Any):
     out.write_text("mine")
     for kind in ("stablehlo", "safetensors", "saved"):
         assert export(digits_run, out, "--format", kind) == 2
-        assert "is there already" in capsys.readouterr().err
+        assert "already exists" in capsys.readouterr().err
     assert out.read_text() == "mine"
 
 

@@ -313,7 +313,7 @@ def test_layers_have_learning_rates_by_path(name: str, pattern: str):
 
 def test_the_head_of_some_modules_is_not_known():
     config = config_of("Pooled", __file__, train__freeze=("backbone",))
-    with pytest.raises(UserError, match=r"not known which layer is the head.*paths"):
+    with pytest.raises(UserError, match=r"cannot determine the head.*paths"):
         jaxtrain.Trainer(config)
 
 

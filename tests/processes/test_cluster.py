@@ -46,7 +46,7 @@ def test_failure_of_another_ends_this_one(
     monkeypatch.setattr(Cluster, "_exchange", lambda _, message, __: [message, told])
     with pytest.raises(Ended, match="2"):
         two.barrier()
-    line = "error: process 1 ended, so this one does: no such file\n"
+    line = "error: stopping because process 1 ended: no such file\n"
     assert capsys.readouterr().err == line
 
 

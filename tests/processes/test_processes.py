@@ -104,7 +104,7 @@ def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     result = run_two(tmp_path, *words, **FP64)
     assert result.code == 2
     assert "\nContinue with its own config (--optimizer.learning-rate " in result.stderr
-    assert "[1] error: process 0 ended, so this one does" in result.stderr
+    assert "[1] error: stopping because process 0 ended" in result.stderr
     assert "Traceback" not in result.stderr
 
 

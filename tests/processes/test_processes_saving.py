@@ -80,7 +80,7 @@ def test_three_failures_in_a_row_stop_both(
     assert result.code == 1, result.stderr
     assert "error: could not save step 20" in result.stderr
     assert "failure 3 of 3 in a row. The last good checkpoint is 5" in result.stderr
-    assert "[1] error: process 0 ended, so this one does" in result.stderr
+    assert "[1] error: stopping because process 0 ended" in result.stderr
     assert "Traceback" not in result.stderr
     assert {p.name for p in (run / "checkpoints").iterdir()} == {"5"}
 

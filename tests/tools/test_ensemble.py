@@ -87,13 +87,13 @@ def test_what_cannot_be_done_with_an_ensemble_is_told(runs: Path):
     rows = {
         "ensemble seed0 --out new": "give two or more",
         "ensemble seed0 nothing --out new": "is not the folder of a run",
-        "ensemble seed0 seed1 --out joined": "is there already",
+        "ensemble seed0 seed1 --out joined": "already exists",
         "ensemble joined joined --out new": "is an ensemble of 2 models",
         "average joined joined --out new": "is an ensemble of 2 models",
         "compact --workdir joined --flops 0.5 --out new": "is an ensemble of 2 models",
-        "--config recipe.py --workdir new --model.pretrained joined": "one is needed",
+        "--config recipe.py --workdir new --model.pretrained joined": "not one model",
         "--config recipe.py --workdir new --train.method distillation "
-        "--train.method-options teacher joined": "one is needed",
+        "--train.method-options teacher joined": "not one model",
         "--config recipe.py --workdir joined": "cannot be trained further",
         "--config recipe.py --workdir joined --train.steps 20": "trained further",
     }

@@ -88,7 +88,11 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("strides", "--model.backbone vgg11", "cannot replace strides"),
         ("strides", "--model.stem cifar", "output_stride = 16 has no effect"),
         ("boxes", "--data.max-boxes 1", "data.max_boxes = 1"),
-        ("boxes", "--data.sliding-size 64 --data.augment.scale-jitter 0.5 2", "pixels"),
+        (
+            "boxes",
+            "--data.sliding-size 64 --data.augment.scale-jitter 0.5 2",
+            "each pixel",
+        ),
         ("boxes", "--model.output-stride 16", "output_stride = 16 has no effect"),
         ("windows", "--train.tta flip", "tta"),
         ("windows", "--data.augment.augmix 1", "cannot follow"),

@@ -329,7 +329,7 @@ def test_a_file_without_a_name_is_named_by_the_user(
         f"timm:tinier={file}": "'tinier' is not a supported architecture",
         "timm:tiny": "expected timm:ARCHITECTURE=FILE",
         f"timm:tiny={tmp_path}/none.pth": "none.pth is not there",
-        f"timm:tiny={tmp_path}": "is a folder: give a file of weights of tiny",
+        f"timm:tiny={tmp_path}": "is a folder: give a weight file of tiny",
         f"timm:tiny={image}": "is an image",
     }.items():
         code, told = predict(reference)

@@ -39,7 +39,7 @@ def rotate(degrees: float, height: int, width: int) -> Map:
 
 
 def fixed(maps: np.ndarray) -> np.ndarray:
-    """Convert maps (..., 6) of coordinates to fixed-point maps of pixel indices."""
+    """Convert affine maps (..., 6) to fixed point: from pixel index to coordinates."""
     a, b, c, d, e, f = np.moveaxis(np.asarray(maps, np.float64), -1, 0)
     middles = (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
     return np.floor(np.stack(middles, -1) * ONE + 0.5).astype(np.int32)

@@ -13,7 +13,7 @@ KERNEL = 0.1
 def blur(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Blur with a probability, with a standard deviation uniform in a range."""
+    """Blur with probability `config.blur`; sigma is uniform in `config.blur_sigma`."""
     whether_key, sigma_key = jax.random.split(key)
     least, most = config.blur_sigma
     sigma = jax.random.uniform(sigma_key, (), jnp.float32, least, most)

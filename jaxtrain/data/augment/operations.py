@@ -141,7 +141,7 @@ def rand_levels(height: int, width: int, levels: int = 31) -> dict[str, np.ndarr
 
 
 def wide_levels(levels: int = 31) -> dict[str, np.ndarray]:
-    """Return TrivialAugment's wide strengths (arXiv:2103.10158), as in torchvision."""
+    """Return TrivialAugmentWide's magnitudes (arXiv:2103.10158), as in torchvision."""
     return _levels(levels, 0.99, (32, 32), 135, 0.99, _bits(8, 6, levels))
 
 

@@ -27,10 +27,10 @@ START_DEVIATION = 0.001
 
 
 class Trades(Plain):
-    """Method with the loss of clean images plus beta times a divergence.
+    """TRADES: the loss of clean images plus beta times a KL divergence.
 
-    The divergence is between outputs of attacked and clean images, and the attack
-    increases it. As in the authors' code, the model is attacked in evaluation mode, and
+    The divergence is between outputs of clean and attacked images, and the attack
+    maximizes it. As in the authors' code, the model is attacked in evaluation mode, and
     clean images update the running statistics. Gradients flow through both outputs.
     """
 

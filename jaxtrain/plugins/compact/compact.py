@@ -70,9 +70,9 @@ def open_channels(about: Description) -> ChannelMap:
     about.check_is_one("--workdir: this model")
     if about.model.transform is not None:
         raise UserError(
-            f"model.transform = {about.model.transform!r} has changed the model, which "
-            "may store channels in another form, such as quantised: compact the model "
-            "without it, and set it in the run that fine-tunes"
+            f"model.transform = {about.model.transform!r} may change how the model "
+            "stores channels, such as quantised: train and compact without it, and set "
+            "it for fine-tuning"
         )
     return channels_of(about.abstract, about.blueprint().images(NUM_IMAGES))
 

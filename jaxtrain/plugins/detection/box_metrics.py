@@ -76,9 +76,8 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
     """Return COCO's metrics, computed from the arrays that `keep` returns.
 
     Args:
-      keep: Function `(outputs, target) -> arrays (B, ...)` that returns two dicts:
-        `found`, with `boxes`, `scores` and `classes`, -1 for padding, and `true`, with
-        `boxes`, `classes` and `crowd`.
+      keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, the
+        detections and the ground truth as in `evaluate`.
     """
     once = _Once()
 

@@ -77,7 +77,7 @@ class BoxDecoder(OutputDecoder):
     """Decoder of the output maps of a detector.
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Metadata of the run: task options, classes, image shape.
       finder: Box decoder of the outputs.
     """
 

@@ -43,7 +43,7 @@ class Cause:
 
 @dataclass
 class LeftOut:
-    """Counts of the entries of a split's list that are left out or changed.
+    """Counts of the images and boxes of a split that are left out or clipped.
 
     Attributes:
       causes: Title of a remark -> cause -> count.

@@ -31,7 +31,7 @@ CANDIDATES = 300
 
 
 class Detection(Task):
-    """Targets are boxes with classes, as `BoxFileStore.place` returns them.
+    """Object detection; targets are boxes with classes (`BoxFileStore.place`).
 
     Outputs are a dict of maps per pyramid level; see `jaxtrain.plugins.detection.fcos`.
 

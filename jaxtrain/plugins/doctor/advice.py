@@ -35,11 +35,8 @@ SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
     "time_masks": (2, "SpecAugment: masked intervals of time"),
     "frequency_masks": (2, "and masked bands of frequency"),
 }
-STEPS_PER_EPOCH = 20
-BATCH_SIZES = (8, 16, 32, 64, 128, 256)
-LARGEST_BATCH = 128
-TOTAL_STEPS = 4000
-EPOCHS = (20, 100)
+STEPS_PER_EPOCH, TOTAL_STEPS, EPOCHS = 20, 4000, (20, 100)
+BATCH_SIZES, LARGEST_BATCH = (8, 16, 32, 64, 128, 256), 128
 FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
 # Range of the crop area, relative to the image.
@@ -159,9 +156,7 @@ def _of_task(
 def _backbone(model: str) -> dict[str, tuple[str, str]]:
     """Proposed stem or backbone of a model that is built on a classifier."""
     if model == "convnet":
-        return {
-            "stem": ("cifar", "first layers that keep the resolution of small images")
-        }
+        return {"stem": ("cifar", "keeps the resolution of small images")}
     if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
         return {}
     return {"backbone": (model, "the classifier that extracts features")}
@@ -207,12 +202,7 @@ def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     part = cut_away(found.sizes)
     if part <= MUCH:
         return {}
-    return {
-        "crop_mode": (
-            "border",
-            f"{part:.0%} is outside of the centred square",
-        )
-    }
+    return {"crop_mode": ("border", f"{part:.0%} is outside the centred square")}
 
 
 def _of_sounds(found: Survey) -> Advice:
@@ -303,6 +293,5 @@ def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, st
     told = f"about {steps_per_epoch * epochs:,} steps"
     advice: dict[str, tuple[Any, str]] = {"epochs": (epochs, told)}
     if fine_tune:
-        reason = "only the new last layer for an epoch, then all layers"
-        advice["fine_tune"] = True, reason
+        advice["fine_tune"] = True, "for an epoch only the new last layer, then all"
     return advice

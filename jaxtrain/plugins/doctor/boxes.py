@@ -39,7 +39,7 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     else:
         left = trained
     names = np.array(train.facts[NAMES], object)
-    # Classes absent from training are reported by the remarks of the data set.
+    # Skip classes without training boxes: the data set's remarks report them.
     none = (left == 0) & train.strata().any(0)
     unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
     if unseen:

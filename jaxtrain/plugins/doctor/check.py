@@ -58,8 +58,8 @@ def check(
     store, named = opening.open_store(config.data)
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
-            f"--write-clean: the images of {config.data.source} are not files, which "
-            "data.include lists; leave it out"
+            f"--write-clean: it lists files for data.include, but "
+            f"{config.data.source} has no image files; leave it out"
         )
     # A recipe without an image size requires images of equal size.
     shape = store.image_shape

@@ -27,7 +27,7 @@ class EmbeddingDecoder(NumberDecoder):
     """Decoder of embeddings, (B, size).
 
     Args:
-      facts: Recorded facts of the run.
+      facts: Metadata of the run: task options, classes, image shape.
       size: Number of features of an embedding.
     """
 

@@ -102,9 +102,9 @@ class Embedding(Task):
         if options.loss == "arcface":
             if "num_classes" not in facts:
                 raise UserError(
-                    "task = 'embedding' with loss = 'arcface': the number of classes "
-                    "of the data set is unknown, and each class has a centre; choose "
-                    "another data.source, or loss = 'contrastive'"
+                    "task = 'embedding' with loss = 'arcface' needs the number of "
+                    "classes, which is unknown for this data set: choose another "
+                    "data.source, or loss = 'contrastive'"
                 )
             self.num_centres = facts["num_classes"]
 

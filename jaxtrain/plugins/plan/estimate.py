@@ -50,7 +50,7 @@ class Estimate:
 
     Attributes:
       device: Number and kind of the devices.
-      step_seconds: Seconds of a training step, including its input.
+      step_seconds: Seconds per training step, with data loading.
       epoch_seconds: Seconds of an epoch, including its evaluation.
       epochs: Length of the run in epochs.
       compile_seconds: Seconds to compile the step.

@@ -77,7 +77,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
     """Compile the evaluation step of a setup, for streamed data.
 
     Returns:
-      The program of `((params, model_state), {}, batches) -> (found, known)`.
+      `Programs.eval` with `data = {}`, compiled.
     """
     programs, state = _programs(setup), setup.abstract_state
     mesh, size = setup.mesh, eval_batch_size(setup.config.data)

@@ -79,7 +79,7 @@ class HloProgram:
 
     @cached_property
     def kernels(self) -> list[Kernel]:
-        """Kernels of a step, with loop bodies repeated."""
+        """Kernels of a step; `runs` includes loop iterations."""
         return list(self._kernels(self.entry, 1))
 
     @property

@@ -246,7 +246,8 @@ def _program(
 ) -> StepProgram | None:
     """Find the step program by its name in the trace, or None for other programs.
 
-    Programs that run one step and several steps per call may have the same name.
+    If the one-step and the multi-step program share a name, the one with more of the
+    instructions in `seen` is chosen.
     """
     fitting = [p for p in programs if p.module == name.partition(" ")[0]]
     return max(fitting, key=lambda p: p.num_known(seen), default=None)

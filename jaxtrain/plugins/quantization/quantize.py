@@ -1,6 +1,6 @@
 """Post-training quantization: calibration of ranges and bias correction.
 
-The quantized model is built as by `model.quantize` (`quantized.py`), and its activation
+The quantized model has `model.quantize = int8` (`quantized.py`), and its activation
 ranges are calibrated on training images.
 """
 

@@ -147,7 +147,7 @@ def _ranges_name(model: Model, index: int) -> str:
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a piece: its last argument layer quantizes the inputs."""
+    """Wrap `apply` of a piece: its last layer quantizes `x` and is not passed on."""
 
     @functools.wraps(apply)
     def rounded(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Loss of quality by quantization: in the task's metric, or in changed predictions."""
+"""Quality drop of a quantized model: task metric, or share of equal predictions."""
 
 import dataclasses
 from dataclasses import dataclass

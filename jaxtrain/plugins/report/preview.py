@@ -107,7 +107,7 @@ def first_images(
         stored = dict(batch)
         if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
-            stored.pop(BOX, None)  # Crop box for the resize on the device.
+            stored.pop(BOX, None)  # Training crop; the image was reread whole.
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])
             for n in range(min(num_images, len(batch["index"])))

@@ -55,8 +55,8 @@ STATES: dict[TrialState, sweep_file.TrialState] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-# Fields that affect the values of trials, although a single run may be resumed with
-# other values.
+# Fields that a single run may change when it resumes, but a sweep may not: trials
+# would not be comparable.
 COMPARED = (
     *("train.epochs", "train.steps"),
     *("train.eval_every_epochs", "train.eval_every_steps"),
@@ -164,7 +164,7 @@ class SweepStudy:
             )
 
     def number_of(self, attempt: int) -> int:
-        """Number in the sweep of a trial with the number `attempt` in Optuna."""
+        """Trial number in the sweep, given an Optuna trial number."""
         return next(n for n, trial in self._attempts() if trial.number == attempt)
 
     def left(self, num_trials: int) -> bool:

@@ -242,7 +242,7 @@ def _left_out(
 
 
 def _with_unknown(source: Source, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whether examples have any unknown class, and whether all are unknown."""
+    """Masks of the examples with an unknown class, and of the examples to drop."""
     none = np.zeros(len(source), bool)
     if PIXEL_CLASSES in source.facts:
         count: Any = getattr(source.store, "count_pixels", None)

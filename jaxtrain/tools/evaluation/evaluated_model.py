@@ -20,15 +20,15 @@ def open_model(
     trust: bool = False,
     platform: devices.Platform = "auto",
 ) -> tuple[TrainedModel, Config, DataConfig]:
-    """Open a model to evaluate, with its config and the config of the images.
+    """Load a model for evaluation; return it, its config and the data config.
 
     Args:
-      workdir: Folder of a run, or a model as `load_model` takes it.
+      workdir: Workdir of a run, or any path for `load_model`.
       checkpoint: Weights of a run.
       config: Config of the run; None for a model without a run.
-      data: Config of the images.
-      trust: Whether to run the code that the folder names.
-      platform: Platform of the devices, as `devices.start` takes it.
+      data: Data config of the evaluation.
+      trust: Whether to import custom code named in the workdir.
+      platform: Device platform; see `devices.start`.
 
     Raises:
       UserError: Code is not trusted, or the model cannot be opened.

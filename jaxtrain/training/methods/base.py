@@ -36,9 +36,9 @@ class Objective:
         `training` the model runs in evaluation mode.
       scale: Loss scale of the gradients; 1 without loss scaling.
       normalization: Mean and standard deviation of the pixel normalization.
-      whole: Function from the gradients on one device to the gradients of the full
-        micro-batch, after `StepTransform.project`. The two differ if each device
-        trains a separate copy of the parameters.
+      whole: Function that all-reduces the gradients over the micro-batch, then applies
+        `StepTransform.project`. The all-reduce only affects parameters of which each
+        device trains a separate copy.
       norm: Function from the gradients of the full micro-batch, or arrays of the same
         shapes, to their global norm, in at least float32.
       task: Task of the run, for methods with additional losses.

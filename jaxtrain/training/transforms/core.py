@@ -28,8 +28,8 @@ def core_transforms(
       train: Config section of the training.
       average: Average of the weights that the run evaluates; None for no average.
       total_steps: Number of steps of the run.
-      scales_loss: Whether gradients pass through float16.
-      sets_rate: Whether a callback sets a factor on the learning rate.
+      scales_loss: Whether to scale the loss, for float16 gradients.
+      sets_rate: Whether a callback scales the learning rate.
     """
     found: list[StepTransform] = []
     if train.spike_sigma is not None:

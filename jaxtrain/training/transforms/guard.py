@@ -31,7 +31,7 @@ class Guard(StepTransform):
     and int32 `good_steps`. `in_a_row` counts overflows only at the smallest scale.
 
     Attributes:
-      scales: Whether gradients pass through float16.
+      scales: Whether to scale the loss, for float16 gradients.
     """
 
     scales: bool = False

@@ -97,7 +97,7 @@ def test_what_cannot_be_done_is_refused_first(here: Path):
         "--flops 0.5 --keep 0": "--keep 0: expected above 0",
         "--flops 0.5 --multiple 0": "--multiple 0: expected 1 or more",
         "--flops 0.5 --images 0": "--images 0: expected 1 or more",
-        "--flops 0.5 --out base": "--out base is there already",
+        "--flops 0.5 --out base": "--out base already exists",
     }
     for words, message in rows.items():
         out = "" if "--out" in words else " --out new"
@@ -117,7 +117,7 @@ def test_what_fits_no_model_is_refused(here: Path):
     words = "--config recipe.py --train.steps 2 --workdir changed"
     call(here, f"{words} --model.transform own.py:same")
     words = "compact --workdir changed --flops 0.5 --out new --trust"
-    assert "own.py:same' has changed the model" in refusal(here, words)
+    assert "own.py:same' may change how the model" in refusal(here, words)
     words = "--config recipe.py --model.pretrained small --model.channels conv1 99"
     assert "conv1 = 99: expected 1 to 16" in refusal(here, f"{words} --workdir no")
     assert not (here / "new").exists()

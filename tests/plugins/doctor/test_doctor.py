@@ -290,7 +290,7 @@ def test_a_photograph_saved_again_is_near():
         (["--prepare", "tfds:mnist", "--out", "x"], "--out x has no effect"),
         (["--check", "--source", "digits", "--config", "{digits}"], "with --config"),
         (["--check", "--config", "{digits}", "--data-dir", "x"], "--data.data-dir"),
-        (["--check", "--source", "digits", "--write-clean", "x"], "not files"),
+        (["--check", "--source", "digits", "--write-clean", "x"], "has no image files"),
         (["--check", "--workdir", "nowhere"], "give the folder of a run"),
         (["--check", "--source", "digits", "--out", "/dev/null/x"], "/dev/null/x"),
     ],

@@ -202,7 +202,7 @@ def test_what_cannot_be_rounded_is_refused(workdir: Path, tmp_path: Path, capsys
 
     given = ("--workdir", workdir, "--out")
     assert "--num-images 0: expected 1" in refusal(*given, out, "--num-images", 0)
-    assert "is there already" in refusal(*given, workdir)
+    assert "already exists" in refusal(*given, workdir)
     assert main(["quantize", *map(str, given), str(out)]) == 0
     capsys.readouterr()
     words = ("--workdir", out, "--out", tmp_path / "again")

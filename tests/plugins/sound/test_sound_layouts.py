@@ -62,7 +62,7 @@ def test_a_description_is_read_back():
     ("changes", "message"),
     [
         ({"sound": {"mels": "8"}}, r"here: .* - at `\$\.sound\.mels`"),
-        ({"image_shape": (9, 9, 1)}, r"here: sound = .* makes images of \(9, 9, 1\)"),
+        ({"image_shape": (9, 9, 1)}, r"here: sound = .* images of shape \(9, 9, 1\)"),
         ({"smell": {}}, "differs in smell"),
     ],
 )

@@ -149,7 +149,7 @@ def test_the_report_compares_the_trials(swept: Path):
     assert "failed: data.batch_size = 1000" in page
     assert "<h1>Sweep of 2 trials</h1>" in page
     result = Cli(swept)("report", "--workdir", "sweep", "--compare", "sweep/trial-0000")
-    assert result.code == 2 and "leave --compare out" in result.stderr
+    assert result.code == 2 and "leave out --compare" in result.stderr
 
 
 @pytest.mark.slow

@@ -81,7 +81,7 @@ class ChannelMap:
         return sum(p.flops(of_labels) for p in self.products) // NUM_IMAGES
 
     def costs(self) -> dict[str, np.ndarray]:
-        """FLOPs per image of each unit, float64 (units,)."""
+        """FLOPs per image of each unit, by group name; float64 (units,) each."""
         total = np.zeros(self.components.max() + 1)
         for product in self.products:
             sizes = [len(labels) for labels in product.dims]
@@ -144,7 +144,7 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
         told = "; ".join(f"{name}: {reason}" for name, reason in whole.items())
         raise UserError(
             f"model {type(model).__name__} has no channels that can be removed "
-            f"({told or 'no layer multiplies with weights'}): choose another "
+            f"({told or 'no conv or dense layer'}): choose another "
             "model.name"
         )
     products = [

@@ -149,7 +149,7 @@ def reshape(
 def _reshape_joined(
     ins: Sequence[np.ndarray], outs: Sequence[int]
 ) -> list[np.ndarray] | None:
-    """Labels of merged dims, or None if they cannot be followed."""
+    """Propagate labels from dims `ins` to dims `outs`; None if that is impossible."""
     if len(ins) == len(outs) == 1:
         return [ins[0]]
     varied = [i for i, labels in enumerate(ins) if (labels > STAYS).any()]

@@ -1,7 +1,7 @@
 """Conversion of a graph to a JAX function with marked quantization.
 
-For converters that read StableHLO: a quantized array is a float array within LiteRT's
-composite `quant.fake_quant`, with int8 scales and zero points. Batch norms are already
+For converters that read StableHLO: LiteRT's composite `quant.fake_quant` marks each
+int8-quantized float array, with its scales and zero points. Batch norms are already
 folded, and kernels are rounded as in quantization-aware training.
 """
 

@@ -66,7 +66,7 @@ RULES: dict[str, Callable[..., Node]] = {
 
 
 def write_round(to: Writer, node: Node) -> tuple[str, Order]:
-    """Write a quantized array in the layout of its input."""
+    """Write a QDQ pair in the layout of its input."""
     (x,), a = node.inputs, node.attributes
     order = to.order_of(x) if not x.is_constant else tuple(range(len(x.shape)))
     ends = [to.constant(a["scale"], np.float32), to.constant(a["zero"], np.uint8)]

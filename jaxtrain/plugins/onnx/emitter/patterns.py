@@ -1,4 +1,4 @@
-"""Patterns of ONNX operators in JAX's decompositions."""
+"""Patterns that fuse JAX's decompositions into ONNX operators."""
 
 import math
 from collections.abc import Callable

@@ -89,7 +89,7 @@ class Writer:
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:
-        """Name of a node's array in an order, JAX's by default."""
+        """Name of a node's array with its dims in `order`, by default JAX's."""
         order = straight(len(node.shape)) if order is None else order
         if node.is_constant:
             return self.constant(node.value.transpose(order), node.dtype)
