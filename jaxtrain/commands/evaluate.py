@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from jaxtrain.config import DataConfig
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.inference.temperature import TEMPERATURE
@@ -54,16 +55,8 @@ class ModelArguments:
         None,
         help="Output file; None: evaluation.json in the workdir, overwritten.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom modules (code) that the directory names: their files are "
-        "shown, and compared with the recorded digests.",
-    )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
-        "GPU.",
-    )
+    trust: bool = trust_option()
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
         default_factory=DataConfig,
         help="Data options; defaults are the run's.",

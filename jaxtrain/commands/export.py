@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.export import Precision
@@ -67,16 +68,8 @@ class ExportArguments:
         help="Directory of images to check the file on, or of a run whose images to "
         "use; int8 calibrates its ranges on them, too. None: the run's data.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom modules (code) that the directory names: their files are "
-        "shown, and compared with the recorded digests.",
-    )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform of the check; auto: what JAX finds, but never the CPU of a "
-        "machine with a GPU.",
-    )
+    trust: bool = trust_option()
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
@@ -43,16 +44,8 @@ class FindLrArguments:
         100,
         help="Maximum number of steps; the test ends when the loss diverges.",
     )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
-        "GPU.",
-    )
-    trust: bool = field(
-        False,
-        help="Load the custom modules (code) that model.pretrained or the method "
-        "names: their files are shown, and compared with the recorded digests.",
-    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
+    trust: bool = trust_option("model.pretrained or the method names")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.console import printable, progress, require_output
 from jaxtrain.errors import IncompleteError, UserError
@@ -90,16 +91,8 @@ class ImageArguments:
         help="Divide the logits by the temperature that evaluate --calibrate has "
         "fitted.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom modules (code) that the directory names: their files are "
-        "shown, and compared with the recorded digests.",
-    )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
-        "GPU.",
-    )
+    trust: bool = trust_option()
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import tyro
 
 from jaxtrain import starting
 from jaxtrain.config import Config
+from jaxtrain.config.command_options import platform_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
@@ -54,11 +55,7 @@ class TrainArguments:
         False,
         help="Profile ten steps, after ten others: time per layer.",
     )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
-        "GPU.",
-    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     coordinator: str | None = field(
         None,
         help="HOST:PORT of process 0, where processes connect; None: detect SLURM, "

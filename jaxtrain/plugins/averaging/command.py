@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.fields import check_own, code_of_model
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
@@ -46,16 +47,8 @@ class AverageArguments:
         help="Weights of runs: best, by their validation; latest; or the number of a "
         "step.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom code that the folders name: its files are shown, and "
-        "compared with the recorded digests.",
-    )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
-        "with a GPU.",
-    )
+    trust: bool = trust_option("the directories name")
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 def run(arguments: AverageArguments, signals: StopSignals) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxtrain.config import DataConfig, own_references
+from jaxtrain.config.command_options import trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.invocation import program
@@ -39,11 +40,7 @@ class NewArguments:
         help="Weights to fine-tune, in any form that model.pretrained supports; None: "
         "train from scratch.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom code that the folder of --pretrained names: its files "
-        "are shown, and compared with the recorded digests.",
-    )
+    trust: bool = trust_option("the folder of --pretrained names")
     allow_outside: bool = field(
         False,
         help="Whether images may be outside of the folder, as data.allow_outside.",

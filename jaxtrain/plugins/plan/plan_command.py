@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 import tyro
 
 from jaxtrain.config import Config, Preset
+from jaxtrain.config.command_options import trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError, nearest
@@ -55,11 +56,7 @@ class PlanArguments:
         None,
         help="Folder of plan.json; None: runs/<name of the config>.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom code that model.pretrained or the method names: its "
-        "files are shown, and compared with the recorded digests.",
-    )
+    trust: bool = trust_option("model.pretrained or the method names")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

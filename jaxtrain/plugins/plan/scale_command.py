@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from jaxtrain.config import Config, Preset, replace
+from jaxtrain.config.command_options import trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.processes.signals import StopSignals
@@ -53,11 +54,7 @@ class ScaleArguments:
         "auto",
         help="Devices to run on; auto: GPUs if there are any, else simulated devices.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom code that model.pretrained or the method names: its "
-        "files are shown, and compared with the recorded digests.",
-    )
+    trust: bool = trust_option("model.pretrained or the method names")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes import collector
@@ -55,16 +56,8 @@ class QuantizeArguments:
         False,
         help="Show all ranges.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom code that the folder names: its files are shown, and "
-        "compared with the recorded digests.",
-    )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
-        "with a GPU.",
-    )
+    trust: bool = trust_option()
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 def run(arguments: QuantizeArguments, signals: StopSignals) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from jaxtrain import extras
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
@@ -68,16 +69,8 @@ class ServeArguments:
         False,
         help="Divide the logits by the temperature that evaluate --calibrate fitted.",
     )
-    trust: bool = field(
-        False,
-        help="Load the custom code that the folder names: its files are shown, and "
-        "compared with the recorded digests.",
-    )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
-        "with a GPU.",
-    )
+    trust: bool = trust_option()
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 def run(arguments: ServeArguments, signals: StopSignals) -> None:

@@ -9,6 +9,7 @@ import tyro
 from jaxtrain import extras
 from jaxtrain.config import MAX_COUNT, Config
 from jaxtrain.config.base import Options
+from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
@@ -56,16 +57,8 @@ class SweepArguments:
         default_factory=dict,
         help="Arguments of the pruner, by name; steps are evaluations.",
     )
-    platform: Literal["auto", "cpu", "gpu", "tpu"] = field(
-        "auto",
-        help="Platform to run on; auto: JAX's default, but never the CPU of a machine "
-        "with a GPU.",
-    )
-    trust: bool = field(
-        False,
-        help="Load the custom code that model.pretrained or the method names: its "
-        "files are shown, and compared with the recorded digests.",
-    )
+    platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
+    trust: bool = trust_option("model.pretrained or the method names")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

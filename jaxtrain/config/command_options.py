@@ -1,0 +1,27 @@
+"""Options that several commands share."""
+
+from typing import Any
+
+from jaxtrain.config.metadata import field
+
+
+def platform_option() -> Any:
+    """Option of the platform, `Literal["auto", "cpu", "gpu", "tpu"]`."""
+    return field(
+        "auto",
+        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
+        "GPU.",
+    )
+
+
+def trust_option(named: str = "the directory names") -> Any:
+    """Option to load custom code that saved files name, bool.
+
+    Args:
+      named: Clause for the help, such as "the directory names".
+    """
+    return field(
+        False,
+        help=f"Load the custom code that {named}: its files are shown, and compared "
+        "with the recorded digests.",
+    )
