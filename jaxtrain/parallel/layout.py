@@ -26,7 +26,9 @@ MIN_SHARDED_SIZE = 2**12
 # Memory order of the dims of kernels (height, width, in, out), by platform; row-major
 # elsewhere. cuDNN expects output channels first: with any other order XLA transposes
 # every weight and every gradient.
-KERNEL_ORDERS = dict.fromkeys(("gpu", "cuda", "rocm"), (3, 0, 1, 2))
+KERNEL_ORDERS: dict[str, tuple[int, ...]] = dict.fromkeys(
+    ("gpu", "cuda", "rocm"), (3, 0, 1, 2)
+)
 
 
 @dataclass(frozen=True)
