@@ -134,9 +134,8 @@ class Bench:
             fields |= {"optimizer.learning-rate": FURTHER_RATE, **own}
         words = [w for key, value in fields.items() for w in (f"--{key}", value)]
         if "model.quantize" in fields:
-            teacher = ["teacher", self.run("dense")]
-            words += ["--train.method", "distillation"]
-            words += ["--train.method-options", *teacher]
+            words += ["--method", "distillation"]
+            words += ["--method.teacher", self.run("dense")]
         main_py("--config", self.recipe, "--workdir", workdir, *words)
         return workdir
 

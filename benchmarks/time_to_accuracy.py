@@ -152,7 +152,7 @@ def in_plain_torch(config: Config, image_shape: tuple[int, ...]) -> dict[str, An
         "rate": optimizer.learning_rate,
         "momentum": optimizer.momentum,
         "weight_decay": optimizer.weight_decay,
-        "label_smoothing": options.label_smoothing,
+        "label_smoothing": config.task.arguments()["label_smoothing"],
         "ema_decay": options.ema_decay,
         "mirrored_test": options.tta == "flip",
     }

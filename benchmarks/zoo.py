@@ -37,7 +37,15 @@ def count(name: str) -> dict[str, int]:
     import synthetic_boxes
 
     from jaxtrain import own
-    from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+    from jaxtrain.config import (
+        ClassificationConfig,
+        Config,
+        CustomConfig,
+        DataConfig,
+        ModelConfig,
+        OptimizerConfig,
+        Part,
+    )
     from jaxtrain.parallel.device_memory import peak_bytes
     from jaxtrain.plugins.plan.measure import compile_step
     from jaxtrain.trainer.setup import build_setup
@@ -49,18 +57,18 @@ def count(name: str) -> dict[str, int]:
     source = f"synthetic:{height}x{width}x{channels}/{classes}/{4 * classes}"
     data = DataConfig(source=source, batch_size=BATCH, cache="stream")
     optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
-    task = "classification"
+    task: Part = ClassificationConfig()
     if about.has_maps:
-        task = f"{pixel_classes.__file__}:PixelClasses"
+        task = CustomConfig(name=f"{pixel_classes.__file__}:PixelClasses")
     if about.has_boxes:
-        task = f"{synthetic_boxes.__file__}:SyntheticBoxes"
+        task = CustomConfig(name=f"{synthetic_boxes.__file__}:SyntheticBoxes")
     config = Config(
         task=task,
         data=data,
         model=ModelConfig(name=name),
         optimizer=optimizer,
     )
-    own.allow([task])
+    own.allow([task.name])
     setup = build_setup(config)
     state = setup.abstract_state
     image = jax.ShapeDtypeStruct((1, height, width, channels), np.float32)

@@ -20,6 +20,6 @@ def get_config() -> Config:
     config = simclr.get_config()
     return replace(
         config,
-        task_options={**config.task_options, "loss": "byol"},
+        task=replace(config.task, loss="byol"),
         train=replace(config.train, ema_decay=0.99),
     )

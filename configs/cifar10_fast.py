@@ -18,6 +18,7 @@ optax's scale, averaged weights for Lookahead, the mean colour around shifted im
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     DataConfig,
     ModelConfig,
@@ -45,7 +46,6 @@ def get_config() -> Config:
             schedule="linear",
             warmup_fraction=0.2,
         ),
-        train=TrainConfig(
-            epochs=8, label_smoothing=0.2, ema_decay=0.95, freeze=("whiten",)
-        ),
+        train=TrainConfig(epochs=8, ema_decay=0.95, freeze=("whiten",)),
+        task=ClassificationConfig(label_smoothing=0.2),
     )

@@ -21,12 +21,12 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.plugins.detection.options import DetectionConfig
 
 
 def get_config() -> Config:
     return Config(
-        task="detection",
-        task_options={"strides": "8,16"},
+        task=DetectionConfig(strides=(8, 16)),
         data=DataConfig(
             source="coco:composed",
             image_size=64,

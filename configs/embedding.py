@@ -20,12 +20,12 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.plugins.embedding.options import EmbeddingConfig
 
 
 def get_config() -> Config:
     return Config(
-        task="embedding",
-        task_options={"loss": "arcface", "size": 64, "scale": 16.0, "margin": 0.3},
+        task=EmbeddingConfig(loss="arcface", size=64, scale=16.0, margin=0.3),
         data=DataConfig(
             source="tfds:fashion_mnist",
             batch_size=128,

@@ -2,7 +2,7 @@
 
     python main.py data --prepare tfds:fashion_mnist
     python main.py --config configs/fashion_mnist_fast.py --model.width 1.5 \
-        --train.label-smoothing 0 --workdir runs/fashion_mnist_teacher
+        --task.label-smoothing 0 --workdir runs/fashion_mnist_teacher
     python main.py compact --workdir runs/fashion_mnist_teacher --flops 0.33 \
         --out runs/fashion_mnist_small
     python main.py --config configs/fashion_mnist_compact.py
@@ -25,6 +25,7 @@ from dataclasses import replace
 import fashion_mnist_fast
 
 from jaxtrain.config import Config, LoggingConfig, TrainConfig
+from jaxtrain.plugins.distillation.options import DistillationConfig
 
 
 def get_config() -> Config:
@@ -38,8 +39,7 @@ def get_config() -> Config:
         train=TrainConfig(
             epochs=6,
             ema_decay=0.98,
-            method="distillation",
-            method_options={"teacher": "runs/fashion_mnist_teacher", "temperature": 2},
         ),
         logging=LoggingConfig(),
+        method=DistillationConfig(teacher="runs/fashion_mnist_teacher", temperature=2),
     )

@@ -2,7 +2,7 @@
 
     python main.py data --prepare tfds:fashion_mnist
     python main.py --config configs/fashion_mnist_fast.py --model.width 1.5 \
-        --train.label-smoothing 0 --workdir runs/fashion_mnist_teacher
+        --task.label-smoothing 0 --workdir runs/fashion_mnist_teacher
     python main.py --config configs/fashion_mnist_distilled.py
 
 Hardware: 2 CPU cores. Measured: test accuracy 0.895 on all 10,000 test images, of the
@@ -24,6 +24,7 @@ from dataclasses import replace
 import fashion_mnist
 
 from jaxtrain.config import Config
+from jaxtrain.plugins.distillation.options import DistillationConfig
 
 
 def get_config() -> Config:
@@ -36,7 +37,6 @@ def get_config() -> Config:
             config.train,
             epochs=24,
             eval_every_epochs=6,
-            method="distillation",
-            method_options={"teacher": "runs/fashion_mnist_teacher", "temperature": 2},
         ),
+        method=DistillationConfig(teacher="runs/fashion_mnist_teacher", temperature=2),
     )

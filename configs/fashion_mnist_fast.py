@@ -16,6 +16,7 @@ alternating flips, Muon, label smoothing, averaged weights, two views at the tes
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     DataConfig,
     LoggingConfig,
@@ -45,10 +46,10 @@ def get_config() -> Config:
         ),
         train=TrainConfig(
             epochs=6,
-            label_smoothing=0.1,
             ema_decay=0.98,
             freeze=("whiten",),
             tta="flip",
         ),
         logging=LoggingConfig(report=False, tensorboard=False),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

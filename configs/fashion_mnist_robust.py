@@ -22,6 +22,7 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.plugins.adversarial.options import AdversarialConfig
 
 
 def get_config() -> Config:
@@ -43,8 +44,7 @@ def get_config() -> Config:
         train=TrainConfig(
             epochs=8,
             ema_decay=0.99,
-            method="adversarial",
-            method_options={"epsilon": 0.1, "steps": 3, "step_size": 0.06},
         ),
         logging=LoggingConfig(report=False, tensorboard=False),
+        method=AdversarialConfig(epsilon=0.1, steps=3, step_size=0.06),
     )

@@ -18,6 +18,7 @@ Adam with decoupled decay, 0.002 for batches of 64.
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     DataConfig,
     ModelConfig,
@@ -50,6 +51,6 @@ def get_config() -> Config:
             # One of the last layer, nine of all.
             epochs=10,
             fine_tune=True,
-            label_smoothing=0.1,
         ),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

@@ -12,6 +12,7 @@ have one written for your own images the same way.
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     DataConfig,
     ModelConfig,
@@ -62,6 +63,6 @@ def get_config() -> Config:
             # About 4,200 steps.
             epochs=20,
             # Many classes: against being too sure.
-            label_smoothing=0.1,
         ),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

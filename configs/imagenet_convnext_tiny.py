@@ -19,6 +19,7 @@ images and vary the magnitude; bfloat16.
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -54,7 +55,6 @@ def get_config() -> Config:
             warmup_fraction=20 / 300,
             end_factor=1e-6 / 4e-3,
         ),
-        train=TrainConfig(
-            epochs=300, label_smoothing=0.1, ema_decay=0.9999, accumulate_steps=4
-        ),
+        train=TrainConfig(epochs=300, ema_decay=0.9999, accumulate_steps=4),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

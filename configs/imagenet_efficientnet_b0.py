@@ -21,6 +21,7 @@ applies each to one half of the images and varies the magnitude; RMSprop's sum b
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -60,5 +61,6 @@ def get_config() -> Config:
             warmup_fraction=3 / 450,
             warmup_factor=1e-6 / 0.048,
         ),
-        train=TrainConfig(epochs=450, label_smoothing=0.1, ema_decay=0.9999),
+        train=TrainConfig(epochs=450, ema_decay=0.9999),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

@@ -21,6 +21,7 @@ not added; bfloat16.
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -61,5 +62,6 @@ def get_config() -> Config:
             step_every=3 / 170,
             step_factor=0.94,
         ),
-        train=TrainConfig(epochs=170, label_smoothing=0.1, ema_decay=0.995),
+        train=TrainConfig(epochs=170, ema_decay=0.995),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

@@ -15,6 +15,7 @@ smoothing. Our own: bfloat16 where they have float16.
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -42,5 +43,6 @@ def get_config() -> Config:
             schedule="cosine",
             warmup_fraction=5 / 90,
         ),
-        train=TrainConfig(epochs=90, label_smoothing=0.1),
+        train=TrainConfig(epochs=90),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

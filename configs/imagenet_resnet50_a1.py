@@ -20,6 +20,7 @@ which 8 GPUs share in pairs of examples three times each; bfloat16.
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -60,10 +61,8 @@ def get_config() -> Config:
             warmup_factor=1e-4 / 5e-3,
             end_factor=1e-6 / 5e-3,
         ),
-        train=TrainConfig(
-            epochs=600,
-            loss="binary_cross_entropy",
-            target_threshold=0.2,
-            label_smoothing=0.1,
+        train=TrainConfig(epochs=600),
+        task=ClassificationConfig(
+            label_smoothing=0.1, loss="binary_cross_entropy", target_threshold=0.2
         ),
     )

@@ -32,5 +32,6 @@ def get_config() -> Config:
         a1,
         data=replace(a1.data, augment=augment),
         optimizer=replace(a1.optimizer, weight_decay=0.02, warmup_fraction=5 / 300),
-        train=replace(a1.train, epochs=300, label_smoothing=0.0),
+        train=replace(a1.train, epochs=300),
+        task=replace(a1.task, label_smoothing=0.0),
     )

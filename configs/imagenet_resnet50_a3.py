@@ -42,5 +42,6 @@ def get_config() -> Config:
             warmup_factor=1e-4 / 8e-3,
             end_factor=1e-6 / 8e-3,
         ),
-        train=replace(a1.train, epochs=100, label_smoothing=0.0),
+        train=replace(a1.train, epochs=100),
+        task=replace(a1.task, label_smoothing=0.0),
     )

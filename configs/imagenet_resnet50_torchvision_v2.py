@@ -19,6 +19,7 @@ there, 1 - 2e-5 x 1,024 x 32 / 600; the last norm of each block starts at 0, the
 
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -56,5 +57,6 @@ def get_config() -> Config:
             warmup_fraction=5 / 600,
             warmup_factor=0.01,
         ),
-        train=TrainConfig(epochs=600, label_smoothing=0.1, ema_decay=0.999966),
+        train=TrainConfig(epochs=600, ema_decay=0.999966),
+        task=ClassificationConfig(label_smoothing=0.1),
     )

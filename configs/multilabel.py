@@ -18,6 +18,7 @@ from jaxtrain.config import (
     Config,
     DataConfig,
     ModelConfig,
+    MultilabelConfig,
     OptimizerConfig,
     TrainConfig,
 )
@@ -28,7 +29,7 @@ LABELS += ("sandal", "shirt", "sneaker", "bag", "ankle-boot")
 
 def get_config() -> Config:
     return Config(
-        task="multilabel",
+        task=MultilabelConfig(),
         data=DataConfig(
             source="csv:composed/list.csv",
             targets=LABELS,

@@ -16,15 +16,15 @@ from jaxtrain.config import (
     DataConfig,
     ModelConfig,
     OptimizerConfig,
+    RegressionConfig,
     TrainConfig,
 )
 
 
 def get_config() -> Config:
     return Config(
-        task="regression",
+        task=RegressionConfig(loss="huber"),
         # A few images that are far off do not rule the loss.
-        task_options={"loss": "huber"},
         data=DataConfig(
             source="csv:counted/list.csv",
             targets=("count", "x", "y"),

@@ -26,12 +26,12 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.plugins.segmentation.options import SegmentationConfig
 
 
 def get_config() -> Config:
     return Config(
-        task="segmentation",
-        task_options={"loss": "cross_entropy_dice"},
+        task=SegmentationConfig(loss="cross_entropy_dice"),
         data=DataConfig(
             source="masks:composed",
             image_size=64,

@@ -20,12 +20,12 @@ from jaxtrain.config import (
     OptimizerConfig,
     TrainConfig,
 )
+from jaxtrain.plugins.self_supervised.options import SelfSupervisedConfig
 
 
 def get_config() -> Config:
     return Config(
-        task="self_supervised",
-        task_options={"loss": "simclr", "size": 128, "projection_size": 64},
+        task=SelfSupervisedConfig(loss="simclr", size=128, projection_size=64),
         data=DataConfig(
             source="tfds:fashion_mnist",
             image_size=28,

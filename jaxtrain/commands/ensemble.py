@@ -80,7 +80,7 @@ def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:
     from jaxtrain.tasks import kind
     from jaxtrain.tasks.metrics import formatted
 
-    main = kind(made.config.task).best_metric
+    main = kind(made.config.task.name).best_metric
     rows = dict.fromkeys(arguments.runs, "member")
     for name, values in zip(arguments.runs, made.each, strict=True):
         if main in (shown := formatted(values, (main,))):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from jaxtrain.config.augment import AugmentConfig
     from jaxtrain.config.base import MAX_COUNT, MAX_SECONDS
     from jaxtrain.config.checkpoint import CheckpointConfig
+    from jaxtrain.config.classification import ClassificationConfig
     from jaxtrain.config.data import DataConfig
     from jaxtrain.config.data_combinations import CROP_MODE
     from jaxtrain.config.fields import (
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
         paths,
         read_config,
         replace,
-        shared_paths,
+        shared_values,
         to_json,
+        values_of,
     )
     from jaxtrain.config.log import LoggingConfig
+    from jaxtrain.config.methods import PlainConfig, SamConfig
     from jaxtrain.config.model import ModelConfig
+    from jaxtrain.config.multilabel import MultilabelConfig
     from jaxtrain.config.optimizer import OptimizerConfig
     from jaxtrain.config.parallel import MESH_AXES, ParallelConfig, Preset
+    from jaxtrain.config.part import CustomConfig, Part
     from jaxtrain.config.recipe import CONFIG
+    from jaxtrain.config.regression import RegressionConfig
     from jaxtrain.config.root import ONE_OF, Config
     from jaxtrain.config.sound import SoundConfig
     from jaxtrain.config.train import TrainConfig
@@ -46,17 +52,24 @@ _MODULES = {
     "CONFIG": "recipe",
     "CROP_MODE": "data_combinations",
     "CheckpointConfig": "checkpoint",
+    "ClassificationConfig": "classification",
     "Config": "root",
+    "CustomConfig": "part",
     "DataConfig": "data",
     "LoggingConfig": "log",
     "MAX_COUNT": "base",
     "MAX_SECONDS": "base",
     "MESH_AXES": "parallel",
     "ModelConfig": "model",
+    "MultilabelConfig": "multilabel",
     "ONE_OF": "root",
     "OptimizerConfig": "optimizer",
     "ParallelConfig": "parallel",
+    "Part": "part",
+    "PlainConfig": "methods",
     "Preset": "parallel",
+    "RegressionConfig": "regression",
+    "SamConfig": "methods",
     "SoundConfig": "sound",
     "TrainConfig": "train",
 }
@@ -70,13 +83,20 @@ __all__ = [
     "ONE_OF",
     "AugmentConfig",
     "CheckpointConfig",
+    "ClassificationConfig",
     "Config",
+    "CustomConfig",
     "DataConfig",
     "LoggingConfig",
     "ModelConfig",
+    "MultilabelConfig",
     "OptimizerConfig",
     "ParallelConfig",
+    "Part",
+    "PlainConfig",
     "Preset",
+    "RegressionConfig",
+    "SamConfig",
     "SoundConfig",
     "TrainConfig",
     "allow_own",
@@ -91,8 +111,9 @@ __all__ = [
     "paths",
     "read_config",
     "replace",
-    "shared_paths",
+    "shared_values",
     "to_json",
+    "values_of",
 ]
 
 

@@ -10,7 +10,6 @@ from typing import (
     Any,
     Literal,
     NamedTuple,
-    TypeVar,
     Union,
     get_args,
     get_origin,
@@ -20,7 +19,7 @@ from typing import (
 import tyro
 
 from jaxtrain import own
-from jaxtrain.errors import UserError, nearest
+from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
 
@@ -55,7 +54,7 @@ def report(text: str, *fields: str) -> None:
 
     Args:
       text: Message that names the value and the fix.
-      *fields: Paths of the fields whose values are wrong.
+      *fields: Paths of the fields whose values are wrong, or names in this section.
 
     Raises:
       UserError: No section is being checked.
@@ -63,7 +62,9 @@ def report(text: str, *fields: str) -> None:
     checked = _checked.get(None)
     if checked is None:
         raise UserError(text)
-    found, _, refused = checked
+    found, before, refused = checked
+    # Sections without a fixed path, such as the options of a task, give names.
+    fields = tuple(field if "." in field else before + field for field in fields)
     problem = Problem(text, fields)
     # Skip problems that only follow from a value of the wrong type or range.
     names = {field.rpartition(".")[2] for field in fields}
@@ -71,20 +72,20 @@ def report(text: str, *fields: str) -> None:
         found.append(problem)
 
 
-def _is_of_type(value: Any, hint: Any) -> bool:
+def is_of_type(value: Any, hint: Any) -> bool:
     """Whether a value has the type of a field. Booleans do not count as numbers."""
     if get_origin(hint) in (Union, UnionType):
-        return any(_is_of_type(value, member) for member in get_args(hint))
+        return any(is_of_type(value, member) for member in get_args(hint))
     if get_origin(hint) is Literal:
         return isinstance(value, str) and value in get_args(hint)
     if get_origin(hint) is dict:
         key, of_values = get_args(hint)
         return isinstance(value, dict) and all(
-            _is_of_type(k, key) and _is_of_type(v, of_values) for k, v in value.items()
+            is_of_type(k, key) and is_of_type(v, of_values) for k, v in value.items()
         )
     if get_origin(hint) is tuple:
         item = get_args(hint)[0]
-        return isinstance(value, tuple) and all(_is_of_type(v, item) for v in value)
+        return isinstance(value, tuple) and all(is_of_type(v, item) for v in value)
     if isinstance(value, bool):
         return hint is bool
     return isinstance(value, (int, float) if hint is float else hint)
@@ -184,7 +185,7 @@ class Section:
     def _check_types(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
-            self._check(name, _is_of_type(value, hint), shown_type(hint))
+            self._check(name, is_of_type(value, hint), shown_type(hint))
             named = not isinstance(value, dict) or "" not in value
             self._check(name, named, "options with nonempty names")
             largest = MAX_SEED if name == "seed" else MAX_COUNT
@@ -251,50 +252,3 @@ class Section:
         self._positive(*names)
         expected = f"at most a year, {MAX_SECONDS} seconds"
         self._all(names, lambda value: value <= MAX_SECONDS, expected)
-
-
-Typed = TypeVar("Typed", bound=Section)
-
-
-def typed_options(
-    kind: type[Typed], given: Mapping[str, Any], name: str, field: str = "task_options"
-) -> Typed:
-    """Return options as an instance of their dataclass; `1,5,1` gives a tuple.
-
-    Args:
-      kind: Dataclass of the options.
-      given: Options by name, such as `task_options` of a config.
-      name: Name of the part, for messages.
-
-    Raises:
-      ProblemsError: An option does not exist, or a value is invalid.
-    """
-    hints = get_type_hints(kind)
-    texts = [
-        f"{name} takes {', '.join(hints) or 'no options'}, not {option!r}"
-        f"{nearest(option, hints)}"
-        for option in given
-        if option not in hints
-    ]
-    taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
-    try:
-        options = kind(**taken)
-    except ProblemsError as error:
-        texts += [problem.text for problem in error.problems]
-    else:
-        if not texts:
-            return options
-    raise ProblemsError(Problem(f"{field}: {text}", (field,)) for text in texts)
-
-
-def _numbers_of(value: Any, hint: Any) -> Any:
-    """Convert text or a single number to a tuple if the field holds a tuple."""
-    if isinstance(value, str | int | float) and not _is_of_type(value, hint):
-        for kind in (float, int):
-            try:
-                numbers = tuple(map(kind, str(value).split(",")))
-            except ValueError:
-                continue
-            if _is_of_type(numbers, hint):
-                return numbers
-    return value

@@ -6,6 +6,7 @@ from typing import Any, get_type_hints
 
 from jaxtrain import own
 from jaxtrain.config.base import RowHint, Section, default_of, unchecked
+from jaxtrain.config.part import part_tables
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem
 from jaxtrain.registry import unknown
@@ -19,6 +20,10 @@ def check_names(section: Any, path: str = "") -> Iterator[Problem]:
       path: Path of the section; "" for an entire config.
     """
     before = f"{path}." if path else ""
+    for name, table in part_tables(section).items():
+        part = getattr(section, name).name
+        if not own.is_own(part) and part not in (rows := resolve(table)):
+            yield Problem(unknown(rows, before + name, part), (before + name,))
     for name, hint in get_type_hints(type(section), include_extras=True).items():
         value = getattr(section, name)
         if isinstance(value, Section):

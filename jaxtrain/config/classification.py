@@ -1,39 +1,39 @@
-"""Options of the task classification, which are fields of the section `train`."""
+"""Options of the task classification."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, choice, option
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 # Losses that depend only on the probability of the true class.
 OF_TRUE_CLASS = ("focal", "poly", "symmetric", "bootstrap")
 
 COMBINATIONS = (
     Needs(
-        option("train", "target_threshold"),
-        choice("train", "loss", "binary_cross_entropy"),
-        "set train.loss to binary_cross_entropy too",
+        option("task", "target_threshold"),
+        choice("task", "loss", "binary_cross_entropy"),
+        "set task.loss to binary_cross_entropy too",
     ),
     *(
         Incompatible(
-            option("train", "label_smoothing"),
-            choice("train", "loss", loss),
+            option("task", "label_smoothing"),
+            choice("task", "loss", loss),
             "it depends only on the probability of the true class",
             "leave label smoothing out",
         )
         for loss in OF_TRUE_CLASS
     ),
     Incompatible(
-        option("train", "logit_adjustment"),
-        choice("train", "loss", "binary_cross_entropy"),
+        option("task", "logit_adjustment"),
+        choice("task", "loss", "binary_cross_entropy"),
         "it adds the log priors of the classes to the logits of a softmax",
         "choose another loss",
     ),
     Incompatible(
-        option("train", "logit_adjustment"),
-        option("train", "class_weights"),
+        option("task", "logit_adjustment"),
+        option("task", "class_weights"),
         "both compensate for classes with few images",
         "leave one of them out",
     ),
@@ -45,22 +45,22 @@ COMBINATIONS = (
             "leave one of them out",
         )
         for feature in (
-            option("train", "logit_adjustment"),
-            choice("train", "class_weights", "effective_number"),
-            choice("train", "class_weights", "balanced"),
+            option("task", "logit_adjustment"),
+            choice("task", "class_weights", "effective_number"),
+            choice("task", "class_weights", "balanced"),
         )
     ),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationOptions(Section):
-    """Options of classification, as fields of `train`."""
+class ClassificationConfig(Part):
+    """Classification: one class per image."""
 
+    name: str = field("classification", init=False)
     label_smoothing: float = field(
         0.0,
-        help="Classification: label smoothing, the probability that is spread evenly "
-        "over all classes.",
+        help="Label smoothing: the probability that is spread evenly over all classes.",
         common=True,
         other_names="smoothing label_smoothing",
     )
@@ -73,7 +73,7 @@ class ClassificationOptions(Section):
         "bootstrap",
     ] = field(
         "cross_entropy",
-        help="Classification: training loss: the cross entropy of the softmax; the "
+        help="Training loss: the cross entropy of the softmax; the "
         "binary cross entropy, averaged over the classes; the focal loss (Lin et al. "
         "2017); PolyLoss (poly, Leng et al. 2022); for noisy labels, the symmetric "
         "cross entropy (symmetric, Wang et al. 2019) or bootstrapping (bootstrap, Reed "
@@ -81,7 +81,7 @@ class ClassificationOptions(Section):
     )
     logit_adjustment: float | None = field(
         None,
-        help="Classification: logit adjustment (Menon et al. 2021): factor, such as 1, "
+        help="Logit adjustment (Menon et al. 2021): factor, such as 1, "
         "on the log priors of the classes, which training adds to the logits; None: "
         "none.",
     )
@@ -94,7 +94,7 @@ class ClassificationOptions(Section):
         Literal["balanced", "effective_number"] | tuple[float, ...] | None
     ) = field(
         None,
-        help="Classification: relative weights of the classes in the training loss, or "
+        help="Relative weights of the classes in the training loss, or "
         "balanced: 1 / n, with n the number of examples of a class; or "
         "effective_number: 1 / (1 - 0.999 ** n) (Cui et al. 2019); None: equal "
         "weights.",
@@ -106,4 +106,4 @@ class ClassificationOptions(Section):
         weights = self.class_weights
         ok = not isinstance(weights, tuple) or (weights and min(weights) >= 0)
         self._check("class_weights", bool(ok), "balanced, or values of 0 or more")
-        check(self, COMBINATIONS, "train")
+        check(self, COMBINATIONS, "task")

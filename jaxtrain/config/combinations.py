@@ -40,6 +40,11 @@ class Feature:
         paths = " or ".join(f"{quote}{path}{quote}" for path in self.paths)
         return f"{paths} {self.when}".rstrip()
 
+    def _section_in(self, part: Any, within: str) -> Any:
+        """Return the section of the fields in `part`, whose path is `within`."""
+        inner = self.section.removeprefix(within).removeprefix(".")
+        return attrgetter(inner)(part) if inner else part
+
     def told(self, part: Any, within: str, *, used: bool = True) -> str:
         """Return the used or unused fields with their values, "" if there are none.
 
@@ -48,22 +53,20 @@ class Feature:
           within: Path of that section; "" for an entire config.
           used: Whether to list the used fields; otherwise the unused ones.
         """
-        inner = self.section.removeprefix(within).removeprefix(".")
-        section = attrgetter(inner)(part) if inner else part
+        section = self._section_in(part, within)
         return " and ".join(
             f"{self.section}.{name} = {getattr(section, name)!r}"
             for name in self.names
-            if self._is_used(section, name) == used
+            if hasattr(section, name) and self._is_used(section, name) == used
         )
 
     def used(self, part: Any, within: str) -> tuple[str, ...]:
         """Return the paths of the fields that are used."""
-        inner = self.section.removeprefix(within).removeprefix(".")
-        section = attrgetter(inner)(part) if inner else part
+        section = self._section_in(part, within)
         return tuple(
             f"{self.section}.{name}"
             for name in self.names
-            if self._is_used(section, name)
+            if hasattr(section, name) and self._is_used(section, name)
         )
 
     def _is_used(self, section: Any, name: str) -> bool:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from jaxtrain import own
 from jaxtrain.config.metadata import leaves, with_metadata
-from jaxtrain.config.removed import without_removed
+from jaxtrain.config.part import part_tables, read_part
+from jaxtrain.config.removed import with_parts, without_removed
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
@@ -33,21 +34,31 @@ def replace(config: T, path: str, value: Any) -> T:
     return dataclasses.replace(config, **{name: value})  # type: ignore[type-var]
 
 
-def paths(section: type = Config) -> list[str]:
-    """List the dotted paths of all leaf fields."""
+def paths(section: Any = Config) -> list[str]:
+    """List the dotted paths of all leaf fields.
+
+    Args:
+      section: Config, section, or their class, which has the default task and method.
+    """
     return leaves(section)
 
 
-def shared_paths(*, same_data: bool) -> list[str]:
-    """List the dotted paths of the fields that all processes of a run must share.
+def values_of(section: Any) -> dict[str, Any]:
+    """Return the value of each leaf field by dotted path."""
+    return {path: get(section, path) for path in leaves(section)}
+
+
+def shared_values(config: Config, *, same_data: bool) -> dict[str, Any]:
+    """Return the fields that all processes of a run must share, by dotted path.
 
     Args:
+      config: Config of the run.
       same_data: Whether the processes are known to have the same data, perhaps at
         different paths.
     """
     own = ["never", "unless same data"] if same_data else ["never"]
     shared = with_metadata(Config, "shared")
-    return [path for path in paths() if shared.get(path) not in own]
+    return {p: x for p, x in values_of(config).items() if shared.get(p) not in own}
 
 
 def to_json(config: Config, run: RunId | None = None) -> str:
@@ -82,9 +93,14 @@ def read_config(path: Path) -> Config | None:
 
 def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
     values.pop(RUN_ID, None)
-    values = without_removed(values, Config, where)
+    values = without_removed(with_parts(values), Config, where)
     try:
-        return typed.convert(values, Config, where)
+        parts = {
+            name: read_part(values.pop(name), table, f"{where}: {name}")
+            for name, table in part_tables(Config).items()
+            if name in values
+        }
+        return dataclasses.replace(typed.convert(values, Config, where), **parts)
     except UserError as error:
         raise UserError(f"{error}{advice}") from None
 
@@ -96,7 +112,7 @@ def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
       section: A config or a section of a config.
       prefix: Prefix of the returned paths, such as `data.`.
     """
-    values = [(prefix + path, get(section, path)) for path in paths(type(section))]
+    values = [(prefix + path, value) for path, value in values_of(section).items()]
     listed = [(p, v if isinstance(v, tuple) else (v,)) for p, v in values]
     names = [(path, name) for path, some in listed for name in some]
     return [(p, n) for p, n in names if isinstance(n, str) and own.is_own(n)]
@@ -137,8 +153,9 @@ def differences(old: Config, new: Config, *, same_data: bool = False) -> list[st
       new: Config of the resumed run.
       same_data: Whether both have the same data, perhaps at different paths.
     """
+    before, after = values_of(old), values_of(new)
     return [
-        f"{path}: {get(old, path)!r} -> {get(new, path)!r}"
+        f"{path}: {before.get(path)!r} -> {after.get(path)!r}"
         for path in changed_paths(old, new, same_data=same_data)
     ]
 
@@ -147,10 +164,12 @@ def changed_paths(old: Config, new: Config, *, same_data: bool = False) -> list[
     """List the paths of the fields in `differences`."""
     may_change = with_metadata(Config, "may_change_on_resume")
     allowed = (True, "same data") if same_data else (True,)
+    before, after = values_of(old), values_of(new)
     return [
         path
-        for path in paths()
-        if get(old, path) != get(new, path) and may_change.get(path) not in allowed
+        for path in dict.fromkeys((*after, *before))
+        if (path in before) != (path in after) or before[path] != after[path]
+        if may_change.get(path) not in allowed
     ]
 
 

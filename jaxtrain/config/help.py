@@ -14,9 +14,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from jaxtrain.config.base import Section, shown_type
-from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config.part import Part, part_class, part_tables
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError, hint
 from jaxtrain.plugin import resolve
@@ -72,20 +72,14 @@ def meanings(section: type) -> dict[str, str]:
     }
 
 
-def rows_with_options(field: str) -> dict[str, type[Section]]:
-    """Return the option classes of the tasks or methods of a field, by name.
-
-    Options of classification are fields of the section `train` and not included.
+def part_classes(field: str) -> dict[str, type[Part]]:
+    """Return the classes of the parts that a field may hold, by name.
 
     Args:
-      field: Path of the field that holds the options; {} for fields without `rows`.
+      field: Field of the config, such as `task`.
     """
-    rows = with_metadata(Config, "rows")
-    if field not in rows:
-        return {}
-    table = resolve(rows[field])
-    found = {row: kind.Options for row, kind in table.items() if kind.Options}
-    return {k: v for k, v in found.items() if v is not ClassificationOptions}
+    table = part_tables(Config)[field]
+    return {name: part_class(table, name) for name in resolve(table)}
 
 
 def option_paths(default: Any) -> set[str]:
@@ -126,10 +120,21 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
         args=["--help"],
         default=shown(*(value for _, value in found)),
         prog=prog,
-        description=f"Config fields of {', '.join(topics)}.",
+        description=f"Config fields of {', '.join(topics)}.{_other_parts(topics)}",
         config=(tyro.conf.FlagConversionOff,),
     )
     raise AssertionError("tyro ends with help")
+
+
+def _other_parts(topics: list[str]) -> str:
+    """Describe how to select and show other parts than the recipe's."""
+    tables = part_tables(Config)
+    return "".join(
+        f" --{topic} NAME selects another: {', '.join(resolve(tables[topic]))}; "
+        f"--{topic} NAME --help {topic} shows its fields."
+        for topic in topics
+        if topic in tables
+    )
 
 
 def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
@@ -143,10 +148,6 @@ def _find_topic(topic: str, sections: dict[str, Any]) -> tuple[Any, Any]:
         known = [*filter(None, sections)]
         raise UserError(f"--help {topic}: no such section; {hint(topic, known)}")
     told = meanings(section)[name]
-    for row, options in rows_with_options(path).items():
-        hints, texts = get_type_hints(options), meanings(options)
-        each = (f"{o} ({shown_type(hints[o])}): {texts[o]}" for o in hints)
-        told += f" Options of {row}: {' '.join(each)}"
     named = tyro.conf.arg(name=path, help=told)
     kind = get_type_hints(section, include_extras=True)[name]
     return Annotated[kind, named], getattr(sections[above], name)
@@ -166,17 +167,20 @@ def _show_short(
     texts = meanings(type(default))
     rows = [(n, v, _brief(texts[n]) if whole else texts[n]) for n, v in own]
     _print_table("options", rows)
+    root = sections.get("", Config)
     rows = [
         (
             path,
             getattr(sections[above], name),
             _brief(meanings(type(sections[above]))[name]),
         )
-        for path in sorted(with_metadata(Config, "common"), key=_is_of_root)
+        for path in sorted(with_metadata(root, "common"), key=_is_of_root)
         for above, _, name in [path.rpartition(".")]
         if above in sections
     ]
-    _print_table("\ncommon config fields", rows)
+    tables = part_tables(root) if "" in sections else ()
+    parts = [(n, getattr(root, n).name, meanings(type(root))[n]) for n in tables]
+    _print_table("\ncommon config fields", [*parts, *rows])
     names = ", ".join(filter(None, sections))
     print(f"\n--help SECTION shows all fields of: {names}\n--help-all shows everything")
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
@@ -11,6 +11,7 @@ def field(
     default: Any = dataclasses.MISSING,
     *,
     default_factory: Any = dataclasses.MISSING,
+    init: bool = True,
     **known: Any,
 ) -> Any:
     """Return a dataclass field with metadata.
@@ -18,6 +19,7 @@ def field(
     Args:
       default: Default value, a constant.
       default_factory: Function that returns the default, if it is not a constant.
+      init: Whether the constructor takes the field.
       **known: Metadata of the field, or of all fields of the section that it holds:
         `help`: meaning with unit, as the help shows it.
         `may_change_on_resume`: whether a resumed run may use another value; "same data"
@@ -27,44 +29,64 @@ def field(
         an option of a command. `other_names`: names of the field in other tools.
         `one_of`: group of fields of which only one may be set. `part_option`: whether
         it is an option of the model or optimizer that the field `name` selects;
-        "keyword" if it is passed as a keyword argument of the same name. `rows`: table
-        whose entries declare the options in this field. `code_of_model`: whether it may
-        name code of a trained model. `unusual`: reason why most tasks reject it. Other
-        keys are described where they are read.
+        "keyword" if it is passed as a keyword argument of the same name. `table`: table
+        of the names of a part, whose rows declare its options. `code_of_model`: whether
+        it may name code of a trained model. `unusual`: reason why most tasks reject it.
+        Other keys are described where they are read.
     """
     return dataclasses.field(
-        default=default, default_factory=default_factory, metadata=known
+        default=default, default_factory=default_factory, init=init, metadata=known
     )
 
 
-@functools.cache
-def with_metadata(section: type, key: str) -> Mapping[str, Any]:
+def with_metadata(section: Any, key: str) -> Mapping[str, Any]:
     """Return the fields with a metadata key: path -> value.
 
     Args:
-      section: Section class; nested sections are included.
+      section: Section, or its class; nested sections are included. A class has the
+        fields of its default parts.
       key: Key of the metadata; the fields of a nested section inherit it from the
         field that holds the section.
     """
-    found, hints = dict[str, Any](), get_type_hints(section)
+    return _of_class(section, key) if isinstance(section, type) else _find(section, key)
+
+
+def leaves(section: Any) -> list[str]:
+    """Return the paths of all leaf fields, including those of nested sections.
+
+    Args:
+      section: Section, or its class, which has the fields of its default parts.
+    """
+    found = []
+    for field, inner in _nested(section):
+        below = [field.name] if inner is None else leaves(inner)
+        found += below if inner is None else [f"{field.name}.{path}" for path in below]
+    return found
+
+
+def _nested(section: Any) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
+    """Yield each field with the section that it holds, or with None."""
+    hints = get_type_hints(section) if isinstance(section, type) else {}
     for field in dataclasses.fields(section):
-        hint = hints[field.name]
-        inside: Iterable[str] = ()
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            within = with_metadata(hint, key)
+        inner = hints.get(field.name) or getattr(section, field.name)
+        if isinstance(section, type) and "table" in field.metadata:
+            inner = field.default_factory
+        is_section = dataclasses.is_dataclass(inner)
+        is_section &= isinstance(section, type) == isinstance(inner, type)
+        yield field, inner if is_section else None
+
+
+def _find(section: Any, key: str) -> Mapping[str, Any]:
+    found = dict[str, Any]()
+    for field, inner in _nested(section):
+        paths = [field.name]
+        if inner is not None:
+            within = with_metadata(inner, key)
             found |= {f"{field.name}.{path}": value for path, value in within.items()}
-            inside = (f"{field.name}.{path}" for path in leaves(hint))
+            paths = [f"{field.name}.{path}" for path in leaves(inner)]
         if key in field.metadata:
-            found |= dict.fromkeys(inside or [field.name], field.metadata[key])
+            found |= dict.fromkeys(paths, field.metadata[key])
     return MappingProxyType(found)
 
 
-def leaves(section: type) -> list[str]:
-    """Return the paths of all leaf fields of a section, including nested sections."""
-    found = []
-    for name, hint in get_type_hints(section).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            found += [f"{name}.{path}" for path in leaves(hint)]
-        else:
-            found.append(name)
-    return found
+_of_class = functools.cache(_find)

@@ -1,15 +1,23 @@
-"""Options of training methods: `train.method_options`."""
+"""Training methods of the core, with their options."""
 
 from dataclasses import dataclass
 
-from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class SamOptions(Section):
-    """Options of sam."""
+class PlainConfig(Part):
+    """The plain method: gradients of the mean loss, without options."""
 
+    name: str = field("plain", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamConfig(Part):
+    """Sharpness-aware minimization (SAM, Foret et al. 2021)."""
+
+    name: str = field("sam", init=False)
     rho: float | None = field(
         None,
         help="Radius of the neighbourhood, the norm of the perturbation of the "

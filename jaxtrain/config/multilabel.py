@@ -1,16 +1,17 @@
-"""Options of the task multilabel: `task_options`."""
+"""Options of the task multilabel."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultilabelOptions(Section):
-    """Options of multilabel."""
+class MultilabelConfig(Part):
+    """Multi-label classification: any number of labels per image."""
 
+    name: str = field("multilabel", init=False)
     loss: Literal["binary_cross_entropy", "asymmetric"] = field(
         "binary_cross_entropy",
         help="Training loss, averaged over the labels of an image: binary cross "

@@ -2,15 +2,20 @@
 
 import dataclasses
 from collections.abc import Collection
+from typing import Any
 
-from jaxtrain.config.base import Renamed, default_of
+from jaxtrain import own
+from jaxtrain.config.base import Renamed, default_of, unchecked
 from jaxtrain.config.fields import get, replace
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.optimizer import OptimizerConfig
+from jaxtrain.config.part import Part, make_part, part_tables
 from jaxtrain.config.removed import removed_fields
 from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
+from jaxtrain.plugin import resolve
+from jaxtrain.registry import unknown
 
 # Names in timm, PyTorch Lightning, Keras, fastai and Ultralytics for command options;
 # such names for config fields are in their metadata.
@@ -52,29 +57,70 @@ def part_words(words: list[str]) -> tuple[list[str], list[str]]:
     return found, switched
 
 
+def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
+    """Remove `--task.name NAME` and `--method.name NAME` from the words.
+
+    Returns:
+      The other words, and the names by section.
+
+    Raises:
+      UserError: An option has no value.
+    """
+    found, names = list[str](), dict[str, str]()
+    options = {f"--{section}.name": section for section in part_tables(Config)}
+    following = iter(words)
+    for word in following:
+        option, equals, value = word.partition("=")
+        section = options.get(option)
+        if section is None:
+            found.append(word)
+            continue
+        if not equals:
+            value = next(following, "")
+        if not value or value.startswith("--"):
+            known = ", ".join(resolve(part_tables(Config)[section]))
+            raise UserError(f"--{section} needs a name: one of {known}, or {own.FORMS}")
+        names[section] = value
+    return found, names
+
+
 def switch_part(config: Config, section: str, name: str) -> Config:
-    """Reset the options of the recipe's model or optimizer before selecting another.
+    """Reset the options of the recipe's part before selecting another.
 
     The other fields of the section, such as the learning rate, stay.
 
     Args:
       config: Config of the recipe.
-      section: Section whose field `name` selects the model or optimizer.
-      name: Name of the new model or optimizer.
+      section: Section whose field `name` selects a task, method, model or optimizer.
+      name: Name of the new part.
+
+    Raises:
+      UserError: There is no task or method of this name.
     """
     part = getattr(config, section)
     if part.name == name:
         return config
+    if isinstance(part, Part):
+        table = resolve(reference := part_tables(config)[section])
+        if name not in table and not own.is_own(name):
+            raise UserError(unknown(table, section, name))
+        _tell_ignored(section, name, part, part.changed())
+        with unchecked():
+            return replace(config, section, make_part(reference, name))
     options = {
         field: default_of(part, field)
         for field in with_metadata(type(part), "part_option")
     }
     replaced = {f: getattr(part, f) for f in options if getattr(part, f) != options[f]}
-    if replaced:
-        shown = ", ".join(f"{section}.{f} = {value!r}" for f, value in replaced.items())
-        tell(f"--{section} {name}: ignores the recipe's {part.name} options: {shown}")
+    _tell_ignored(section, name, part, replaced)
     # The override of the command line sets the name later.
     return replace(config, section, dataclasses.replace(part, **options))
+
+
+def _tell_ignored(section: str, name: str, part: Any, options: dict[str, Any]) -> None:
+    if options:
+        shown = ", ".join(f"{section}.{f} = {value!r}" for f, value in options.items())
+        tell(f"--{section} {name}: ignores the recipe's {part.name} options: {shown}")
 
 
 def clear_replaced(config: Config, given: dict[str, str]) -> Config:

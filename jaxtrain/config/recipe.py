@@ -23,6 +23,7 @@ from jaxtrain.config.overrides import (
     given_values,
     part_words,
     switch_part,
+    take_part_names,
 )
 from jaxtrain.config.shipped import with_paths
 from jaxtrain.config.user_code import load_function, running
@@ -77,6 +78,7 @@ def parse(
     words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
     words, switched = part_words(words)
     given = given_values(words)
+    words, names = take_part_names(words)
     path = Path(given["config"]) if given.get("config") else None
     if path is None and "config" in _required(kind):
         path = _config_of_workdir(given)
@@ -88,8 +90,9 @@ def parse(
         config = load_config(path)
         if is_saved(path):  # `stop_after_steps` applied to the saved run only.
             config = config_lib.replace(config, "train.stop_after_steps", None)
-    for section in switched:
-        config = switch_part(config, section, given[f"{section}.name"])
+    names |= {section: given[f"{section}.name"] for section in switched}
+    for section, name in names.items():
+        config = switch_part(config, section, name)
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command for which the recipe is optional has a default for `config`.
     default = kind(**fields | ({"config": path} if path else {}))

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from jaxtrain.config.base import Section, report
+from jaxtrain.config.base import report
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 # Options that apply to one loss only: name -> (loss, default).
 OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
@@ -18,9 +19,10 @@ MAX_LEVELS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionOptions(Section):
-    """Options of regression: `task_options`."""
+class RegressionConfig(Part):
+    """Regression: one or more numbers per image."""
 
+    name: str = field("regression", init=False)
     loss: Literal["mse", "l1", "huber", "gaussian", "quantiles", "ordinal"] = field(
         "mse",
         help="Training loss, on targets that are standardized per column.",

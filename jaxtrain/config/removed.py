@@ -1,10 +1,15 @@
 """Removed fields in saved configs of older versions; see `Section.removed`."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, get_type_hints
 
 from jaxtrain.config.base import Renamed
+from jaxtrain.config.classification import ClassificationConfig
+from jaxtrain.config.part import METHODS, TASKS, make_part, part_class
 from jaxtrain.errors import UserError
+
+CLASSIFICATION = vars(ClassificationConfig()).keys() - {"name"}
 
 
 def without_removed(
@@ -40,6 +45,29 @@ def without_removed(
                 "version that wrote it"
             )
     return found
+
+
+def with_parts(values: dict[str, Any]) -> dict[str, Any]:
+    """Convert the task and the method of a config of version 0.1 to parts.
+
+    Args:
+      values: JSON values of a config. Version 0.1 stored a name and a dict of options,
+        and the options of classification as fields of `train`.
+    """
+    values = {**values, "train": {**values.get("train", {})}}
+    train, task = values["train"], values.get("task")
+    of_classes = {n: train.pop(n) for n in CLASSIFICATION if n in train}
+    if isinstance(task, str):
+        options = values.pop("task_options", {})
+        if part_class(TASKS, task) is ClassificationConfig:
+            options = {**options, **of_classes}
+        part = make_part(TASKS, task, options)
+        values["task"] = dataclasses.asdict(part)
+    if isinstance(name := train.pop("method", None), str):
+        options = train.pop("method_options", {})
+        part = make_part(METHODS, name, options)
+        values["method"] = dataclasses.asdict(part)
+    return values
 
 
 def removed_fields(section: Any, path: str = "") -> Iterator[tuple[str, Any]]:

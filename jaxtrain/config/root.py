@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from jaxtrain.config import (
     augment,
+    classification,
     data,
     log,
     model,
@@ -13,15 +14,18 @@ from jaxtrain.config import (
     parallel,
     train_combinations,
 )
-from jaxtrain.config.base import Options, Section, report, row_of
+from jaxtrain.config.base import Section, report, row_of
 from jaxtrain.config.checkpoint import CheckpointConfig
+from jaxtrain.config.classification import ClassificationConfig
 from jaxtrain.config.combinations import check
 from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
 from jaxtrain.config.metadata import field, with_metadata
+from jaxtrain.config.methods import PlainConfig
 from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
+from jaxtrain.config.part import METHODS, TASKS, Part
 from jaxtrain.config.train import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
@@ -48,23 +52,22 @@ class CoreConfig(Section):
             other_names="amp",
         )
     )
-    task: Annotated[str, row_of("jaxtrain.tasks:TASKS")] = field(
-        "classification",
-        help="Task that the model is trained for.",
-        code_of_model=True,
-        fixed_in_trials="one metric ranks all trials",
-    )
-    task_options: Options = field(
-        default_factory=dict,
-        help="Options of the task, by name; the options of classification are fields "
-        "of train.",
-        rows="jaxtrain.tasks:TASKS",
-    )
 
+    task: Part = field(
+        default_factory=ClassificationConfig,
+        help="Task that the model is trained for, with its options.",
+        table=TASKS,
+        code_of_model=True,
+    )
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig, code_of_model=True)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
+    method: Part = field(
+        default_factory=PlainConfig,
+        help="Training method: how a step computes its gradients, with its options.",
+        table=METHODS,
+    )
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
     checkpoint: CheckpointConfig = field(
         default_factory=CheckpointConfig, may_change_on_resume=True
@@ -135,6 +138,7 @@ for _path, _group in with_metadata(CoreConfig, "one_of").items():
 # All rules on options that exclude or require each other.
 COMBINATIONS = (
     *parallel.COMBINATIONS,
+    *classification.COMBINATIONS,
     *train_combinations.COMBINATIONS,
     *optimizer.COMBINATIONS,
     *model.COMBINATIONS,

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from jaxtrain.config.base import Options, report, row_of
-from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import check
 from jaxtrain.config.metadata import field
 from jaxtrain.config.train_combinations import COMBINATIONS
@@ -14,7 +13,7 @@ Remat = Literal["none", "block", "conv_outputs", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(ClassificationOptions):
+class TrainConfig(Section):
     """Length, steps, evaluations and early stopping of a run."""
 
     epochs: float | None = field(
@@ -82,16 +81,6 @@ class TrainConfig(ClassificationOptions):
         help="Loss spikes: skip a step if its loss is more than this many standard "
         "deviations above the mean of the last tenth of the run (at most 100 steps); "
         "None: never.",
-    )
-    method: Annotated[str, row_of("jaxtrain.training.methods:METHODS")] = field(
-        "plain",
-        help="Training method: how a step computes its gradients; or the import path "
-        "of a custom one.",
-    )
-    method_options: Options = field(
-        default_factory=dict,
-        help="Options of the method, by name.",
-        rows="jaxtrain.training.methods:METHODS",
     )
     freeze: tuple[str, ...] = field(
         (),
@@ -182,7 +171,6 @@ class TrainConfig(ClassificationOptions):
         }
 
     def validate(self) -> None:
-        super().validate()
         self._positive("epochs", "steps", "stop_after_steps")
         self._positive("steps_per_call", "accumulate_steps", "max_bad_steps")
         self._seconds("step_timeout_seconds")
@@ -197,13 +185,6 @@ class TrainConfig(ClassificationOptions):
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is None:
             report("give the run's length: epochs or steps", "train.epochs")
-
-    @property
-    def classification_options(self) -> dict[str, Any]:
-        """Options of classification that differ from their defaults."""
-        own = ClassificationOptions()
-        set_here = {name: getattr(self, name) for name in vars(own)}
-        return {n: v for n, v in set_here.items() if v != getattr(own, n)}
 
     @property
     def first_frozen(self) -> tuple[str, ...]:

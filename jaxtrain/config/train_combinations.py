@@ -1,8 +1,8 @@
 """Options of the section `train` that exclude or need each other."""
 
-from jaxtrain.config import classification
-from jaxtrain.config.combinations import Incompatible, Needs, option
+from jaxtrain.config.combinations import Feature, Incompatible, Needs, option
 from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config.methods import PlainConfig
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,
@@ -14,7 +14,7 @@ from jaxtrain.config.optimizer import (
 )
 from jaxtrain.config.parallel import NEW_STATISTICS, STAGES
 
-METHOD = option("train", "method")
+METHOD = Feature("method", ("name",), "other than plain", PlainConfig.name.__ne__)
 SWA = option("train", "swa_start_epochs")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 COMBINATIONS = (
@@ -30,8 +30,6 @@ COMBINATIONS = (
         "the line search of lbfgs needs the loss of the plain method",
         "use another optimizer.name",
     ),
-    Needs(option("train", "method_options"), METHOD, "leave them out"),
-    *classification.COMBINATIONS,
     Needs(
         option("train", "freeze_epochs"),
         option("train", "freeze", "fine_tune"),

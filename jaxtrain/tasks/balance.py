@@ -22,7 +22,7 @@ def log_shares(count: Callable[[], np.ndarray]) -> np.ndarray:
     try:
         counts = count()
     except UserError as error:
-        raise UserError(f"train.logit_adjustment: {error}") from None
+        raise UserError(f"task.logit_adjustment: {error}") from None
     return np.log(np.maximum(counts, 0.5) / counts.sum())
 
 
@@ -38,7 +38,7 @@ def class_weights(
     try:
         counts = count()
     except UserError as error:
-        raise UserError(f"train.class_weights = {weights!r}: {error}") from None
+        raise UserError(f"task.class_weights = {weights!r}: {error}") from None
     return relative_weights(weights, counts)
 
 
@@ -68,12 +68,10 @@ def relative_weights(
         values = np.array(weights, float)
     if len(values) != len(counts):
         raise UserError(
-            f"train.class_weights = {weights!r}: {counted(len(values), 'weight')} for "
+            f"task.class_weights = {weights!r}: {counted(len(values), 'weight')} for "
             f"{len(counts)} classes"
         )
     mean = (values * counts).sum() / counts.sum()
     if mean <= 0:
-        raise UserError(
-            f"train.class_weights = {weights!r}: all examples have weight 0"
-        )
+        raise UserError(f"task.class_weights = {weights!r}: all examples have weight 0")
     return values / mean

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxtrain.config.base import Section
+from jaxtrain.config.part import reset_options
 from jaxtrain.data.batch import Batch
 from jaxtrain.models.projection import Projection
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
@@ -36,9 +37,10 @@ class Task:
     `jaxtrain.tasks.TASKS`.
 
     Attributes:
-      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
-        arguments of `__init__`, with defaults and checks. None passes `task_options`
-        unchecked. Not inherited if a subclass overrides only `__init__`.
+      Options: Frozen dataclass of the keyword arguments of `__init__`, with defaults
+        and checks: a `jaxtrain.config.part.Part` for tasks of plug-ins, a
+        `jaxtrain.config.base.Section` for tasks by path. None passes the options of
+        `CustomConfig` unchecked. Not inherited if a subclass overrides only `__init__`.
       output_spec: Output shape for one image, such as (height, width, features) for a
         map, or dicts and tuples of shapes for several heads. Defaults to
         (num_outputs,).
@@ -113,10 +115,7 @@ class Task:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The class that defines `__init__` may be a mixin.
-        made = (vars(kind) for kind in cls.__mro__)
-        if "Options" not in next(d for d in made if {"__init__", "Options"} & d.keys()):
-            cls.Options = None
+        reset_options(cls)
 
     def check_targets(self, targets: Any, split: str) -> None:
         """Check stored targets of a split.

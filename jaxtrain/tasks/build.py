@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxtrain import own
-from jaxtrain.config.base import Section, typed_options
-from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.config.part import typed_options
 from jaxtrain.errors import UserError
 from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.registry import check_call, find_row
@@ -31,8 +30,7 @@ def build_task(
     """Create the task of a config, possibly a custom one, with its options.
 
     Args:
-      config: Config of a run: `task`, `task_options`, and the section `train` with the
-        options of classification and custom metrics.
+      config: Config of a run: `task`, and `train.metrics`.
       image_shape: Height, width and channels of the images.
       facts: Facts of the data set (`Store.facts`).
 
@@ -40,9 +38,11 @@ def build_task(
       UserError: Unknown name or option, unsuitable data set, or a custom object that is
         not a `Task`.
     """
-    name = config.task
+    name, options = config.task.name, config.task.arguments()
     part: Any = find_row(TASKS, "task", name)
-    options = _options(config, getattr(part, "Options", None))
+    kind = getattr(part, "Options", None)
+    if kind is not None and own.is_own(name):
+        options = vars(typed_options(kind, options, name))
     check_call("task", name, part, image_shape, facts, **options)
     task = part(image_shape, facts, **options)
     if not isinstance(task, Task):
@@ -77,41 +77,6 @@ def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
             found[_name(text)] = metric
     problems.stop()
     return found
-
-
-def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
-    """Options of a task: all declared options, or `task_options` if none are declared.
-
-    Raises:
-      UserError: An undeclared option, or an option in the wrong section.
-    """
-    given, options = config.train.classification_options, config.task_options
-    fields, problems = vars(ClassificationOptions()), ProblemList()
-    classifies = kind is not None and issubclass(kind, ClassificationOptions)
-    if classifies:
-        misplaced = [
-            Problem(
-                f"task_options: {name} of {config.task} is a field of the section "
-                f"train: set train.{name}",
-                ("task_options",),
-            )
-            for name in options
-            if name in fields
-        ]
-        options = {**options, **given}
-    else:
-        misplaced = [
-            Problem(
-                f"train.{name} = {value!r} has no effect on {config.task}: it is for "
-                "classification, and task_options has the options of other tasks",
-                (f"train.{name}",),
-            )
-            for name, value in given.items()
-        ]
-    problems.add(misplaced)
-    typed = problems.build(typed_options, kind, options, config.task)
-    problems.stop()
-    return dict(options) if typed is None else vars(typed)
 
 
 def _check_outputs(task: Task, name: str) -> None:

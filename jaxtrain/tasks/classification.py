@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.classification import ClassificationOptions
+from jaxtrain.config.classification import ClassificationConfig
 from jaxtrain.data.columns import NAMES
 from jaxtrain.data.target_changes import Mixing
 from jaxtrain.dtypes import widen
@@ -56,7 +56,7 @@ class Classification(Task):
       image_shape: Shape of the images.
       facts: Facts of the data set: `num_classes`; `class_names`, if known; and
         `all_labelled`, which says whether all training examples have a label.
-      **given: Fields of `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
+      **given: Fields of `ClassificationConfig`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
         arXiv:2110.00476), class weights and logit adjustment, which need
         `class_counts` of `facts`.
@@ -66,7 +66,7 @@ class Classification(Task):
         differs from it.
     """
 
-    Options = ClassificationOptions
+    Options = ClassificationConfig
     one_class_an_image = True
     supports = frozenset({"train.tta"})
     target_changes = (Mixing,)
@@ -83,7 +83,7 @@ class Classification(Task):
     ):
         del image_shape
         set_here = {name: value for name, value in given.items() if value is not None}
-        options = ClassificationOptions(**set_here)
+        options = ClassificationConfig(**set_here)
         if "num_classes" not in facts:
             raise UserError(f"task = 'classification': {_why_unclassed(facts)}")
         self.num_outputs = facts["num_classes"]
@@ -207,7 +207,7 @@ class Classification(Task):
         advice: Advice = {}
         if len(class_counts) >= MANY_CLASSES:
             reason = "many classes: reduces overconfidence"
-            advice["train"] = {"label_smoothing": (0.1, reason)}
+            advice["task"] = {"label_smoothing": (0.1, reason)}
         few, many = class_counts.min(), class_counts.max()
         if many >= UNBALANCED * few and len(class_counts) > 1:
             same = f"equal shares of the classes, which have {few:,} to {many:,} images"

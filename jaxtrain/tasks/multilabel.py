@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.multilabel import MultilabelOptions
+from jaxtrain.config.multilabel import MultilabelConfig
 from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError, counted
@@ -74,14 +74,14 @@ class Multilabel(Task):
     Args:
       image_shape: Shape of the images.
       facts: Facts of the data set: `target_names`, and in training `training_targets`.
-      **given: Fields of `MultilabelOptions`.
+      **given: Fields of `MultilabelConfig`.
 
     Raises:
       UserError: The data set has no label columns, a label is constant in training, or
         the number of weights differs from the number of labels.
     """
 
-    Options = MultilabelOptions
+    Options = MultilabelConfig
     target_changes = (Mixing,)
     known_metrics = METRICS
     best_metric = "mean_average_precision"
@@ -95,7 +95,7 @@ class Multilabel(Task):
         **given: Any,
     ):
         del image_shape
-        self._options = options = MultilabelOptions(**given)
+        self._options = options = MultilabelConfig(**given)
         if NAMES not in facts:
             raise UserError(
                 "task = 'multilabel': the data set has no label columns: name columns "

@@ -39,7 +39,7 @@ def levels_of(targets: np.ndarray) -> tuple[float, ...]:
     levels = np.unique(targets[np.isfinite(targets)])
     if len(levels) > MAX_LEVELS:
         raise UserError(
-            f"task_options: loss = 'ordinal' takes at most {MAX_LEVELS} distinct "
+            f"task.loss = 'ordinal' takes at most {MAX_LEVELS} distinct "
             f"numbers, and the training split has {len(levels):,}: choose another loss"
         )
     return tuple(levels.tolist())
@@ -162,6 +162,6 @@ def check_levels(
             raise UserError(
                 f"{split}: the column {name!r} is "
                 f"{as_number(numbers[row] + zero, scale)} for image {row}, which is "
-                f"none of the levels {shown}: add it to the levels of task_options, or "
+                f"none of the levels {shown}: add it to task.levels, or "
                 "correct the number"
             )

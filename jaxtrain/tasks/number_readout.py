@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.regression import RegressionOptions
+from jaxtrain.config.regression import RegressionConfig
 from jaxtrain.dtypes import widen
 from jaxtrain.tasks.number_losses import (
     STD,
@@ -25,7 +25,7 @@ FAR = 1e-4 * 2**24
 
 
 def make_loss(
-    options: RegressionOptions,
+    options: RegressionConfig,
     mean: Sequence[float],
     std: Sequence[float],
     levels: Sequence[float] | None,

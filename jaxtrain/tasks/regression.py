@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.base import typed_options
-from jaxtrain.config.regression import RegressionOptions
+from jaxtrain.config.part import typed_options
+from jaxtrain.config.regression import RegressionConfig
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.columns import NAMES, ORIGIN
 from jaxtrain.data.target_changes import Mixing
@@ -63,14 +63,14 @@ class Regression(Task):
       image_shape: Shape of the images.
       facts: Facts of the data set: `target_names` of named columns, and in training
         `training_targets`, a function that returns all training targets.
-      **given: Fields of `RegressionOptions`. Mean and standard deviation default to
+      **given: Fields of `RegressionConfig`. Mean and standard deviation default to
         the statistics of the training targets.
 
     Raises:
       UserError: The targets are classes, or a column is empty or constant.
     """
 
-    Options = RegressionOptions
+    Options = RegressionConfig
     target_changes = (Mixing,)
     whole_images = True
     best_metric = "mae"
@@ -88,7 +88,7 @@ class Regression(Task):
         **given: Any,
     ):
         del image_shape
-        options = RegressionOptions(**given)
+        options = RegressionConfig(**given)
         if NAMES not in facts and "num_classes" in facts:
             raise UserError(
                 "task = 'regression': the targets of the data set are classes; set "
@@ -112,7 +112,7 @@ class Regression(Task):
         for name, values in (("mean", mean), ("std", std)):
             if len(values) != num:
                 raise UserError(
-                    f"task_options: {name} = {values} has "
+                    f"task.{name} = {values} has "
                     f"{counted(len(values), 'value')}, the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
@@ -199,7 +199,7 @@ class Regression(Task):
 
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        chosen = typed_options(RegressionOptions, facts.options, "regression")
+        chosen = typed_options(RegressionConfig, facts.options, "regression")
         unknown = chosen.loss == "ordinal" and chosen.levels is None
         if chosen.mean is None or chosen.std is None or unknown:
             return super().decoder(facts)

@@ -161,7 +161,7 @@ def _summary(
         for name in ("train_seconds", "wall_seconds", "compile_seconds")
     }
     first = {name: x for name, x in first.items() if name != "mfu"}
-    shown = "loss", tasks.kind(made.config.task).best_metric
+    shown = "loss", tasks.kind(made.config.task.name).best_metric
     return {
         **first,
         "eval": made.test,

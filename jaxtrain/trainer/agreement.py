@@ -41,7 +41,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     if cluster.current().num == 1:
         return
     # `check_same_data` compares the data later, once they are open.
-    fields = _fields(config, same_data=True)
+    fields = config_lib.shared_values(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}
     compare(
@@ -71,7 +71,7 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
     found = cluster.current().gather({**data, "class_names": None})
     data_record.check_agree(found)
     if any(one["digest"] is None for one in found):
-        compare(_fields(config, same_data=False))
+        compare(config_lib.shared_values(config, same_data=False))
 
 
 def check_same_workdir(workdir: Path, run: RunId) -> None:
@@ -128,11 +128,6 @@ def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
             ]
             told.append(f"{name}: {'; '.join(parts)}")
     return told
-
-
-def _fields(config: Config, *, same_data: bool) -> dict[str, Any]:
-    paths = config_lib.shared_paths(same_data=same_data)
-    return {path: config_lib.get(config, path) for path in paths}
 
 
 def _look_for(workdir: Path, run: RunId) -> str | None:

@@ -102,8 +102,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
         return
     if augment.mosaic and not handles(task, Mosaic):
         yield Problem(
-            f"data.augment.mosaic: task = {config.task!r} does not define the target "
-            "of a mosaic of four images; leave it out, or name Mosaic among the "
+            f"data.augment.mosaic: task = {config.task.name!r} does not define the "
+            "target of a mosaic of four images; leave it out, or name Mosaic among the "
             "target_changes of the task (docs/tasks.md)",
             ("data.augment.mosaic",),
         )
@@ -111,7 +111,7 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     change = Mixing if augment.mixup else Pasting
     if augment.mixes_pairs and not handles(task, change):
         yield Problem(
-            f"{' and '.join(fields)}: task = {config.task!r} does not define the "
+            f"{' and '.join(fields)}: task = {config.task.name!r} does not define the "
             "target of two mixed examples; leave it out, or name Mixing among the "
             "target_changes of the task (docs/tasks.md)",
             tuple(fields),
@@ -138,8 +138,8 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
         value = getattr(part, name)
         if value != default_of(part, name):
             yield Problem(
-                f"{path} = {value!r} with task = {config.task!r}: {reason}; leave it "
-                "out" + hints_on(path, before=", or "),
+                f"{path} = {value!r} with task = {config.task.name!r}: {reason}; "
+                "leave it out" + hints_on(path, before=", or "),
                 (path,),
             )
 
@@ -150,8 +150,8 @@ def check_required(config: Config, task: Task) -> Iterator[Problem]:
         value = config_lib.get(config, path)
         if not required.holds(value):
             yield Problem(
-                f"{path} = {value!r} with task = {config.task!r}: {required.reason}; "
-                f"{required.fix}",
+                f"{path} = {value!r} with task = {config.task.name!r}: "
+                f"{required.reason}; {required.fix}",
                 (path,),
             )
 
@@ -179,9 +179,9 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
     in_units = decoder_of(config, task).in_units
     if in_units is not None:
         yield Problem(
-            f"model.quantize = {config.model.quantize!r} with task = {config.task!r}: "
-            "its outputs are in units of the data, and 8 bits would round them to 256 "
-            "levels: leave model.quantize out",
+            f"model.quantize = {config.model.quantize!r} with task = "
+            f"{config.task.name!r}: its outputs are in units of the data, and 8 bits "
+            "would round them to 256 levels: leave model.quantize out",
             ("model.quantize",),
         )
 
@@ -195,9 +195,9 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
     for path, num in asked.items():
         if num > 1 and task.needs_whole_batch:
             yield Problem(
-                f"{path} = {num}: the loss of task = {config.task!r} compares each "
-                "example with others of its batch, and a micro-batch has only some "
-                f"of them: set {path} to 1, and a data.batch_size that fits in memory",
+                f"{path} = {num}: the loss of task = {config.task.name!r} compares "
+                "each example with others of its batch, and a micro-batch has only "
+                f"some of them: set {path} to 1, and a data.batch_size that fits in memory",
                 (path,),
             )
 

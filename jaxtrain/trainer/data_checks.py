@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxtrain import config as config_lib
 from jaxtrain import tasks
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.loader import check_sampling
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
@@ -169,20 +170,20 @@ def judge(
     Returns:
       Name of the task, or None if no task fits, and (kind, message) of each problem.
     """
-    if not with_recipe and config.task == config_lib.Config.task:
+    if not with_recipe and config.task == config_lib.Config().task:
         train = splits.train
         suitable = tasks.suitable(train.facts, train.strata())
         if suitable is None:
             return None, []
-        config = config_lib.replace(config, "task", suitable)
+        config = config_lib.replace(config, "task", make_part(TASKS, suitable))
     of_task = ProblemList()
     task = of_task.build(task_of_data, config, splits)
     found = [(TASK, problem.text) for problem in of_task.found]
     if task is None:
-        return config.task, found
+        return config.task.name, found
     for kind, check in CHECKS.items():
         if with_recipe or kind not in OF_RECIPE:
             problems = ProblemList()
             problems.check(check, config, splits, task)
             found += [(kind, problem.text) for problem in problems.found]
-    return config.task, found
+    return config.task.name, found

@@ -85,7 +85,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
         "the first piece of the model is trained": num_pieces == 0,
         **kept.changes_of_images(config.data, setup.splits.train.input),
         "the task computes its targets from the images": kind.target is not Task.target,
-        "train.method may look at the images": config.train.method != "plain",
+        "method may look at the images": config.method.name != "plain",
         "the task may look at the images": defines(kind, "objective"),
         setup.execution.obstacle: setup.execution.obstacle is not None,
         "images are sharded (parallel.spatial)": any(

@@ -44,8 +44,8 @@ def describe_model(setup: Setup, run_data: RunData) -> Description:
     config = setup.config
     crop_pct, interpolation, crop_mode = config.data.fit
     return Description(
-        task=config.task,
-        task_options=config.task_options,
+        task=config.task.name,
+        task_options=config.task.as_text(),
         model=dataclasses.replace(
             config.model, pretrained=None, pretrained_digest=None
         ),

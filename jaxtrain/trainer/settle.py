@@ -79,12 +79,11 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     # The default crop_mode stays None, as in runs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
-    before = {} if begun is None else begun.train.method_options
-    method, options = build_method(config.train).open(
-        config.train.method_options, before
-    )
-    train = dataclasses.replace(config.train, method_options=options)
-    config = dataclasses.replace(config, model=model, data=data, train=train)
+    before = {} if begun is None else begun.method.arguments()
+    given = config.method.arguments()
+    method, options = build_method(config.method).open(given, before)
+    part = config.method.updated(options)
+    config = dataclasses.replace(config, model=model, data=data, method=part)
     return Settled(config, trained, method)
 
 
@@ -192,5 +191,4 @@ def settle_statistics(config: Config, trained: Weights | None, channels: int) ->
 
 def settle_options(config: Config, found: Mapping[str, Any]) -> Config:
     """Resolve the options that a task infers from the training targets."""
-    options = {**config.task_options, **found}
-    return dataclasses.replace(config, task_options=options)
+    return dataclasses.replace(config, task=config.task.updated(found))

@@ -171,7 +171,7 @@ def build_setup(
     for check in checks.OF_TASK:
         problems.check(check, config, task)
     if settled is not None:
-        problems.check(settled.method.check, task, config.task)
+        problems.check(settled.method.check, task, config.task.name)
     if kind is not None:
         problems.check(kind.check_task, config, task)
     problems.check(checks.check_mixing, config, mesh, task)

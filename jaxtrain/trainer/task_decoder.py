@@ -23,8 +23,8 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
     """
     outputs = abstract_outputs(task, (1,), np.float32)
     facts = OutputFacts(
-        task=config.task,
-        options=config.task_options,
+        task=config.task.name,
+        options=config.task.as_text(),
         class_names=task.class_names,
         column_names=task.column_names,
         # A placeholder: only box sizes and box counts depend on it, unused here.

@@ -92,9 +92,9 @@ def path_of(text: str) -> Path:
 
 def weights_in(config: Config) -> dict[str, str]:
     """Return the specs of weights in a config, by field."""
-    options = config.train.method_options
+    options = config.method.arguments()
     specs = {"model.pretrained": config.model.pretrained}
-    specs |= {f"train.method_options: {x}": options.get(x) for x in weights_options()}
+    specs |= {f"method.{x}": options.get(x) for x in weights_options()}
     return {field: str(text) for field, text in specs.items() if text is not None}
 
 

@@ -11,7 +11,12 @@ import pytest
 
 from jaxtrain import config as config_lib
 from jaxtrain import tasks
-from jaxtrain.config import from_json, get, to_json
+from jaxtrain.config import (
+    PlainConfig,
+    from_json,
+    get,
+    to_json,
+)
 from jaxtrain.config.overrides import clear_replaced
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.fit import Fit
@@ -261,7 +266,10 @@ def test_recipe_builds_abstractly(path: Path):
     config = replace(
         config,
         model=replace(config.model, pretrained=None),
-        train=replace(config.train, method="plain", method_options={}),
+        train=replace(
+            config.train,
+        ),
+        method=PlainConfig(),
     )
     shape, num_classes, num_examples, expected = FACTS[path.stem]
     data = config.data

@@ -11,6 +11,7 @@ from jaxtrain.config import (
     Config,
     DataConfig,
     OptimizerConfig,
+    RegressionConfig,
     TrainConfig,
 )
 from jaxtrain.config.base import unchecked
@@ -128,8 +129,7 @@ def test_names_are_looked_up_together():
 
 def test_options_of_a_task_are_looked_up_together():
     config = Config(
-        task="regression",
-        task_options={"los": "l1", "level": 0.5, "std": 0.0},
+        task=RegressionConfig(los="l1", level=0.5, std=0.0),
         train=TrainConfig(epochs=1, loss="focal", logit_adjustment=1.0),
     )
     with pytest.raises(ProblemsError) as error:

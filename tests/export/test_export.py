@@ -20,7 +20,10 @@ from safetensors.numpy import load_file
 
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import (
+    ModelConfig,
+    RegressionConfig,
+)
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import Precision, check, stablehlo
 from jaxtrain.export import export as export_lib
@@ -281,8 +284,7 @@ def of_numbers() -> TrainedModel:
     model = untrained(ModelConfig(name="lenet"))
     about = dataclasses.replace(
         model.description,
-        task="regression",
-        task_options={"mean": "2000,3", "std": "5,1"},
+        task=RegressionConfig(mean=(2000, 3), std=(5, 1)),
         column_names=("year", "count"),
         num_outputs=2,
     )

@@ -8,7 +8,7 @@ import pytest
 from scipy import special, stats
 from sklearn import metrics
 
-from jaxtrain.config.regression import RegressionOptions
+from jaxtrain.config.regression import RegressionConfig
 from jaxtrain.data.target_changes import Mixing
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.number_losses import LEAST_VARIANCE
@@ -32,7 +32,7 @@ def task(targets: np.ndarray | None = None, **options: object) -> Regression:
 
 
 def losses(num_outputs: int, **options: object) -> np.ndarray:
-    given = RegressionOptions(**options)  # pyright: ignore[reportArgumentType]
+    given = RegressionConfig(**options)  # pyright: ignore[reportArgumentType]
     loss = make_loss(given, (0.0, 0.0), (1.0, 1.0), given.levels)
     assert loss.num_outputs == num_outputs
     outputs, target = jnp.asarray(OUTPUTS[..., :num_outputs]), jnp.asarray(TARGET)
@@ -120,7 +120,7 @@ def test_the_quantile_loss_is_the_mean_of_the_pinball_losses():
 
 
 def test_quantiles_never_cross_and_five_have_the_median_in_their_middle():
-    given = RegressionOptions(loss="quantiles", quantiles=(0.05, 0.2, 0.5, 0.8, 0.95))
+    given = RegressionConfig(loss="quantiles", quantiles=(0.05, 0.2, 0.5, 0.8, 0.95))
     loss = make_loss(given, (0.0, 0.0), (1.0, 1.0), None)
     outputs = jnp.asarray(5 * RNG.normal(size=(32, 2, 5)))
     low, second, fourth, high = loss.beside(outputs)

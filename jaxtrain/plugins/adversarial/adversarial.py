@@ -10,7 +10,7 @@ import jax
 from jaxtrain import keys
 from jaxtrain.data.batch import Batch
 from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
-from jaxtrain.plugins.adversarial.options import AdversarialOptions
+from jaxtrain.plugins.adversarial.options import AdversarialConfig
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
 
@@ -26,10 +26,10 @@ class Adversarial(Plain):
     attacked in training mode, and attacked images update the running statistics.
     """
 
-    Options = AdversarialOptions
+    Options = AdversarialConfig
 
     def __init__(self, **given: Any):
-        options = AdversarialOptions(**given)
+        options = AdversarialConfig(**given)
         size = options.step_size
         if size is None and options.steps == 1:
             size = FAST_STEP * options.epsilon

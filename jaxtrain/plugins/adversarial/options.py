@@ -1,17 +1,17 @@
-"""Options of adversarial methods: `train.method_options`."""
+"""Options of the adversarial training methods."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 # Half of an 8-bit grey level, for pixels in 0..1.
 HALF_LEVEL = 0.5 / 255
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackOptions(Section):
+class AttackConfig(Part):
     """Options of the PGD attack of a training method."""
 
     epsilon: float = field(
@@ -40,9 +40,10 @@ class AttackOptions(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdversarialOptions(AttackOptions):
-    """Options of the method `adversarial`."""
+class AdversarialConfig(AttackConfig):
+    """Adversarial training (Madry et al. 2018)."""
 
+    name: str = field("adversarial", init=False)
     steps: int = field(
         1,
         help="Steps of the attack; 1: FGSM from a random start (Wong et al. 2020), "
@@ -56,9 +57,10 @@ class AdversarialOptions(AttackOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TradesOptions(AttackOptions):
-    """Options of the method `trades`; defaults from the paper's CIFAR-10 training."""
+class TradesConfig(AttackConfig):
+    """TRADES (Zhang et al. 2019); defaults from the paper's CIFAR-10 training."""
 
+    name: str = field("trades", init=False)
     beta: float = field(
         6.0,
         help="Factor on the divergence between outputs of attacked and clean images; "

@@ -14,7 +14,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.plugins.adversarial.attacks import Ball, Pgd
-from jaxtrain.plugins.adversarial.options import TradesOptions
+from jaxtrain.plugins.adversarial.options import TradesConfig
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.losses import kl_divergence
 from jaxtrain.tasks.training_losses import losses_and_metrics
@@ -34,10 +34,10 @@ class Trades(Plain):
     clean images update the running statistics. Gradients flow through both outputs.
     """
 
-    Options = TradesOptions
+    Options = TradesConfig
 
     def __init__(self, **given: Any):
-        options = TradesOptions(**given)
+        options = TradesConfig(**given)
         ball = Ball(epsilon=options.epsilon, norm=options.norm)
         size = options.step_size
         self.attack = Pgd(ball=ball, steps=options.steps, step_size=size)
@@ -46,7 +46,7 @@ class Trades(Plain):
     def check(self, task: Task, name: str) -> None:
         if defines(task, "objective") or not task.one_class_an_image:
             raise UserError(
-                f"train.method = 'trades' with task = {name!r}: it compares "
+                f"method = 'trades' with task = {name!r}: it compares "
                 "class probabilities of images, which the task does not predict; use "
                 "adversarial"
             )

@@ -133,12 +133,12 @@ def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[
         raise UserError(
             f"model.backbone = {name!r} has features at the strides "
             f"{', '.join(map(str, sorted(by_stride)))}, and the task has strides "
-            f"{', '.join(map(str, strides))}: set strides of task_options to "
+            f"{', '.join(map(str, strides))}: set task.strides to "
             "consecutive strides of the backbone, then larger ones"
         )
     if not doubled:
         raise UserError(
-            f"strides = {tuple(strides)} of task_options: model.name = 'fcos' needs "
+            f"task.strides = {tuple(strides)}: model.name = 'fcos' needs "
             "each stride to be twice the previous one"
         )
     return matched

@@ -1,19 +1,20 @@
-"""Options of the detection task: `task_options`."""
+"""Options of the task detection."""
 
 from dataclasses import dataclass
 from itertools import pairwise
 
-from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 # Largest distance to a side that a level regresses, in its strides (FCOS, section 3.2).
 REACH = 8.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectionOptions(Section):
-    """Options of the detection task."""
+class DetectionConfig(Part):
+    """Object detection: boxes with classes."""
 
+    name: str = field("detection", init=False)
     strides: tuple[int, ...] = field(
         (8, 16, 32),
         help="Strides of the levels in pixels of the image, increasing; image height "

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.base import typed_options
+from jaxtrain.config.part import typed_options
 from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.boxes import CATEGORY_IDS, NAMES, NUM_BOXES
 from jaxtrain.data.target_changes import Mosaic
@@ -17,7 +17,7 @@ from jaxtrain.plugins.detection.box_geometry import mosaic_boxes, transform_boxe
 from jaxtrain.plugins.detection.box_places import Places, make_places
 from jaxtrain.plugins.detection.decoder import BoxDecoder
 from jaxtrain.plugins.detection.found_boxes import Finder
-from jaxtrain.plugins.detection.options import DetectionOptions
+from jaxtrain.plugins.detection.options import DetectionConfig
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
@@ -38,18 +38,18 @@ class Detection(Task):
     Args:
       image_shape: Height, width and channels of the images.
       facts: Facts of the data set, with the class names.
-      **given: Fields of `DetectionOptions`.
+      **given: Fields of `DetectionConfig`.
 
     Raises:
       UserError: The data have no boxes, or the image size is not a multiple of the
         largest stride.
     """
 
-    Options = DetectionOptions
+    Options = DetectionConfig
     classes_fact = NAMES
     target_changes = (Geometry, Mosaic)
     whole_images = True
-    size_multiple = DetectionOptions.strides[-1]
+    size_multiple = DetectionConfig.strides[-1]
     known_metrics = box_metrics.metrics(lambda outputs, target: {})
     best_metric = "map"
     shown = ("map", "map50")
@@ -65,7 +65,7 @@ class Detection(Task):
         facts: Mapping[str, Any],
         **given: Any,
     ):
-        self._options = options = DetectionOptions(**given)
+        self._options = options = DetectionConfig(**given)
         if NAMES not in facts or NUM_BOXES not in facts:
             raise UserError(
                 "task = 'detection': the data set has no boxes: give a coco: or yolo: "
@@ -136,7 +136,7 @@ class Detection(Task):
 
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        chosen = typed_options(DetectionOptions, facts.options, "detection")
+        chosen = typed_options(DetectionConfig, facts.options, "detection")
         names = tuple(facts.column_names or ())
         return BoxDecoder(facts, make_finder(chosen, names, facts.image_shape))
 
@@ -174,7 +174,7 @@ def output_spec(
 
 
 def make_finder(
-    options: DetectionOptions, names: tuple[str, ...], image_shape: tuple[int, int, int]
+    options: DetectionConfig, names: tuple[str, ...], image_shape: tuple[int, int, int]
 ) -> Finder:
     """Return the box decoder; boxes are in input-image pixels."""
     ids = options.category_ids or tuple(range(len(names)))
@@ -197,7 +197,7 @@ def make_finder(
     return Finder(names, ids, detect, candidates, limits)
 
 
-def _output_places(options: DetectionOptions, outputs: Any) -> Places:
+def _output_places(options: DetectionConfig, outputs: Any) -> Places:
     """Return the locations of the output maps, whose shapes follow the image size."""
     shapes = [level["boxes"].shape[1:3] for level in outputs]
     return make_places(shapes, options.strides, options.bounds)
@@ -207,7 +207,7 @@ def _check_strides(strides: tuple[int, ...], image_shape: tuple[int, ...]) -> No
     for side in image_shape[:2]:
         if side % strides[-1]:
             raise UserError(
-                f"task_options: strides = {strides}: an image side of {side} pixels is "
+                f"task.strides = {strides}: an image side of {side} pixels is "
                 f"not a multiple of {strides[-1]}: set data.image_size, or other "
                 "strides"
             )

@@ -15,7 +15,7 @@ from jaxtrain.data.batch import Batch
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.plugins.distillation.imitations import find_imitation
-from jaxtrain.plugins.distillation.options import DistillationOptions
+from jaxtrain.plugins.distillation.options import DistillationConfig
 from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.teacher_method import TeacherMethod
 from jaxtrain.tasks.base import Task, defines
@@ -35,16 +35,16 @@ class Distillation(TeacherMethod, Plain):
     arXiv:2106.05237). The distillation loss depends on the task.
     """
 
-    Options = DistillationOptions
+    Options = DistillationConfig
     caches_teacher = True
     _asked: Teacher | KeptAnswers | None = None
     _imitation: Callable[[Any, Any], jax.Array] | None = None
 
     def __init__(self, **given: Any):
-        options = DistillationOptions(**given)
+        options = DistillationConfig(**given)
         if not options.teacher:
             raise UserError(
-                f"train.method_options: teacher = {options.teacher!r}: distillation "
+                f"method.teacher = {options.teacher!r}: distillation "
                 "needs the weights of a trained model, such as the folder of a run"
             )
         self.teacher, self.teacher_digest = options.teacher, options.teacher_digest
@@ -54,7 +54,7 @@ class Distillation(TeacherMethod, Plain):
         self._how = {"temperature": options.temperature, "hard": options.hard}
 
     def check(self, task: Task, name: str) -> None:
-        method = f"train.method = 'distillation' with task = {name!r}"
+        method = f"method = 'distillation' with task = {name!r}"
         if find_imitation(task) is None:
             raise UserError(
                 f"{method}: this task defines no distillation loss; "
@@ -64,7 +64,7 @@ class Distillation(TeacherMethod, Plain):
         if defines(task, "objective"):
             raise UserError(
                 f"{method}: the task defines an objective, which distillation "
-                "would replace; leave train.method out"
+                "would replace; leave method out"
             )
 
     def taught_by(

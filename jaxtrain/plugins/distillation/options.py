@@ -1,15 +1,17 @@
-"""Options of distillation: `train.method_options`."""
+"""Options of the method distillation."""
 
 from dataclasses import dataclass
 
-from jaxtrain.config.base import Section, report
+from jaxtrain.config.base import report
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillationOptions(Section):
-    """Options of the method `distillation`."""
+class DistillationConfig(Part):
+    """Knowledge distillation (Hinton et al. 2015)."""
 
+    name: str = field("distillation", init=False)
     teacher: str | None = field(
         None,
         help="The teacher, in any form that model.pretrained supports, such as the "

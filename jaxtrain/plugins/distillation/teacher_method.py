@@ -60,7 +60,7 @@ class TeacherMethod(Method):
     ) -> tuple[Method, dict[str, Any]]:
         if self.teacher is None:
             return self, {**options}
-        field = "train.method_options: teacher"
+        field = "method.teacher"
         trained = load_named(self.teacher, field, self.teacher_digest)
         found = trained.digest()
         taught = begun.get("teacher_digest", found)

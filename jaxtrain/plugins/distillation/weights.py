@@ -196,20 +196,20 @@ def _said(teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct) -> Any:
 
 
 def _check_task(about: Description, config: Config, task: Task, named: str) -> None:
-    if about.task != config.task:
+    if about.task != config.task.name:
         raise UserError(
             f"{named} was trained on task = {about.task!r}, and this run has "
-            f"{config.task!r}: give a teacher of the same task"
+            f"{config.task.name!r}: give a teacher of the same task"
         )
     for option in teacher_options(task):
         ours, theirs = (
-            x.get(option) for x in (config.task_options, about.task_options)
+            x.get(option) for x in (config.task.as_text(), about.task_options)
         )
         if str(ours) != str(theirs):
             raise UserError(
-                f"{named} has {option} = {theirs} in its task_options, and this run "
-                f"has {ours}, so that outputs have different meanings: set "
-                f"--task-options {option} {theirs}"
+                f"{named} has {option} = {theirs}, and this run has {ours}, so "
+                "that outputs have different meanings: set "
+                f"--task.{option.replace('_', '-')} {theirs}"
             )
 
 

@@ -16,7 +16,7 @@ def check_columns(train: Source, config: Config) -> list[Finding]:
     if names is None or targets is None:
         return []
     targets, groups, few = original(targets, train.facts), train.strata(), []
-    if groups.ndim > 1 and config.task != "regression":
+    if groups.ndim > 1 and config.task.name != "regression":
         # -1 is an unknown label.
         targets = np.where(targets < 0, np.nan, targets)
     constant, missing = [], []

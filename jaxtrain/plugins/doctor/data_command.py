@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.config import Config, replace, values_of
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import resolve
@@ -164,10 +164,8 @@ def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
             raise UserError(f"{given} has no effect with --{name}")
     if "config" in takes:
         return
-    plain, given = Config(), arguments.overrides
-    for path in paths():
-        if path not in action.fields and get(given, path) != get(plain, path):
+    plain = values_of(Config())
+    for path, value in values_of(arguments.overrides).items():
+        if path not in action.fields and value != plain.get(path):
             known = f", only {' and '.join(action.fields)}" if action.fields else ""
-            raise UserError(
-                f"{path} = {get(given, path)!r} has no effect with --{name}{known}"
-            )
+            raise UserError(f"{path} = {value!r} has no effect with --{name}{known}")

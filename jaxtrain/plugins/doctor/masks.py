@@ -30,7 +30,10 @@ def check_placed(scan: Scan, train: Source, config: Config) -> list[Finding]:
     if over:
         title += f"; more of a split than data.max_bad_fraction = {most}"
     found = of_rows("target_unfit", level, title, [*bad], bad)
-    names, loss = train.facts.get(PIXEL_CLASSES, ()), config.task_options.get("loss")
+    names, loss = (
+        train.facts.get(PIXEL_CLASSES, ()),
+        config.task.arguments().get("loss"),
+    )
     hint = (
         ""
         if loss in BALANCED

@@ -31,7 +31,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     # More digits for float64: numbers far from 0 may have the same first digits.
     digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
-    robust = config.task_options.get("loss") in ROBUST
+    robust = config.task.arguments().get("loss") in ROBUST
     hint = "" if robust else f"Losses that are robust to outliers: {', '.join(ROBUST)}."
     training = scan.split == SPLITS.index("train")
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):

@@ -5,19 +5,30 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from jaxtrain.config import Config
+from jaxtrain.config import (
+    AugmentConfig,
+    CheckpointConfig,
+    Config,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    SoundConfig,
+    TrainConfig,
+)
+from jaxtrain.config.import_lines import imports_of
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.console import printable
 from jaxtrain.invocation import command
 from jaxtrain.plugins.doctor.advice import Advice
 
-CLASSES = {
-    "augment": "AugmentConfig",
-    "checkpoint": "CheckpointConfig",
-    "data": "DataConfig",
-    "model": "ModelConfig",
-    "optimizer": "OptimizerConfig",
-    "sound": "SoundConfig",
-    "train": "TrainConfig",
+CLASSES: dict[str, type] = {
+    "augment": AugmentConfig,
+    "checkpoint": CheckpointConfig,
+    "data": DataConfig,
+    "model": ModelConfig,
+    "optimizer": OptimizerConfig,
+    "sound": SoundConfig,
+    "train": TrainConfig,
 }
 # Subsections of the section `data`.
 OF_DATA = ("sound", "augment")
@@ -33,7 +44,11 @@ def recipe_text(
     looked_at: str = "images",
 ) -> str:
     """Text of a recipe, as formatted by ruff."""
-    names = sorted(["Config", *(CLASSES[section] for section in advice)])
+    part = make_part(TASKS, task)
+    classes = {**CLASSES, "task": type(part)}
+    used = {Config, *(classes[section] for section in advice)}
+    of_task = part != Config().task or "task" in advice
+    used |= {type(part)} if of_task else set()
     paragraphs = [
         line
         for text in told
@@ -47,24 +62,23 @@ def recipe_text(
         *paragraphs,
         '"""',
         "",
-        "from jaxtrain.config import (",
-        *(f"    {name}," for name in names),
-        ")",
+        *imports_of(used).splitlines(),
         "",
         "",
         "def get_config() -> Config:",
         "    return Config(",
-        *([] if task == Config.task else [f'        task="{task}",']),
     ]
+    if of_task and "task" not in advice:
+        lines.append(f"        task={type(part).__name__}(),")
     for section, fields in advice.items():
         if section in OF_DATA:
             continue
-        lines.append(f"        {section}={CLASSES[section]}(")
+        lines.append(f"        {section}={classes[section].__name__}(")
         lines += _fields(fields, 12)
-        for part in OF_DATA if section == "data" else ():
-            if part in advice:
-                lines.append(f"            {part}={CLASSES[part]}(")
-                lines += _fields(advice[part], 16)
+        for within in OF_DATA if section == "data" else ():
+            if within in advice:
+                lines.append(f"            {within}={classes[within].__name__}(")
+                lines += _fields(advice[within], 16)
                 lines.append("            ),")
         lines.append("        ),")
     return "\n".join([*lines, "    )", ""])

@@ -1,19 +1,21 @@
-"""Options of the task embedding: `task_options`."""
+"""Options of the task embedding."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section, report
+from jaxtrain.config.base import report
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 # Defaults of ArcFace, as in the paper.
 MARGIN, SCALE = 0.5, 64.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingOptions(Section):
-    """Options of the task `embedding`."""
+class EmbeddingConfig(Part):
+    """Metric learning: embeddings in which images of a class are neighbours."""
 
+    name: str = field("embedding", init=False)
     loss: Literal["arcface", "contrastive"] = field(
         "arcface",
         help="Training loss: arcface (Deng et al. 2019, arXiv:1801.07698), which "

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.base import typed_options
+from jaxtrain.config.part import typed_options
 from jaxtrain.dtypes import wide
 from jaxtrain.errors import UserError
 from jaxtrain.models.centres import CENTRES, WithCosines
@@ -22,7 +22,7 @@ from jaxtrain.plugins.embedding.neighbours import (
     mean_loss,
     recall_at,
 )
-from jaxtrain.plugins.embedding.options import MARGIN, SCALE, EmbeddingOptions
+from jaxtrain.plugins.embedding.options import MARGIN, SCALE, EmbeddingConfig
 from jaxtrain.tasks.base import Sums, Task, Values
 from jaxtrain.tasks.class_labels import check_labels
 from jaxtrain.tasks.class_metrics import mean_known
@@ -70,13 +70,13 @@ class Embedding(Task):
       image_shape: Shape of the images.
       facts: Facts of the data set: `num_classes`, required for ArcFace, and
         `class_names` if known.
-      **given: Fields of `EmbeddingOptions`.
+      **given: Fields of `EmbeddingConfig`.
 
     Raises:
       UserError: The number of classes is unknown, which ArcFace needs.
     """
 
-    Options = EmbeddingOptions
+    Options = EmbeddingConfig
     known_metrics = METRICS
     best_metric = "recall_at_1"
     shown = ("recall_at_1",)
@@ -94,7 +94,7 @@ class Embedding(Task):
         **given: Any,
     ):
         del image_shape
-        self._options = options = EmbeddingOptions(**given)
+        self._options = options = EmbeddingConfig(**given)
         self.num_outputs = options.size
         self._names = facts.get("class_names")
         self._labelled = facts.get("all_labelled", False)
@@ -165,7 +165,7 @@ class Embedding(Task):
 
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        size = typed_options(EmbeddingOptions, facts.options, NAME).size
+        size = typed_options(EmbeddingConfig, facts.options, NAME).size
         return EmbeddingDecoder(facts, size)
 
     def nearest(self, embedding: np.ndarray) -> np.ndarray:

@@ -54,7 +54,7 @@ class Pipeline(Execution):
         stages = config.parallel.pipeline_stages
         if defines(task, "objective"):
             raise UserError(
-                f"task = {config.task!r}, which defines an objective, needs "
+                f"task = {config.task.name!r}, which defines an objective, needs "
                 "the full model, but each of parallel.pipeline_stages "
                 f"= {stages} has only a part: set parallel.pipeline_stages to 1"
             )

@@ -5,30 +5,27 @@ from typing import Any
 
 from jaxtrain.config import Config
 from jaxtrain.config.base import default_of
+from jaxtrain.config.import_lines import imports_of
 
 INDENT = "    "
 
 
 def write_recipe(config: Config) -> str:
     """Text of a config file with the fields that differ from the defaults."""
-    names = {"Config"}
-    written = _write(config, 1, names)
-    imports = "".join(f"{INDENT}{name},\n" for name in sorted(names))
-    return (
-        f"from jaxtrain.config import (\n{imports})\n\n\n"
-        f"def get_config():\n{INDENT}return {written}\n"
-    )
+    classes: set[type] = set()
+    written = _write(config, 1, classes)
+    return f"{imports_of(classes)}\n\n\ndef get_config():\n{INDENT}return {written}\n"
 
 
-def _write(section: Any, depth: int, names: set[str]) -> str:
-    """Constructor call of a config section; adds its class names to `names`."""
+def _write(section: Any, depth: int, classes: set[type]) -> str:
+    """Constructor call of a config section; adds its classes to `classes`."""
     name, inner = type(section).__name__, INDENT * (depth + 1)
-    names.add(name)
+    classes.add(type(section))
     lines = ""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
-        if value != default_of(section, field.name):
+        if field.init and value != default_of(section, field.name):
             nested = dataclasses.is_dataclass(value)
-            text = _write(value, depth + 1, names) if nested else repr(value)
+            text = _write(value, depth + 1, classes) if nested else repr(value)
             lines += f"{inner}{field.name}={text},\n"
     return f"{name}(\n{lines}{INDENT * depth})" if lines else f"{name}()"

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.config import ParallelConfig, check_own
+from jaxtrain.config import ParallelConfig, PlainConfig, check_own
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import CheckpointError, UntrustedError, UserError
 from jaxtrain.plugins.report.examples import (
@@ -56,8 +56,9 @@ def examples_of(history: History) -> Examples:
         # Reset what a report does not need: pretrained weights, the training method,
         # and parallelism, which one device may not support.
         model = replace(config.model, pretrained=None, pretrained_digest=None)
-        train = replace(config.train, method="plain", method_options={})
-        plain = replace(config, model=model, train=train, parallel=ParallelConfig())
+        plain = replace(
+            config, model=model, method=PlainConfig(), parallel=ParallelConfig()
+        )
         setup = build_setup(plain, devices=jax.devices()[:1])
     except Exception as error:
         return Examples(failed=[_told("Examples and their images", error)])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxtrain import tasks
-from jaxtrain.config import get, paths
+from jaxtrain.config import values_of
 from jaxtrain.plugins.report.curves import (
     MAX_CHARTS,
     DrawnCurves,
@@ -140,9 +140,10 @@ def _curves(runs: Sequence[Named]) -> DrawnCurves:
 def _differences(histories: Sequence[History]) -> dict[str, list[str | None]]:
     """Config fields that differ between runs, with the value of each run."""
     configs = [history.config for history in histories]
-    known = [config for config in configs if config is not None]
+    values = [{} if config is None else values_of(config) for config in configs]
+    known = [x for x in values if x]
     return {
-        path: [None if c is None else repr(get(c, path)) for c in configs]
-        for path in paths()
-        if any(get(config, path) != get(known[0], path) for config in known)
+        path: [repr(x[path]) if path in x else None for x in values]
+        for path in dict.fromkeys(path for x in known for path in x)
+        if any(x.get(path) != known[0].get(path) for x in known)
     }

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from jaxtrain.config import Config, get, paths
+from jaxtrain.config import Config, values_of
 from jaxtrain.plugins.report.history import History, is_number
 from jaxtrain.plugins.report.pages.text import share, shown
 from jaxtrain.trainer.advice import advise
@@ -150,5 +150,6 @@ def fields(config: Config) -> list[ConfigField]:
         return value if isinstance(value, str) else repr(value)
 
     default = Config()
-    found = ((path, get(config, path), get(default, path)) for path in paths())
+    defaults = values_of(default)
+    found = ((p, x, defaults.get(p)) for p, x in values_of(config).items())
     return [ConfigField(p, code(v), code(d), v != d) for p, v, d in found]

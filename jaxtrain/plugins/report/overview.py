@@ -54,8 +54,8 @@ def subject(history: History) -> list[str]:
     parts = []
     if config is not None:
         parts.append(config.data.source)
-        if config.task != Config.task:
-            parts.append(f"task {config.task}")
+        if config.task != Config().task:
+            parts.append(f"task {config.task.name}")
     if model.get("image_shape"):
         height, width, channels = model["image_shape"]
         parts.append(f"{height}x{width}x{channels} images")

@@ -19,7 +19,7 @@ def make_page(history: History, examples: Examples) -> bytes:
     """Render the page of a run."""
     config, predictions = history.config, examples.predictions
     names, sample = history.class_names or (), predictions or examples.sample
-    task = "" if config is None else config.task
+    task = "" if config is None else config.task.name
     return render(
         "plugins/report/report.html.j2",
         name=history.name,

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section, report
+from jaxtrain.config.base import report
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 from jaxtrain.data.pixel_classes import MAX_VALUE
 
 # Losses that support class_weights.
@@ -12,9 +13,10 @@ WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SegmentationOptions(Section):
-    """Options of the segmentation task."""
+class SegmentationConfig(Part):
+    """Semantic segmentation: a class for each pixel."""
 
+    name: str = field("segmentation", init=False)
     loss: Literal["cross_entropy", "focal", "dice", "cross_entropy_dice", "lovasz"] = (
         field(
             "cross_entropy",

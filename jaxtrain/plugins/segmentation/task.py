@@ -14,7 +14,7 @@ from jaxtrain.data.target_changes import Mosaic, Pasting
 from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.distillation.imitation import imitate_classes
 from jaxtrain.plugins.segmentation.decoder import MaskDecoder
-from jaxtrain.plugins.segmentation.options import SegmentationOptions
+from jaxtrain.plugins.segmentation.options import SegmentationConfig
 from jaxtrain.plugins.segmentation.pixel_losses import (
     cross_entropy_of_pixels,
     dice_of_pixels,
@@ -53,13 +53,13 @@ class Segmentation(Task):
       facts: Facts of the data set: `PIXEL_CLASSES`, the names of the classes; in
         training `pixel_counts`, a function that counts the pixels of each value in its
         masks.
-      **given: Fields of `SegmentationOptions`.
+      **given: Fields of `SegmentationConfig`.
 
     Raises:
       UserError: The data set has no masks, or an option does not match its classes.
     """
 
-    Options = SegmentationOptions
+    Options = SegmentationConfig
     target_changes = (Geometry, Pasting, Mosaic)
     supports = frozenset({"data.sliding_size"})
     classes_fact = PIXEL_CLASSES
@@ -74,7 +74,7 @@ class Segmentation(Task):
         facts: Mapping[str, Any],
         **given: Any,
     ):
-        self._options = options = SegmentationOptions(**given)
+        self._options = options = SegmentationConfig(**given)
         if PIXEL_CLASSES not in facts:
             raise UserError(
                 "task = 'segmentation': the data set has no masks; give a data set "

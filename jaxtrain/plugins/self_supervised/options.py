@@ -1,16 +1,18 @@
-"""Options of the task self_supervised: `task_options`."""
+"""Options of the task self_supervised."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from jaxtrain.config.base import Section, report
+from jaxtrain.config.base import report
 from jaxtrain.config.metadata import field
+from jaxtrain.config.part import Part
 
 
 @dataclass(frozen=True, kw_only=True)
-class SelfSupervisedOptions(Section):
-    """Options of the task `self_supervised`."""
+class SelfSupervisedConfig(Part):
+    """Self-supervised learning: features without labels."""
 
+    name: str = field("self_supervised", init=False)
     loss: Literal["simclr", "byol"] = field(
         "simclr",
         help="Training loss: simclr (Chen et al. 2020, arXiv:2002.05709), which "

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxtrain.config.base import typed_options
+from jaxtrain.config.part import typed_options
 from jaxtrain.data.augment.mix import swap
 from jaxtrain.data.batch import Batch
 from jaxtrain.dtypes import wide, widen
@@ -19,7 +19,7 @@ from jaxtrain.models.projection import PROJECTION, Projected, Projection
 from jaxtrain.plugins.embedding.decoder import EmbeddingDecoder
 from jaxtrain.plugins.embedding.losses import agreement_losses, contrastive_losses
 from jaxtrain.plugins.embedding.task import Embedding
-from jaxtrain.plugins.self_supervised.options import SelfSupervisedOptions
+from jaxtrain.plugins.self_supervised.options import SelfSupervisedConfig
 from jaxtrain.tasks.base import Forward
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.requirements import Required
@@ -49,10 +49,10 @@ class SelfSupervised(Embedding):
     Args:
       image_shape: Shape of the images.
       facts: Facts of the data set: `class_names` if known.
-      **given: Fields of `SelfSupervisedOptions`.
+      **given: Fields of `SelfSupervisedConfig`.
     """
 
-    Options = SelfSupervisedOptions
+    Options = SelfSupervisedConfig
     best_metric = "knn_accuracy"
     shown = ("knn_accuracy",)
     needs_whole_batch = True
@@ -67,7 +67,7 @@ class SelfSupervised(Embedding):
         facts: Mapping[str, Any],
         **given: Any,
     ):
-        options = SelfSupervisedOptions(**given)
+        options = SelfSupervisedConfig(**given)
         temperature = TEMPERATURE
         if options.temperature is not None:
             temperature = options.temperature
@@ -120,7 +120,7 @@ class SelfSupervised(Embedding):
 
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        options = typed_options(SelfSupervisedOptions, facts.options, NAME)
+        options = typed_options(SelfSupervisedConfig, facts.options, NAME)
         return EmbeddingDecoder(facts, options.size)
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from jaxtrain import own
-from jaxtrain.config import ONE_OF, Config, from_json, get, paths
+from jaxtrain.config import ONE_OF, Config, from_json, get, paths, replace
 from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config.part import make_part, part_tables
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.errors import UserError, hint
 
@@ -17,7 +18,10 @@ Overrides = dict[str, Any]
 
 FUNCTION = "space"
 # Fields that trials must not change -> reason.
-FIXED = with_metadata(Config, "fixed_in_trials")
+FIXED = {
+    **with_metadata(Config, "fixed_in_trials"),
+    "task.name": "one metric ranks all trials",
+}
 
 
 class SearchSpace:
@@ -51,8 +55,9 @@ class SearchSpace:
                     f"{FUNCTION}() returned {type(overrides).__name__}, expected a "
                     'dict such as {"optimizer.learning_rate": 0.1}'
                 )
+            known = paths(_with_parts(self._config, overrides))
             for path in overrides:
-                self._check_path(path)
+                self._check_path(path, known)
             try:
                 drawn = json.loads(json.dumps(dict(overrides), allow_nan=False))
             except (TypeError, ValueError) as error:
@@ -66,10 +71,9 @@ class SearchSpace:
             own.allow(name for name in names if isinstance(name, str))
         return drawn
 
-    def _check_path(self, path: Any) -> None:
+    def _check_path(self, path: Any, known: list[str]) -> None:
         if path in FIXED:
             raise UserError(f"{path} cannot be searched: {FIXED[path]}")
-        known = paths()
         section, _, _ = str(path).rpartition(".")
         is_option = section in known and isinstance(get(self._config, section), dict)
         if path not in known and not is_option:
@@ -86,11 +90,12 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
     Args:
       config: Config of the sweep.
-      overrides: Values by field; `task_options.NAME` sets a single task option.
+      overrides: Values by field; `method.name` selects another method.
 
     Raises:
       UserError: Invalid values, or an invalid combination.
     """
+    config = _with_parts(config, overrides)
     values = json.loads(json.dumps(dataclasses.asdict(config)))
     for group in ONE_OF.values():
         if any(overrides.get(path) is not None for path in group):
@@ -102,3 +107,12 @@ def apply(config: Config, overrides: Overrides) -> Config:
             inner = inner[part]
         inner[name] = value
     return from_json(json.dumps(values))
+
+
+def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Select the parts that overrides name, with their default options."""
+    for section, table in part_tables(config).items():
+        name = overrides.get(f"{section}.name", getattr(config, section).name)
+        if name != getattr(config, section).name:
+            config = replace(config, section, make_part(table, name))
+    return config

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.config.base import default_of
 from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.data import opening, sources
 from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.image_source import Source
@@ -105,7 +106,8 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
                 f"of these weights, which come with {value!r}: leave it out"
             )
     own = dataclasses.replace(DataConfig(), **fixed)
-    config = Config(task=about.task, task_options=about.task_options, data=own)
+    task = make_part(TASKS, about.task, about.task_options)
+    config = Config(task=task, data=own)
     return config, dataclasses.replace(data, **fixed)
 
 

@@ -8,6 +8,7 @@ import jax
 
 from jaxtrain import scopes
 from jaxtrain.config.base import Section
+from jaxtrain.config.part import reset_options
 from jaxtrain.data.batch import Batch
 from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.training.transforms.base import Metrics
@@ -79,14 +80,19 @@ class Objective:
 class Method:
     """Computation of the gradients of an objective.
 
-    A custom method is created with the options of `train.method_options`.
+    A custom method is created with the options of `method`.
 
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
-        arguments of `__init__`; None if it takes no options.
+        arguments of `__init__`; None passes the options of `CustomConfig` unchecked.
+        Not inherited if a subclass overrides only `__init__`.
     """
 
     Options: ClassVar[type[Section] | None] = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        reset_options(cls)
 
     def open(
         self, options: Mapping[str, Any], begun: Mapping[str, Any]

@@ -1,35 +1,34 @@
 """Creation of the training method from its config section."""
 
 from jaxtrain import own
-from jaxtrain.config import TrainConfig
-from jaxtrain.config.base import typed_options
+from jaxtrain.config.part import Part, typed_options
 from jaxtrain.errors import UserError
 from jaxtrain.registry import call_own, find_row
 from jaxtrain.training.methods import METHODS
 from jaxtrain.training.methods.base import Method
 
 
-def build_method(config: TrainConfig) -> Method:
-    """Create the method that the config names, with its options.
+def build_method(config: Part) -> Method:
+    """Create the method of a config, `config.method`.
 
     Raises:
       UserError: Unknown name, or a custom object that is not a `Method`.
     """
-    name, options = config.method, config.method_options
-    make = find_row(METHODS, "train.method", name)
-    if not own.is_own(name) and make.Options is not None:
-        field = "train.method_options"
-        options = vars(typed_options(make.Options, options, name, field))
-    method = call_own("train.method", name, make, **options)
+    name, options = config.name, config.arguments()
+    make = find_row(METHODS, "method", name)
+    kind = getattr(make, "Options", None)
+    if kind is not None and own.is_own(name):
+        options = vars(typed_options(kind, options, name, "method"))
+    method = call_own("method", name, make, **options)
     if not isinstance(method, Method):
         raise UserError(
-            f"train.method = {name!r} returns {method!r}, which is not a "
+            f"method = {name!r} returns {method!r}, which is not a "
             "jaxtrain.training.methods.base.Method"
         )
     asks = getattr(method, "teacher", None) is not None or hasattr(method, "taught_by")
     if asks and type(method).plan_inputs is Method.plan_inputs:
         raise UserError(
-            f"train.method = {name!r} has a teacher but no `plan_inputs` that opens "
+            f"method = {name!r} has a teacher but no `plan_inputs` that opens "
             "it: derive it from the base class in docs/extending.md"
         )
     return method

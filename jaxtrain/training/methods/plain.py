@@ -4,12 +4,15 @@ from typing import Any
 
 import jax
 
+from jaxtrain.config.methods import PlainConfig
 from jaxtrain.data.batch import Batch
 from jaxtrain.training.methods.base import Gradients, Method, Objective
 
 
 class Plain(Method):
     """Gradients of the mean loss of the batch."""
+
+    Options = PlainConfig
 
     def gradients(
         self,

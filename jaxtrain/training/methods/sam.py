@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxtrain.config.methods import SamOptions
+from jaxtrain.config.methods import SamConfig
 from jaxtrain.dtypes import widen
 from jaxtrain.training.methods.base import Gradients, Objective
 from jaxtrain.training.methods.plain import Plain
@@ -25,10 +25,10 @@ class Sam(Plain):
     the full micro-batch, over all devices.
     """
 
-    Options = SamOptions
+    Options = SamConfig
 
     def __init__(self, **given: Any):
-        options = SamOptions(**given)
+        options = SamConfig(**given)
         self._adaptive = options.adaptive
         self._rho = options.rho or (0.5 if options.adaptive else 0.05)
 

@@ -31,6 +31,7 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.distillation.distillation import Distillation
+from jaxtrain.plugins.distillation.options import DistillationConfig
 from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
 from jaxtrain.plugins.plan.measure import run_steps
@@ -354,9 +355,8 @@ def config_of(teacher: Path | str, **options: Any) -> Config:
     return Config(
         train=TrainConfig(
             steps=1,
-            method="distillation",
-            method_options={"teacher": str(teacher), **options},
-        )
+        ),
+        method=DistillationConfig(**{"teacher": str(teacher), **options}),
     )
 
 

@@ -20,6 +20,7 @@ from jaxtrain.models.batch_norm import momenta
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.plugins.embedding.losses import agreement_losses
+from jaxtrain.plugins.self_supervised.options import SelfSupervisedConfig
 from jaxtrain.plugins.self_supervised.task import SelfSupervised, spread
 from jaxtrain.tasks.build import build_task
 from jaxtrain.training.averages import make_average
@@ -90,7 +91,7 @@ def take_steps(loss: str) -> np.ndarray:
     )
     train = TrainConfig(steps=views.STEPS, ema_decay=average)
     config = Config(
-        task="self_supervised", task_options=options, optimizer=optimizer, train=train
+        task=SelfSupervisedConfig(**options), optimizer=optimizer, train=train
     )
     task = build_task(config, (*views.PIXELS, 1), {})
     blueprint = make_blueprint(

@@ -29,6 +29,7 @@ from jaxtrain.plugins.report.sweep_file import (
     read_sweep,
     write_sweep,
 )
+from jaxtrain.plugins.segmentation.options import SegmentationConfig
 from jaxtrain.plugins.sweep import study
 from jaxtrain.plugins.sweep.parts import make_pruner, make_sampler
 from jaxtrain.plugins.sweep.space import SearchSpace, apply
@@ -397,7 +398,7 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
         train=TrainConfig(steps=8), data=DataConfig(std=(1.0,), mean=(0.0,))
     )
     if "task_options.loss" in overrides:
-        config = Config(task="segmentation", train=TrainConfig(steps=8))
+        config = Config(task=SegmentationConfig(), train=TrainConfig(steps=8))
     found = apply(config, overrides)
     assert {path: get(found, path) for path in changed} == changed
 
