@@ -197,7 +197,8 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {num}: the loss of task = {config.task.name!r} compares "
                 "each example with others of its batch, and a micro-batch has only "
-                f"some of them: set {path} to 1, and a data.batch_size that fits in memory",
+                f"some of them: set {path} to 1, and a data.batch_size that fits in "
+                "memory",
                 (path,),
             )
 
