@@ -27,7 +27,8 @@ Named = tuple[str, History]
 
 
 def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
-    """Render the page; the first run is the baseline of the comparison.
+    """Render the comparison page; the test data of other runs are compared with the
+    first run's.
 
     Args:
       histories: Records of the runs.

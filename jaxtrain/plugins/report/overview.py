@@ -19,7 +19,7 @@ Tile = tuple[str, str]
 
 
 def verdict(history: History) -> tuple[str, str]:
-    """Outcome of the run: level (good, note or warning), and a sentence."""
+    """Outcome of the run: level ("good" or "warning"), and a sentence."""
     step = f"{history.step:,}"
     if history.finished:
         if history.summary.get("stopped_early"):
@@ -39,7 +39,7 @@ def verdict(history: History) -> tuple[str, str]:
 
 
 def _tested(history: History) -> str:
-    """Description of the tested weights; empty for the last weights."""
+    """Sentence on the tested checkpoint; empty if it is the last one."""
     if history.tested_step == history.step:
         return ""
     return (
@@ -71,7 +71,7 @@ def _first_metrics() -> tuple[str, ...]:
 
 
 def tiles(history: History) -> list[Tile]:
-    """Result tiles: metrics and costs."""
+    """Tiles of metrics, training time, model size and throughput."""
     numbers = history.test_numbers
     names = [n for n in _first_metrics() if n in numbers]
     names += [n for n in numbers if n not in names]

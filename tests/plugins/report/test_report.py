@@ -119,7 +119,7 @@ def test_a_run_ends_with_its_page(root: Path):
     assert titles == [
         *("Curves", "Confusion matrix", "Classes", "Examples", "Reliability"),
         *("Training images", "Data", "Time", "System", "Config"),
-        "Make this run again",
+        "Reproduce this run",
     ]
     matrix = [n for row in summary["eval"]["confusion_matrix"] for n in row if n]
     drawn = re.findall(r'<text class="(?:over|seen)"[^>]*>(\d+)<', page)
@@ -396,4 +396,4 @@ def test_process_0_writes_the_page_of_several(root: Path, tmp_path: Path):
     assert "report.html" not in result.stderr
     seen = text_of((tmp_path / "run" / "report.html").read_text())
     assert "all 30 images of the test split" in seen and "processes2" in seen
-    assert "as trained on" in seen and "Left out" not in seen
+    assert ">augmented<" in seen and "Left out" not in seen
