@@ -32,7 +32,7 @@ Written = tuple[str, Order]
 
 # First opset with axes as an input of all reductions.
 OPSET_AXES = 18
-WHOLE = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+GLOBAL_POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
 
 def lower(to: Writer, images: Node, output: Node) -> None:
@@ -87,8 +87,8 @@ def _reduce(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(x.shape)
     name, axes = to.get(x, order), sorted(order.index(d) for d in dims)
     spatial = rank > 2 and axes == list(range(2, rank))
-    if spatial and order == channels_first(rank) and node.op in WHOLE:
-        name = to.add(WHOLE[node.op], [name])
+    if spatial and order == channels_first(rank) and node.op in GLOBAL_POOLS:
+        name = to.add(GLOBAL_POOLS[node.op], [name])
         if keepdims:
             return name, order
         return to.add("Flatten", [name], axis=1), straight(2)

@@ -1,6 +1,7 @@
 """Conversion of elementwise and shape primitives of JAX.
 
-Dims of 1 may stand for any size, until `full` broadcasts them.
+Broadcasts are delayed: a dim may have size 1 in place of its size in JAX, until `full`
+broadcasts it.
 """
 
 from collections.abc import Callable
