@@ -128,9 +128,10 @@ def write(request: Request, path: Path) -> None:
 
 
 def load(path: Path, request: Request) -> Runner:
-    """Load an ONNX file into ONNX Runtime on CPU.
+    """Load an ONNX file into ONNX Runtime on CPU, to run batches of images.
 
-    ONNX's reference evaluator runs bfloat16, which ONNX Runtime does not support there.
+    ONNX's reference evaluator runs bfloat16 files, as ONNX Runtime does not support
+    bfloat16 on CPU.
     """
     model: Any
     if request.precision == "bf16":

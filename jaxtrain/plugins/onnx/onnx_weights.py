@@ -1,8 +1,8 @@
 """Weight-only quantization of ONNX files to 8 or 4 bits.
 
-Kernels are stored as integers or floats of 8 bits or integers of 4 bits, with a scale
-per output channel, and dequantized to float32 at run time. Activations are not
-quantized, so no calibration images are needed.
+Kernels are stored as int8, float8 or int4, with a scale per output channel, and
+dequantized to float32 at run time. Activations are not quantized, so no calibration
+images are needed.
 """
 
 from collections.abc import Mapping

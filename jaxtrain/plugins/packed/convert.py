@@ -74,8 +74,9 @@ class Form:
     def _file(self, stored: StoredFile) -> bytes:
         """Copy an image file, or convert it to a JPEG with a shorter side of `size`.
 
-        With a size, smaller JPEGs are copied, and other formats are converted to JPEG.
-        All files are decoded, to detect unreadable ones.
+        Files are copied if `size` is None, and JPEGs also if their shorter side is at
+        most `size`. Smaller images of other formats are not resized. Every file is
+        decoded, to detect unreadable files.
         """
         file, channels = self._open(stored), self.image_shape[-1]
         pixels = file.decode(channels)

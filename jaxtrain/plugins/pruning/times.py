@@ -33,7 +33,7 @@ def pruning_steps(
         raise UserError(
             f"prune.start_epochs = {prune.start_epochs:g}: layers are frozen for "
             f"the first {config.train.first_epochs:g} epochs "
-            "(train.freeze_epochs): start then, or later"
+            "(train.freeze_epochs); set it to that number or more"
         )
     if prune.pattern is not None:
         end = start

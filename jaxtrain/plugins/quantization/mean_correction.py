@@ -30,7 +30,7 @@ def with_means_of(
 
     Args:
       rounded: Quantized model with calibrated ranges.
-      model: Float model.
+      model: Original float model.
       images: Images to measure the means on, uint8 (n, H, W, C).
     """
     params, state = by_path(rounded.params), by_path(rounded.model_state)
@@ -110,10 +110,10 @@ def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
 def _subtract_shifts(
     network: nnx.Module, means: Mapping[str, jax.Array], shifts: dict[str, jax.Array]
 ) -> None:
-    """Instrument a network to record and subtract its shifts from other means.
+    """Instrument a network to record and subtract the shifts of its channel means.
 
     Args:
-      network: Quantized network.
+      network: Quantized network to instrument.
       means: Channel means of the float network by layer path.
       shifts: Dict to add the shifts to, by layer path.
     """

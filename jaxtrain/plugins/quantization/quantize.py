@@ -141,10 +141,10 @@ def find_ranges(
 def compare(
     model: TrainedModel, other: TrainedModel, images: np.ndarray
 ) -> tuple[float, float | None]:
-    """Compare the outputs of another model with a model's on images.
+    """Compare the outputs of two models on images.
 
     Returns:
-      `Rounded.difference` and `Rounded.agreement`.
+      `difference` and `agreement` as in `Rounded`, with `model` as the float model.
     """
     squares = [0.0, 0.0]
     outputs = [of_batches([m], images, _outputs_of(m)) for m in (model, other)]

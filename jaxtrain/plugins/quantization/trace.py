@@ -209,7 +209,7 @@ def only_place(value: Value, through: Sequence[str]) -> Value | None:
 
 
 def _ancestors_of_layer_inputs(values: Sequence[Value]) -> set[int]:
-    """Ids of the layer inputs and all values they depend on."""
+    """IDs of all layer inputs, and of the values that a layer input depends on."""
     found: set[int] = set()
     for value in reversed(values):
         is_layer_input = value.place is not None and value.place[0] == LAYER_INPUT

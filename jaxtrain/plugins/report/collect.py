@@ -54,8 +54,8 @@ def examples_of(history: History) -> Examples:
         return Examples(notes=["Examples: the config cannot be read."])
     check_own(config, "data", "model", "optimizer", "task", "train")
     try:
-        # Reset what a report does not need: pretrained weights, the training method,
-        # and parallelism, which one device may not support.
+        # Reset the fields that a report does not need: pretrained weights, the training
+        # method, and parallelism, which one device may not support.
         model = replace(config.model, pretrained=None, pretrained_digest=None)
         train = replace(config.train, method="plain", method_options={})
         plain = replace(config, model=model, train=train, parallel=ParallelConfig())
@@ -148,7 +148,7 @@ def _choose_split(
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Reread the images of the examples to show; group -> examples."""
+    """Reread the images of the examples to show, by group."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})

@@ -27,8 +27,9 @@ Named = tuple[str, History]
 
 
 def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
-    """Render the comparison page; the test data of other runs are compared with the
-    first run's.
+    """Render the page that compares runs.
+
+    The best values are marked only if all runs were tested on the same data.
 
     Args:
       histories: Records of the runs.
@@ -60,7 +61,7 @@ def _column(metric: str) -> str:
 
 
 def _other_data(runs: Sequence[Named]) -> str:
-    """Warning on runs tested on different data than the first, or an empty string."""
+    """Warning that names runs tested on other data than the first run; "" if none."""
     tested = [(name, _test_data(run)) for name, run in runs if run.test]
     others = [name for name, data in tested if data != tested[0][1]]
     if not others:

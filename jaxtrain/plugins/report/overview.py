@@ -49,7 +49,7 @@ def _tested(history: History) -> str:
 
 
 def subject(history: History) -> list[str]:
-    """Description of the model, the data and the task."""
+    """Phrases on the data source, the task, the images and the classes of a run."""
     config, model = history.config, history.model
     parts = []
     if config is not None:

@@ -155,7 +155,7 @@ def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
 def pixel_metrics(
     confusion: Add, boundary: Add, num_classes: int = 0, ignored: int | None = None
 ) -> dict[str, Metric]:
-    """Metrics of the task, by name.
+    """Segmentation metrics by name.
 
     Args:
       confusion: Function of a batch that computes `confusion_sums`.

@@ -63,7 +63,7 @@ class Batcher:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Compute batches while entered."""
+        """Context manager: compute the queued images in batches."""
         self._task = asyncio.create_task(self._work())
         try:
             yield
@@ -73,7 +73,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether batches are computed: the last one, if any, raised no error."""
+        """Whether the worker runs, and the last batch, if any, raised no error."""
         running = self._task is not None and not self._task.done()
         return running and not self._failed
 
@@ -100,7 +100,7 @@ class Batcher:
                     result.set_result(row)
 
     async def _collect(self) -> list[Waiting]:
-        """Wait for an image, then for others until the batch is full or the timeout.
+        """Wait for an image, then up to `max_wait_seconds` for a full batch.
 
         Images of disconnected clients are dropped.
         """

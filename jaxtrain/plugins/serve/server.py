@@ -89,6 +89,6 @@ def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
     """Compile the programs of all batch sizes in advance."""
     about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
-        # The model pads a batch to the next of these sizes.
+        # The model pads a batch to the next power of two.
         pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
         jax.block_until_ready(program(pixels))

@@ -331,7 +331,7 @@ def test_damage_is_found(tiny: Path, tmp_path: Path, capsys):
     with pytest.raises(UserError, match="No such file"):
         load_images(source=f"packed:{out}")
     path.symlink_to("/dev/zero")
-    with pytest.raises(UserError, match="no regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         load_images(source=f"packed:{out}")
     path.unlink()
     path.write_bytes(good)

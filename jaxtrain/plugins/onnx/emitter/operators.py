@@ -39,7 +39,7 @@ def lower(to: Writer, images: Node, output: Node) -> None:
     """Write the operators of a graph, from input to output."""
     count_uses(output)
     nodes = list(ordered(output))
-    # Transpose images in their input dtype, if possible uint8.
+    # Transpose images before they are cast: uint8 has fewer bytes than floats.
     if any(node.op in ("Conv", "MaxPool", "AveragePool") for node in nodes):
         order = channels_first(len(images.shape))
         to.put(images, order, to.get(images, order))
@@ -72,7 +72,7 @@ def _in_jax_order(to: Writer, node: Node) -> Written:
 
 
 def _gelu(to: Writer, node: Node) -> Written:
-    """Write Gelu in the pattern that runtimes fuse."""
+    """Write Gelu as the Erf pattern that runtimes fuse into one operator."""
     order, dtype = _common_order(to, node), node.dtype
     name = to.get(node.inputs[0], order)
     erf = to.add("Erf", [to.add("Div", [name, to.constant(math.sqrt(2), dtype)])])
@@ -107,7 +107,7 @@ def _reshape(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
         order = straight(len(order))
-    # Channels first, if that moves no data in memory.
+    # Use channels-first order if its memory layout is the same.
     target, images = straight(rank), channels_first(rank)
     if rank > 3 and filled(node.shape, images) == filled(node.shape, target):
         target = images

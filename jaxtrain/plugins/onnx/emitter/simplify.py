@@ -1,4 +1,4 @@
-"""Simplification: folding into weights, and fusion of runtime operators."""
+"""Simplification of a graph: folding into weights, and fusion into ONNX operators."""
 
 import math
 from collections.abc import Callable
@@ -105,7 +105,7 @@ def _canonical(node: Node) -> Node | None:
 def _merge(node: Node) -> Node | None:
     """Merge the constants of nested Add or Mul; rewrite (x + c) * y as x * y + c * y.
 
-    Both constants, c and y, are known.
+    The operands c and y are constants.
     """
     if node.op not in ("Add", "Mul") or not node.is_float:
         return None

@@ -17,12 +17,12 @@ Order = tuple[int, ...]
 
 
 def straight(rank: int) -> Order:
-    """Dim order of JAX."""
+    """Dim order of JAX: the identity."""
     return tuple(range(rank))
 
 
 def channels_first(rank: int) -> Order:
-    """Dim order of ONNX's images."""
+    """Dim order of images in ONNX, (batch, channels, rows, ...)."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
@@ -50,7 +50,7 @@ class Writer:
         # (operator, input names, output names, attributes)
         self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
-        # Written names of a node by dim order; the first is its native order.
+        # Written names of a node by dim order, first the order it is computed in.
         self._names: dict[Node, dict[Order, str]] = {}
 
     def type_of(self, dtype: Any) -> int:
@@ -81,11 +81,11 @@ class Writer:
         return self._constants[key].name
 
     def put(self, node: Node, order: Order, name: str) -> None:
-        """Record a node's name, and its native dim order: the one it is computed in."""
+        """Record the name of a node's array, and the dim order it is computed in."""
         self._names[node] = {order: name, **self._names.get(node, {})}
 
     def order_of(self, node: Node) -> Order:
-        """Native dim order of a node."""
+        """Dim order in which a node is computed."""
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:

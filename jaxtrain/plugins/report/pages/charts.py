@@ -221,7 +221,7 @@ def _round_step(step: float) -> float:
 
 
 def short(value: float) -> str:
-    """Format a number briefly, for ticks."""
+    """Format the number of a tick mark briefly, such as 20k or 1e-5."""
     if value == 0:
         return "0"
     size = abs(value)
