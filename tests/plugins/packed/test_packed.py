@@ -405,12 +405,12 @@ def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
             inner = inner[int(key) if key.isdigit() else key]
         inner[last] = value
         (out / "index.json").write_text(json.dumps(values))
-        with pytest.raises(UserError, match="no index of packed data"):
+        with pytest.raises(UserError, match="not an index of packed data"):
             load_images(source=f"packed:{out}")
     deep = text.rstrip().removesuffix("}") + ', "x": ' + "[" * 900 + "]" * 900 + "}"
     for broken in ("", "{", "[]", "null", "[" * 10**5, "\xff", deep):
         (out / "index.json").write_text(broken, encoding="latin-1")
-        with pytest.raises(UserError, match="no index of packed data"):
+        with pytest.raises(UserError, match="not an index of packed data"):
             load_images(source=f"packed:{out}")
     (out / "index.json").write_text(text)
     assert len(load_images(source=f"packed:{out}").test) == 12
