@@ -52,7 +52,7 @@ def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
         apart=apart,
         curves=_curves(runs),
         fields=_differences(histories),
-        left_out=[f"{name}: {told}" for name, run in runs for told in run.missing],
+        left_out=[f"{name}: {reason}" for name, run in runs for reason in run.missing],
     )
 
 
@@ -126,16 +126,16 @@ def _curves(runs: Sequence[Named]) -> DrawnCurves:
     found = [(name, run.curves()) for name, run in runs]
     span, charts = steps_of(*(curves for _, curves in found)), []
     for metric in ordered({name for _, curves in found for name in curves}):
-        for split, told in (("train", "training"), ("validation", "validation")):
+        for split, label in (("train", "training"), ("validation", "validation")):
             series = [
                 Series(name, points, i, dashed=i >= NUM_COLOURS)
                 for i, (name, curves) in enumerate(found)
                 if (points := curves.get(metric, {}).get(split))
             ]
-            charts.append(chart(metric, series, span, f", {told}"))
+            charts.append(chart(metric, series, span, f", {label}"))
     charts = list(filter(None, charts))
     hidden = len(charts) - 2 * MAX_CHARTS
-    notes = [f"{hidden} more are left out."] if hidden > 0 else []
+    notes = [f"{hidden} more charts are left out."] if hidden > 0 else []
     return DrawnCurves(charts[: 2 * MAX_CHARTS], notes)
 
 

@@ -13,13 +13,13 @@ class Group(NamedTuple):
     Attributes:
       name: Key of the group in `Predictions.choose`.
       title: Heading of the group.
-      told: Description below the heading.
+      description: Sentence below the heading.
       num: Maximum number of examples.
     """
 
     name: str
     title: str
-    told: str
+    description: str
     num: int
 
 

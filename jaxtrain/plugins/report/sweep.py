@@ -25,14 +25,14 @@ class TrialTable(NamedTuple):
       columns: Names of the columns.
       rows: Cells of each trial, best trial first.
       best: Whether the first row is the best trial.
-      told: Sentence on the number of runs compared below the table.
+      note: Sentence on the number of runs compared below the table.
     """
 
     heading: str
     columns: list[str]
     rows: list[list[str]]
     best: bool
-    told: str
+    note: str
 
 
 def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
@@ -48,9 +48,9 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
             f"--workdir {folder}: no trial of the sweep has started, so there is "
             "nothing to report; run the sweep first"
         )
-    told = f"The runs of {counted(len(histories), 'trial')} are compared below."
+    note = f"The runs of {counted(len(histories), 'trial')} are compared below."
     if len(histories) < len(ranked):
-        told = f"The runs of the first {len(histories)} are compared below."
+        note = f"The runs of the first {len(histories)} are compared below."
     fields = list(dict.fromkeys(p for trial in ranked for p in trial["overrides"]))
     columns = ["trial", "ended", f"validation {title(record['metric'])}"]
     table = TrialTable(
@@ -58,7 +58,7 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
         [*columns, "evaluations", *fields],
         [_cells(trial, fields) for trial in ranked],
         record["best"] is not None,
-        told,
+        note,
     )
     return make_comparison(histories, table)
 

@@ -171,7 +171,7 @@ def make_masked(
         )
     known = [digest, *classes.names, repr(classes.colours)]
     whole = hashlib.sha256("\0".join(known).encode(errors="replace"))
-    told = {PIXEL_CLASSES: classes.names, "digest": whole.hexdigest()}
+    metadata = {PIXEL_CLASSES: classes.names, "digest": whole.hexdigest()}
     examples = join([part for some in splits.values() for part in some])
     remarks += upright.remarks_on(config, images, examples, "masks")
     store = MaskedStore(
@@ -179,7 +179,7 @@ def make_masked(
         masks,
         classes,
         config.max_pixels,
-        {**(facts or {}), **told},
+        {**(facts or {}), **metadata},
         (*classes.remarks, *remarks),
         config.boxes_drawn_on == upright.STORED,
     )
