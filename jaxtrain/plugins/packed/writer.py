@@ -77,8 +77,8 @@ def pack(
     kind = input_of(store.facts)
     if not kind.are_pictures:
         raise UserError(
-            f"data --pack supports only images, and {config.source} has "
-            f"{kind.noun}s: leave it out"
+            f"--pack {config.source}: only images can be packed, and the data set has "
+            f"{kind.noun}s; train on it without packing"
         )
     for remark in remarks_of(store):
         tell(f"{remark.title}: {remark.text}")
@@ -178,7 +178,10 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             yield True
             return
         if os.listdir(out) and not (out / PLAN).exists():
-            raise UserError(f"--out {out}: the folder contains other files")
+            raise UserError(
+                f"--out {out}: the folder contains other files; give a new or empty "
+                "folder"
+            )
         plan_file = links.open_in_place(
             out / PLAN, os.O_RDWR | os.O_APPEND | os.O_CREAT
         )
@@ -187,7 +190,8 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"--out {out}: another process is packing there"
+                    f"--out {out}: another process is packing into this folder; wait "
+                    "until it ends, or give another folder"
                 ) from None
             atomic_file.remove_temporary(out)
             file.seek(0)

@@ -117,7 +117,8 @@ def make_stage_meshes(
     if num_stages > 1 and jax.process_count() > 1:
         raise UserError(
             f"parallel.pipeline_stages = {num_stages}: a pipeline supports the devices "
-            f"of one process only, and there are {jax.process_count()}"
+            f"of one process, and there are {jax.process_count()} processes; set it "
+            "to 1"
         )
     size, rest = divmod(len(devices), num_stages)
     if rest or not size:

@@ -146,7 +146,7 @@ class Profiler(Callback):
     def _give_up(self, error: Exception) -> None:
         self._window = None
         reason = " ".join(str(error).split()) or type(error).__name__
-        self._run.tell(f"no profile of the steps: {reason}")
+        self._run.tell(f"the steps could not be profiled: {reason}")
 
 
 @contextlib.contextmanager

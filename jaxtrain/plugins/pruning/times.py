@@ -42,8 +42,9 @@ def pruning_steps(
     last = "prune.end_epochs" if prune.end_epochs is not None else "prune.start_epochs"
     if end < start:
         raise UserError(
-            f"prune.end_epochs = {prune.end_epochs:g} are {end} steps, and pruning "
-            f"starts after {start}: end later, or give an earlier prune.start_epochs"
+            f"prune.end_epochs = {prune.end_epochs:g}: pruning ends after {end} steps, "
+            f"but starts after {start} steps; set a larger prune.end_epochs, or a "
+            "smaller prune.start_epochs"
         )
     if end >= total:
         raise UserError(

@@ -127,7 +127,7 @@ class DilatedNet(DenseModel):
             if len(levels) < 2:
                 raise UserError(
                     f"model.aux_weight = {aux_weight}: model.backbone = {name!r} has "
-                    "no fourth stage, whose inputs the auxiliary head would use; "
+                    "no fourth stage, at whose inputs the auxiliary head is attached; "
                     "set it to 0"
                 )
             dropped = DROPPED if dropout is None else dropout

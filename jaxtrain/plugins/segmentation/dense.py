@@ -90,7 +90,8 @@ class DenseModel(Model):
         pieces = _with_features(made, image_shape)
         if not pieces:
             raise UserError(
-                f"model.backbone = {name!r} has no spatial features: choose another"
+                f"model.backbone = {name!r} has no spatial features: choose another "
+                "backbone"
             )
         self.stride, self.min_size = made.stride, made.min_size
         self.min_share = made.min_share

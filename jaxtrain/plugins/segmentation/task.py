@@ -86,7 +86,7 @@ class Segmentation(Task):
         if options.ignore_value != IGNORED and options.ignore_value >= num:
             raise UserError(
                 f"ignore_value = {options.ignore_value}: the data set has the classes "
-                f"0 to {num - 1}; {IGNORED} is always ignored"
+                f"0 to {num - 1}; {IGNORED} is ignored in addition to this class"
             )
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):

@@ -94,7 +94,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         if model.decoder.answer_parts() is None:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes, numbers or boxes to return, so that it cannot be served"
+                "no classes, numbers or boxes to return, and cannot be served"
             )
         fitted = None
         if arguments.calibrated:

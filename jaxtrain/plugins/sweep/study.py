@@ -96,7 +96,7 @@ def exists(folder: Path) -> bool:
         raise _unusable(path, str(error.strerror)) from None
     if not path.exists():
         if (folder / sweep_file.SWEEP).exists():
-            raise _unusable(path, "it is missing, but its sweep exists")
+            raise _unusable(path, f"it is missing, but {sweep_file.SWEEP} exists")
         return False
     if not path.stat().st_size:
         time.sleep(1)  # Another process may be creating the study.
@@ -159,8 +159,8 @@ class SweepStudy:
             shown = "\n  ".join(changed)
             raise UserError(
                 f"{self._folder} contains a sweep of another config, whose trials "
-                f"cannot be compared with new ones:\n  {shown}\nUse the config of the "
-                "sweep, or choose another --workdir"
+                f"cannot be compared with new trials:\n  {shown}\nUse the config of "
+                "the sweep, or choose another --workdir"
             )
 
     def number_of(self, attempt: int) -> int:
@@ -245,7 +245,7 @@ class SweepStudy:
 
 
 def _unusable(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} cannot be read and written ({reason}): {FIX}")
+    return UserError(f"{path} cannot be read or written ({reason}): {FIX}")
 
 
 def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:

@@ -106,7 +106,7 @@ def carry_out(
     if reporter.pruned is not None and "eval" not in summary:
         raise optuna.TrialPruned
     if summary["best"] is None:
-        raise TrialFailed("its metric was never a finite number")
+        raise TrialFailed("its validation metric was never finite")
     # Metric of the saved weights: the best checkpoint may have been deleted.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)

@@ -63,7 +63,7 @@ class WandbWriter(ConfiguredWriter):
         except Exception as error:  # W&B raises many kinds of errors.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
-                "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
+                "run `wandb login`, set WANDB_MODE=offline, or leave the field out"
             ) from error
 
     @classmethod

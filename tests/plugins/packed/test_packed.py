@@ -484,7 +484,7 @@ def test_a_source_of_ones_own_takes_its_options(
         ("", "give one of --prepare, --check, --preview"),
         ("--verify x --size 3", "--size 3 has no effect with --verify"),
         ("--pack digits", "--out DIR"),
-        ("--pack digits --out NEW", "these are arrays: use raw"),
+        ("--pack digits --out NEW", "these images are arrays: give --format raw"),
         ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),
         ("--pack digits --out NEW --data.options num 3", "is for custom parts"),
         (

@@ -61,7 +61,7 @@ def _integer_pow(eqn: Any, x: Node) -> Node:
 
 def _round(eqn: Any, x: Node) -> Node:
     if eqn.params["rounding_method"] != lax.RoundingMethod.TO_NEAREST_EVEN:
-        raise unknown("'round' of halves away from zero")
+        raise unknown("'round' with halves rounded away from zero")
     return elementwise("Round", x)
 
 
