@@ -199,7 +199,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Whether a column is a target or part of one: `target`, `target.mask`."""
+    """Whether a column is `target`, or a part of a nested target: `target.mask`."""
     return name.partition(".")[0] == TARGET
 
 

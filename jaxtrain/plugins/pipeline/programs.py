@@ -37,11 +37,13 @@ class StagePrograms(NamedTuple):
         pass. In the last stage `y` is the scaled loss, and `target` is (extras with
         loss scales, target); in other stages `target` and `metrics` are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
-      sum_up: `(state, total) -> (grads, their sum of squares)`.
-      measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
-        squares` of the part of the new state that is checked to be finite.
-      apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
-        sums of all stages) -> (state, metrics)`.
+      sum_up: `(state, total) -> (grads, grad_sum)`, the mean gradients and their sum of
+        squares.
+      measure: `(state, root_key, grads, model_state, grad_sums) -> param_sum`, the sum
+        of squares of the new state's leaves that must be finite.
+      apply: `(state, root_key, grads, model_state, metrics, grad_sums, param_sums) ->
+        (state, metrics)`, with the metrics of all micro-batches and the sums of all
+        stages.
     """
 
     zeros: Compiled

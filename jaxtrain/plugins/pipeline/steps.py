@@ -64,7 +64,7 @@ def make_create(
 ) -> tuple[Several, Several]:
     """Create the programs of `CreateState.weights` and `CreateState.begin`.
 
-    Each consists of one program per stage.
+    Both run one program per stage.
     """
     shardings = stages.shardings(abstract)
 

@@ -41,7 +41,7 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
 
 
 def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
-    """Mark the `number` smallest elements of several arrays; first ones in ties.
+    """Mark the `number` smallest elements of several arrays; the first in ties.
 
     An exact bisection counts elements once per bit: devices with shards of the arrays
     exchange only counts, while a sort would gather all elements.

@@ -87,7 +87,12 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
 
 
 def labelled_run(workdir: Path, given: Path | None) -> Path | None:
-    """Workdir of the run that supplies labels: `--images` or `--workdir`, if a run."""
+    """Workdir of a run that supplies labels; None if neither argument is a run.
+
+    Args:
+      workdir: Path in `--workdir`, a run or a model.
+      given: Path in `--images`, which takes precedence, or None.
+    """
     places = (place for place in (given, workdir) if place is not None)
     runs = (p for p in places if (p / CONFIG).is_file() and is_run(p))
     return next(runs, None)

@@ -29,7 +29,7 @@ def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     """Table of the metrics per label, lowest average precision first.
 
     Args:
-      values: Recorded metrics by name; if one is invalid or missing, there is no table.
+      values: Recorded metrics by name; an invalid or missing metric omits the table.
       names: Names of the labels.
     """
     columns = [typed.fitting(values.get(n), list[float | None]) for n in COLUMNS]

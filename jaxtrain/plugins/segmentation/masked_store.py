@@ -190,8 +190,8 @@ def make_masked(
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
     """Check a few masks; fail if all are invalid, or if they hold only 0 and 255.
 
-    A white foreground (255) would be ignored by the loss. Invalid masks among valid
-    ones are reported when they are read.
+    A white foreground (255) would be ignored by the loss. If some masks are valid, the
+    invalid masks are reported when they are read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]

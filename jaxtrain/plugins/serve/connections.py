@@ -1,7 +1,8 @@
 """Limits on connections and on the duration of requests.
 
-uvicorn waits indefinitely for the header and body of a request. Here both must arrive
-at a minimum rate, and connections are limited per address and in total.
+uvicorn waits indefinitely for the header and body of a request. `GuardedProtocol`
+requires a minimum rate for header and body, and limits the number of connections per
+address and in total.
 """
 
 import asyncio

@@ -44,8 +44,8 @@ class SweepWorker:
       signals: Signals that stop a trial gracefully.
 
     Raises:
-      UserError: Invalid config, data, space, sampler or pruner, or the folder belongs
-        to a sweep of another config.
+      UserError: Invalid config, data, space, sampler or pruner, or the directory
+        belongs to a sweep of another config.
     """
 
     def __init__(

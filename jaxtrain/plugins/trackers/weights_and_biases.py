@@ -56,7 +56,7 @@ class WandbWriter(ConfiguredWriter):
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),
-                allow_val_change=True,  # For example, to make a run longer.
+                allow_val_change=True,  # A resumed run may have another length.
             )
             self._run.define_metric(AXIS)
             self._run.define_metric("*", step_metric=AXIS)

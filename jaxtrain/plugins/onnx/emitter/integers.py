@@ -121,7 +121,7 @@ def write_weights(
 ) -> list[str]:
     """Write the kernel and the bias of a product; return their names.
 
-    Both are integers if the kernel was quantized in training.
+    Kernel and bias are stored as integers if the kernel was quantized in training.
 
     Args:
       to: Writer of the file.
