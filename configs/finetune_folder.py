@@ -10,7 +10,7 @@ the weights are those of the recipe, from the hub: pip install -e '.[hub]'.
 
 Hardware: one GPU, or a CPU for some hundred images. Time and accuracy: those of your
 images; with the weights of ImageNet unmeasured here, they are not at hand. What weights
-of other images were worth on Fashion-MNIST is in docs/fine-tuning.md.
+of other images were worth on Fashion-MNIST is in benchmarks/RESULTS.md.
 Recipe: fastai's `fine_tune` (Howard and Gugger 2020, arXiv:2002.04688): the new last
 layer alone for one epoch, then all layers, the first ones at a hundredth of the rate;
 Adam with decoupled decay, 0.002 for batches of 64.

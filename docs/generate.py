@@ -90,25 +90,26 @@ Errors are those of `jaxtrain.errors`: `UserError` and its kinds `CheckpointErro
 
 MODELS = """# Models
 
-`python main.py models` prints this table, `python main.py models NAME` all that is known of one,
-and `--json` the same for programs. `python docs/generate.py` writes this page.
+`python main.py models` prints this table; `python main.py models NAME` describes one model, and
+`--json` prints JSON. `python docs/generate.py` writes this page.
 
 {table}
 
-- **image**: height and width that a model is made for, and evaluated at. Most take others, too;
+- **image**: default height and width in training and evaluation. Most models support other sizes.
   `model.name` and its options: [training](training.md#models).
-- **parameters**: trainable ones, for 1,000 classes (10 where the image has 28 or 32 pixels, 21 of
-  models of maps), auxiliary heads included.
-- **GFLOPs**: of the compiled program that evaluates one image, in 10^9; a multiplication and an
-  addition count one each (many tables count both as one), products with the padding nothing.
-- **step MiB**: memory of the compiled training step on 32 images, as XLA:CPU plans it: SGD with
-  momentum, float32. A GPU takes another amount: [plan](plan.md).
-- **published**: the first of the figures below, not measured here: top-1 in percent of ImageNet's
-  validation images (CIFAR-10's test images for 32x32); of models of [maps](segmentation-models.md)
-  the mean IoU.
-- **weights**: libraries whose [weights](fine-tuning.md#pretrained-weights) fit.
+- **parameters**: trainable parameters with auxiliary heads, for 1,000 classes (10 for images of 28
+  or 32 pixels, 21 for segmentation models).
+- **GFLOPs**: 10^9 floating-point operations of the compiled evaluation of one image. A
+  multiplication and an addition count as two operations (many tables count one), and products with
+  padding as none.
+- **step MiB**: peak memory of the compiled training step on 32 images, for XLA:CPU, SGD with momentum
+  and float32. A GPU needs a different amount: see [plan](plan.md).
+- **published**: published accuracy, not measured here: top-1 in percent on ImageNet's validation
+  images (CIFAR-10's test images for 32x32), or mean IoU of
+  [segmentation models](segmentation-models.md).
+- **weights**: libraries with compatible [weights](fine-tuning.md#pretrained-weights).
 
-`python benchmarks/zoo.py --write` makes the three counts.
+`python benchmarks/zoo.py --write` updates the parameters, GFLOPs and memory.
 
 ## Where the results are published
 

@@ -11,6 +11,7 @@ from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
+from jaxtrain.problems import Problem
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py"
@@ -99,3 +100,10 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     rows = {rule: f"{rate:.2e}" for rule, rate in suggested.items()}
     show_table("learning rate", {**rows, "picture": out / PICTURE})
     print(f"use it with --optimizer.learning-rate {best:.2g}")
+
+
+def problems(arguments: FindLrArguments) -> list[Problem]:
+    """Return all problems that the start of a run would report."""
+    from jaxtrain.tools.start_problems import start_problems
+
+    return start_problems(arguments.overrides, arguments.platform)

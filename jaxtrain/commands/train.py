@@ -16,7 +16,7 @@ from jaxtrain.config.command_options import platform_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
-from jaxtrain.problems import Problem, ProblemList
+from jaxtrain.problems import Problem
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
@@ -113,18 +113,13 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 def problems(arguments: TrainArguments) -> list[Problem]:
     """All problems that a start would report; [] with several processes."""
-    from jaxtrain.parallel import devices
     from jaxtrain.processes import distributed
-    from jaxtrain.trainer.setup import build_setup
+    from jaxtrain.tools.start_problems import start_problems
 
-    collected, config = ProblemList(), arguments.overrides
     ids = arguments.coordinator, arguments.num_processes, arguments.process_id
-    if distributed.find(*ids) is None:
-        parallel = config.parallel
-        flags, cpus = parallel.xla_flags, parallel.cpu_devices
-        devices.start(arguments.platform, flags=flags, profiles=False, cpus=cpus)
-        collected.build(build_setup, config)
-    return collected.found
+    if distributed.find(*ids) is not None:
+        return []
+    return start_problems(arguments.overrides, arguments.platform)
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":

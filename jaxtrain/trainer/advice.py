@@ -41,8 +41,8 @@ RULES = (
         "compile",
         "compilation",
         0.2,
-        "compiled programs are cached for the next run (docs/command-line.md, Compiled "
-        "programs), and their share is smaller in a longer run",
+        "compiled programs are cached for the next run (docs/command-line.md, "
+        "Compilation cache), and their share is smaller in a longer run",
         "; each of data.progressive_sizes compiles a separate program",
         "",
         lambda config: bool(config.data.progressive_sizes),

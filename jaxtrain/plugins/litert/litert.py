@@ -59,8 +59,8 @@ class LiteRTFile(Exporter):
             )
         if request.batch is None:
             raise UserError(
-                "--batch dynamic: a LiteRT file has a fixed batch size; give "
-                "it, or leave --batch out, for 1"
+                "--batch dynamic: a LiteRT file has a fixed batch size; give a number, "
+                "or leave --batch out for a batch size of 1"
             )
 
     def write(self, request: Request, path: Path) -> None:
@@ -98,7 +98,7 @@ def _convert(request: Request, path: Path) -> None:
 
 
 def _function(request: Request) -> Callable[[Any], jax.Array]:
-    """Function to export; for an int8 model, quantization is marked in it."""
+    """Function to export; in an int8 model, quantized arrays are marked."""
     if not request.was_rounded:
         return request.function(folded=True)
     images, shape = request.images, request.images.shape[1:]
@@ -161,13 +161,16 @@ def _is_dense(eqn: Any) -> bool:
 
 
 def _start(path: Path) -> Runner:
-    """Run a file in a LiteRT process, which ends when the function is collected."""
-    said = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`_end` closes it)
+    """Start a LiteRT process that runs a file, and return a function of images.
+
+    The process ends when the function is garbage-collected.
+    """
+    stderr = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 (`_end` closes it)
     process = subprocess.Popen(
         _command("run", path),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=said,
+        stderr=stderr,
     )
 
     def run(images: np.ndarray) -> np.ndarray:
@@ -183,24 +186,24 @@ def _start(path: Path) -> Runner:
         size = answers.read(8)
         if len(size) < 8:
             code = process.wait()
-            said.seek(0)
-            why = said.read().strip().rpartition("\n")[2]
+            stderr.seek(0)
+            why = stderr.read().strip().rpartition("\n")[2]
             raise ExportError(
-                f"LiteRT cannot run the file (it ended with {code}: {why}): choose "
-                "another --batch, or --format onnx"
+                f"LiteRT cannot run the file (exit code {code}: {why}): choose another "
+                "--batch, or --format onnx"
             )
         return np.load(io.BytesIO(answers.read(int.from_bytes(size, "big"))))
 
-    weakref.finalize(run, _end, process, said)
+    weakref.finalize(run, _end, process, stderr)
     return run
 
 
-def _end(process: "subprocess.Popen[bytes]", said: IO[str]) -> None:
+def _end(process: "subprocess.Popen[bytes]", stderr: IO[str]) -> None:
     process.kill()
     process.communicate()
-    said.close()
+    stderr.close()
 
 
 def _command(*words: object) -> list[str]:
-    # -P prevents modules in the script's folder from shadowing libraries.
+    # -P prevents modules in the script's directory from shadowing libraries.
     return [str(LITERT.find()), "-P", run_litert.__file__, *map(str, words)]

@@ -36,16 +36,16 @@ def convert(program: Path, file: Path, about: Path) -> None:
         passmanager,
     )
 
-    told = json.loads(about.read_text(encoding="utf-8"))
+    metadata = json.loads(about.read_text(encoding="utf-8"))
     context = ir.Context()
     converter_api_ext.prepare_mlir_context(context)
     with context:
         module = ir.Module.parse(program.read_text(encoding="utf-8"))
-        names = [told["input"]["name"]], [told["output"]]
+        names = [metadata["input"]["name"]], [metadata["output"]]
         converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
         config = converter_api_ext.ConvertToTFLConfig()
         # Convert marked quantization to integer operations.
-        if told["precision"] == "int8":
+        if metadata["precision"] == "int8":
             config.qdq_conversion_mode, config.strict_qdq_mode = "STATIC", True
         converter_api_ext.run_convert_to_tfl_passes(
             module, passmanager.PassManager(), config
@@ -72,7 +72,15 @@ def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
 
 
 def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """Run a file on arrays of images from a stream, until the end of the stream."""
+    """Run a file on arrays of images from a stream, until the end of the stream.
+
+    An array is in NumPy's .npy format, after its size in bytes, a big-endian uint64.
+
+    Args:
+      file: LiteRT file to run.
+      given: Stream of image arrays, (batch, rows, columns, channels).
+      answers: Stream to write the output arrays to.
+    """
     from ai_edge_litert.interpreter import (  # pyright: ignore[reportMissingImports]
         Interpreter,
     )

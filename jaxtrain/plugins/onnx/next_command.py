@@ -1,4 +1,4 @@
-"""Next command after a run."""
+"""Suggested command after a run: the export to ONNX."""
 
 import shlex
 

@@ -100,7 +100,7 @@ class ONNXFile(Exporter):
 
 
 def write(request: Request, path: Path) -> None:
-    """Write the file.
+    """Write the ONNX file of an export request.
 
     Raises:
       UserError: The model uses an unsupported primitive.
@@ -128,9 +128,10 @@ def write(request: Request, path: Path) -> None:
 
 
 def load(path: Path, request: Request) -> Runner:
-    """Load the file into ONNX Runtime on CPU.
+    """Load an ONNX file into ONNX Runtime on CPU, to run batches of images.
 
-    For bfloat16, ONNX's reference evaluator is used instead.
+    ONNX's reference evaluator runs bfloat16 files, as ONNX Runtime does not support
+    bfloat16 on CPU.
     """
     model: Any
     if request.precision == "bf16":
@@ -185,7 +186,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence a warning that the graph is not preprocessed, which it does not need."""
+    """Silence ONNX Runtime's advice to preprocess the graph, which is not needed."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)

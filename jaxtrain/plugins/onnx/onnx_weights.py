@@ -1,7 +1,8 @@
 """Weight-only quantization of ONNX files to 8 or 4 bits.
 
-Kernels are dequantized to float32 at run time: a smaller file, without calibration
-images, as activations are not rounded. Scales are per output channel.
+Kernels are stored as int8, float8 or int4, with a scale per output channel, and
+dequantized to float32 at run time. Activations are not quantized, so no calibration
+images are needed.
 """
 
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ TRIED = np.linspace(0.4, 1.0, 61)
 
 
 class Levels(NamedTuple):
-    """Quantization levels of weights, in units of a scale.
+    """Quantization levels of weights, in units of the scale.
 
     Attributes:
       dtype: Dtype of the levels.
@@ -39,7 +40,7 @@ class Levels(NamedTuple):
     tried: np.ndarray = np.ones(1)
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Round weights, in units of a scale, to the nearest levels, float32."""
+        """Round weights, in units of the scale, to the nearest levels, float32."""
         if self.integers:
             return np.clip(np.rint(weights), -self.largest, self.largest)
         clipped = np.clip(weights, -self.largest, self.largest)
@@ -61,7 +62,8 @@ def rounded(kernel: np.ndarray, levels: Levels) -> tuple[np.ndarray, np.ndarray]
       levels: Quantization levels of the weights.
 
     Returns:
-      The levels, float32 (outputs, inputs), and the scale of each output, float32.
+      Quantized weights in units of the scale, float32 (outputs, inputs), and the scale
+      of each output, float32 (outputs,).
     """
     most = np.abs(kernel).max(1, keepdims=True)
     # Avoid a scale of 0 for outputs whose weights are all 0.

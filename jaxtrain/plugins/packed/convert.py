@@ -74,8 +74,9 @@ class Form:
     def _file(self, stored: StoredFile) -> bytes:
         """Copy an image file, or convert it to a JPEG with a shorter side of `size`.
 
-        With a size, smaller JPEGs are copied, and other formats are converted to JPEG.
-        All files are decoded, to detect unreadable ones.
+        Files are copied if `size` is None, and JPEGs also if their shorter side is at
+        most `size`. Smaller images of other formats are not resized. Every file is
+        decoded, to detect unreadable files.
         """
         file, channels = self._open(stored), self.image_shape[-1]
         pixels = file.decode(channels)
@@ -94,7 +95,7 @@ class Form:
             )
         # JPEG is limited to 65,500 pixels per side.
         except ValueError as error:
-            raise UnreadableError(f"it cannot be a JPEG: {error}") from error
+            raise UnreadableError(f"it cannot be encoded as JPEG: {error}") from error
 
 
 def make_form(
@@ -121,10 +122,14 @@ def make_form(
     if size is not None and size < 1:
         raise UserError(f"--size {size}: expected a number of pixels above 0")
     if size is not None and channels not in (1, 3):
-        raise UserError(f"--size {size}: images of {channels} channels are not resized")
+        raise UserError(
+            f"--size {size}: images with {channels} channels cannot be resized; leave "
+            "it out"
+        )
     if format == "jpeg" and not isinstance(image, StoredFile):
         raise UserError(
-            "--format jpeg packs image files, but these are arrays: use raw"
+            "--format jpeg packs image files, but these images are arrays: give "
+            "--format raw"
         )
     if format == "raw" and size is not None:
         height = width = size

@@ -1,7 +1,7 @@
 """Index of a packed data set, validated on reading.
 
 File names are made of the shard number and the column, such as `00003.image`. The index
-contains no paths, which could point outside the folder.
+contains no paths, which could point outside the directory.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ INDEX = "index.json"
 FORMAT, VERSION = "jaxtrain packed data", 1
 # Largest size of an index in bytes.
 MAX_INDEX_BYTES = 2**28
-# Files of a shard in addition to its targets.
+# Columns of a data set; the parts of a nested target are named `target.NAME`.
 IMAGE, STRATA, TARGET = "image", "strata", "target"
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 SPLIT = re.compile(r"[^\[\]\s+]+")
@@ -38,7 +38,12 @@ LeftOut = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class Column:
-    """A field of fixed shape and dtype per example, stored in flat files."""
+    """Field with a fixed shape and dtype per example, stored in flat files.
+
+    Attributes:
+      dtype: Dtype as a NumPy type string, such as "|u1".
+      shape: Shape of the field of one example.
+    """
 
     dtype: str
     shape: tuple[int, ...]
@@ -61,7 +66,11 @@ class Shard:
         return folder / f"{self.number:05d}.{name}"
 
     def check_files(self, folder: Path) -> None:
-        """Raise UserError unless all files are regular files of the recorded size."""
+        """Check that all files are regular files of the recorded size.
+
+        Raises:
+          UserError: A file is missing, is not a regular file, or has another size.
+        """
         for name, (size, _) in self.files.items():
             path = self.path(folder, name)
             try:
@@ -69,7 +78,7 @@ class Shard:
             except OSError as error:
                 raise _damaged(path, str(error.strerror)) from None
             if not stat.S_ISREG(found.st_mode):
-                raise _damaged(path, "it is no regular file")
+                raise _damaged(path, "it is not a regular file")
             if found.st_size != size:
                 raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
 
@@ -81,7 +90,7 @@ class Index:
     Attributes:
       plan: Source and format of the data set.
       image_shape: Image shape (H, W, C); H and W are None if sizes differ.
-      facts: Facts of the source's store.
+      facts: Metadata of the source's store.
       columns: Columns by name; no `image` column for image files.
       splits: All splits, including empty ones.
       shards: Shards in the order of their examples.
@@ -132,7 +141,7 @@ def read_index(folder: Path) -> Index:
         raise UserError(f"{path}: {error.strerror}") from None
     except (UserError, ValueError, TypeError, LookupError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path} is no index of packed data ({reason})") from None
+        raise UserError(f"{path} is not an index of packed data ({reason})") from None
     for shard in index.shards:
         shard.check_files(folder)
     return index
@@ -146,7 +155,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def tuples(value: Any) -> Any:
-    """Convert lists in a JSON value to tuples, as in the facts of stores."""
+    """Convert lists in a JSON value to tuples, the type of sequences in `facts`."""
     if isinstance(value, list):
         return tuple(map(tuples, value))
     if isinstance(value, dict):
@@ -190,7 +199,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Whether a column is a target or part of one: `target`, `target.mask`."""
+    """Whether a column is `target`, or a part of a nested target: `target.mask`."""
     return name.partition(".")[0] == TARGET
 
 

@@ -31,7 +31,7 @@ RECORD_OPTIONS = "group_size:1,uncompressed"
 
 @dataclass(frozen=True)
 class Note:
-    """Record of a complete shard.
+    """Record of a complete shard; the index is built from the notes of all shards.
 
     Attributes:
       shard: Examples and files of the shard; an empty shard has no files.

@@ -26,8 +26,8 @@ from jaxtrain.plugins.packed.index import (
     read_index,
 )
 
-# Rows of at least this many bytes are copied one by one: copying takes longer than the
-# calls.
+# Rows of at least this many bytes are copied in a Python loop, whose overhead per row
+# is shorter than the copy.
 LARGE_ROW = 4096
 
 
@@ -61,7 +61,7 @@ class FlatFiles(ShardFiles):
 
 @dataclass(frozen=True)
 class PackedStore:
-    """All splits of a packed data set."""
+    """Store of all splits of a packed data set."""
 
     places: SplitRanges
     image_shape: tuple[int | None, int | None, int]

@@ -1,8 +1,8 @@
 """Packing of a data set into shards with fast random access.
 
 A shard is written under temporary names, renamed when complete, and marked by a note,
-which is written last. The index, made from all notes, is written after all shards; a
-folder without an index is not a packed data set.
+which is written last. The index is built from the notes, and written after all shards;
+a directory without an index is not a packed data set.
 """
 
 import contextlib
@@ -40,8 +40,9 @@ from jaxtrain.plugins.packed.index import (
 from jaxtrain.plugins.packed.shard import ShardWriter, note_path, read_note
 
 PLAN = "plan.json"
-# About 300 MB of photographs.
+# Number of image files per shard, about 300 MB of photographs.
 FILES_A_SHARD = 4096
+# Size of the image arrays of a shard in bytes.
 RAW_SHARD_BYTES = 2**28
 
 # A shard: split, index of its first example, and examples.
@@ -55,16 +56,16 @@ def pack(
     size: int | None = None,
     format: Literal["jpeg", "raw"] = "jpeg",
 ) -> Index:
-    """Pack all splits of a source into a folder; resume an interrupted pack.
+    """Pack all splits of a source into a directory; resume an interrupted pack.
 
     Args:
       config: Config of the source, and the allowed fraction of unreadable images.
-      out: Output folder, created if missing.
+      out: Output directory, created if missing.
       size: Size in pixels; see `Form`.
       format: Image files (`jpeg`) or arrays (`raw`).
 
     Raises:
-      UserError: The source or folder is invalid, or too many images are unreadable.
+      UserError: The source or directory is invalid, or too many images are unreadable.
     """
     store, splits = opening.open_store(config)
     if place_of(store) is not None:
@@ -76,8 +77,8 @@ def pack(
     kind = input_of(store.facts)
     if not kind.are_pictures:
         raise UserError(
-            f"data --pack supports only images, and {config.source} has "
-            f"{kind.noun}s: leave it out"
+            f"--pack {config.source}: only images can be packed, and the data set has "
+            f"{kind.noun}s; train on it without packing"
         )
     for remark in remarks_of(store):
         tell(f"{remark.title}: {remark.text}")
@@ -142,14 +143,14 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Facts of a data set, which must be representable in JSON."""
+    """Metadata of a data set; checks that JSON preserves their values."""
     try:
         if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
             return dict(facts)
         reason = "their values change"
     except (TypeError, ValueError) as error:
         reason = str(error)
-    raise UserError(f"the facts of {source} cannot be written as JSON: {reason}")
+    raise UserError(f"the metadata of {source} cannot be written as JSON: {reason}")
 
 
 def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
@@ -166,9 +167,9 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 
 @contextlib.contextmanager
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
-    """Lock the output folder; yield whether it is complete already.
+    """Lock the output directory; yield whether it is complete already.
 
-    The lock is on `PLAN`; a folder with an index is not locked.
+    The lock is on `PLAN`; a directory with an index is not locked.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -177,7 +178,10 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             yield True
             return
         if os.listdir(out) and not (out / PLAN).exists():
-            raise UserError(f"--out {out}: the folder contains other files")
+            raise UserError(
+                f"--out {out}: the folder contains other files; give a new or empty "
+                "folder"
+            )
         plan_file = links.open_in_place(
             out / PLAN, os.O_RDWR | os.O_APPEND | os.O_CREAT
         )
@@ -186,7 +190,8 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"--out {out}: another process is packing there"
+                    f"--out {out}: another process is packing into this folder; wait "
+                    "until it ends, or give another folder"
                 ) from None
             atomic_file.remove_temporary(out)
             file.seek(0)

@@ -52,16 +52,16 @@ class Stage:
 class Stages:
     """All stages in order, and the timeline of a step.
 
-    The state has the same tree as without stages, with the arrays of a layer on the
-    devices of its stage, and counters on the first stage. The part of a stage is the
-    same tree with only the stage's layers.
+    The training state has the same tree structure as without stages. The arrays of a
+    layer are on the devices of its stage, and the counters are on the first stage. The
+    part of a stage is the tree with only the layers of that stage.
     """
 
     stages: tuple[Stage, ...]
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Part of a tree for a stage; counters are included and not moved."""
+        """Subtree with the layers of a stage, and the counters on their devices."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):
@@ -117,7 +117,8 @@ def make_stage_meshes(
     if num_stages > 1 and jax.process_count() > 1:
         raise UserError(
             f"parallel.pipeline_stages = {num_stages}: a pipeline supports the devices "
-            f"of one process only, and there are {jax.process_count()}"
+            f"of one process, and there are {jax.process_count()} processes; set it "
+            "to 1"
         )
     size, rest = divmod(len(devices), num_stages)
     if rest or not size:

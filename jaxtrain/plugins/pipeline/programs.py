@@ -35,13 +35,15 @@ class StagePrograms(NamedTuple):
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`; the `pullback` holds the residuals, and is None without a backward
         pass. In the last stage `y` is the scaled loss, and `target` is (extras with
-        loss scales, target); in others `target` and `metrics` are empty.
+        loss scales, target); in other stages `target` and `metrics` are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
-      sum_up: `(state, total) -> (grads, their sum of squares)`.
-      measure: `(state, root_key, grads, model_state, sums of all stages) -> sum of
-        squares` of the part of the new state that is checked to be finite.
-      apply: `(state, root_key, grads, model_state, metrics of all micro-batches, both
-        sums of all stages) -> (state, metrics)`.
+      sum_up: `(state, total) -> (grads, grad_sum)`, the mean gradients and their sum of
+        squares.
+      measure: `(state, root_key, grads, model_state, grad_sums) -> param_sum`, the sum
+        of squares of the new state's leaves that must be finite.
+      apply: `(state, root_key, grads, model_state, metrics, grad_sums, param_sums) ->
+        (state, metrics)`, with the metrics of all micro-batches and the sums of all
+        stages.
     """
 
     zeros: Compiled
@@ -59,8 +61,8 @@ def make_programs(
     shardings: Any,
     *,
     is_last: bool,
-    goes_back: bool,
-    hands_back: bool,
+    has_backward: bool,
+    returns_input_grads: bool,
 ) -> StagePrograms:
     """Create the programs of a stage.
 
@@ -70,8 +72,10 @@ def make_programs(
       phase: Phase of the steps.
       shardings: Shardings of the stage's part of a state.
       is_last: Whether the stage computes the loss.
-      goes_back: Whether the stage has a backward pass: it or an earlier one is trained.
-      hands_back: Whether the stage returns input gradients: an earlier one is trained.
+      has_backward: Whether the stage has a backward pass: this stage or an earlier
+        stage has trained layers.
+      returns_input_grads: Whether the backward pass returns the gradient of the inputs:
+        an earlier stage has trained layers.
     """
     layout, frozen = stage.layout, phase.frozen
 
@@ -104,7 +108,7 @@ def make_programs(
             loss = losses.mean()
             return loss * loss_factor(phase, scales), (new, {**metrics, "loss": loss})
 
-        if not goes_back:
+        if not has_backward:
             y, found = outputs(params, x)
             return y, None, *found
         y, pullback, found = jax.vjp(outputs, params, x, has_aux=True)
@@ -115,7 +119,7 @@ def make_programs(
         grads = layout.shard_grads(grads)
         total = jax.tree.map(jnp.add, total, grads)
         # XLA removes the computation of unused gradients, such as of images.
-        return total, layout.images(dx) if hands_back else None
+        return total, layout.images(dx) if returns_input_grads else None
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
         total = layout.reduce_grads(total)
@@ -129,7 +133,7 @@ def make_programs(
         model_state: Any,
         grad_sums: list[jax.Array],
     ) -> jax.Array:
-        # `apply` computes the new state again: keeping it here would need its memory.
+        # `apply` computes the new parameters again, which saves the memory of a copy.
         params, _ = optimize(phase, state, root, grads, _norm(grad_sums))
         return squares(checked(phase, params, model_state), layout)
 
@@ -153,7 +157,7 @@ def make_programs(
             means,
             lambda _: _norm(param_sums),
         )
-        # With a leading axis of steps.
+        # Metrics of a call have a leading axis of steps, here of size 1.
         return state, jax.tree.map(lambda x: x[None], of_step)
 
     whole = replicated(layout.mesh)

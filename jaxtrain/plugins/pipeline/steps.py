@@ -34,7 +34,7 @@ from jaxtrain.training.step import micro_batch
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.update import loss_scales
 
-# Placeholder of images, whose sharding depends on the number of dims.
+# Placeholder for a batch of images: its sharding depends only on the number of dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
@@ -48,7 +48,7 @@ class Several:
         return self._function(*args, **named)
 
     def flops_a_step(self) -> None:
-        """Return None: FLOPs of stages are not counted."""
+        """Return None: the FLOPs of pipelined steps are not counted."""
 
     @property
     def seconds(self) -> float:
@@ -62,7 +62,10 @@ class Several:
 def make_create(
     create: CreateState, stages: Stages, abstract: TrainState
 ) -> tuple[Several, Several]:
-    """Create programs of `CreateState.weights` and `.begin`, one part per stage."""
+    """Create the programs of `CreateState.weights` and `CreateState.begin`.
+
+    Both run one program per stage.
+    """
     shardings = stages.shardings(abstract)
 
     def weights_of(stage: Stage, root: jax.Array) -> tuple[Any, Any]:
@@ -134,8 +137,8 @@ def make_train_step(
             phase,
             shardings[i],
             is_last=stage is last,
-            goes_back=i >= first_trained,
-            hands_back=i > first_trained,
+            has_backward=i >= first_trained,
+            returns_input_grads=i > first_trained,
         )
         for i, stage in enumerate(stages.stages)
     ]

@@ -50,8 +50,8 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
       num_micro: Number of micro-batches in a step.
 
     Returns:
-      The passes, and the idle share 1 - work / (stages * time), equal to
-        (S - 1) / (M + S - 1) for equal stages.
+      The passes, and the idle share 1 - work / (stages * time). For S equal stages and
+      M micro-batches the idle share is (S - 1) / (M + S - 1).
     """
     num_stages = len(costs)
     left = [stage_order(s, num_stages, num_micro) for s in range(num_stages)]

@@ -11,6 +11,7 @@ from jaxtrain.config.command_options import trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
+from jaxtrain.problems import Problem
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/imagenet_resnet50.py --target h100x8"
@@ -84,3 +85,10 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
             largest=arguments.largest,
             path=out / RESULT,
         )
+
+
+def problems(arguments: FindBatchArguments) -> list[Problem]:
+    """Return the problems of the config, except for its devices."""
+    from jaxtrain.tools.start_problems import problems_without_mesh
+
+    return problems_without_mesh(arguments.overrides)

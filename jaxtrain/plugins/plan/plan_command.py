@@ -12,6 +12,7 @@ from jaxtrain.config.command_options import trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError, nearest
+from jaxtrain.problems import Problem
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
@@ -88,6 +89,13 @@ def run(arguments: PlanArguments, signals: StopSignals) -> None:
                 check=arguments.check,
                 path=out / RESULT,
             )
+
+
+def problems(arguments: PlanArguments) -> list[Problem]:
+    """Return the problems of the config, except for its devices."""
+    from jaxtrain.tools.start_problems import problems_without_mesh
+
+    return problems_without_mesh(arguments.overrides)
 
 
 def parse_presets(text: str | None) -> list[Preset]:

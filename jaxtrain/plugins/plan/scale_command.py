@@ -10,6 +10,7 @@ from jaxtrain.config import Config, Preset, replace
 from jaxtrain.config.command_options import trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
+from jaxtrain.problems import Problem
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py --devices 1,2,4,8"
@@ -85,3 +86,10 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
         write_json(out / RESULT, result)
         scale.plot(out / PLOT, result)
     print(f"wrote {out / RESULT} and {out / PLOT}")
+
+
+def problems(arguments: ScaleArguments) -> list[Problem]:
+    """Return the problems of the config, except for its devices."""
+    from jaxtrain.tools.start_problems import problems_without_mesh
+
+    return problems_without_mesh(arguments.overrides)

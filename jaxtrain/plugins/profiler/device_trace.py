@@ -40,7 +40,10 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """An interval with an owner; the lowest rank of overlapping spans counts."""
+    """Time interval in nanoseconds, charged to an owner.
+
+    Where spans overlap, only the spans of the lowest rank are charged.
+    """
 
     start: float
     end: float
@@ -49,7 +52,7 @@ class Span(NamedTuple):
 
 
 def read_trace(folder: Path) -> list[DeviceOp]:
-    """Read the instructions of the newest trace in a folder.
+    """Read the instructions of the newest trace in a directory.
 
     Raises:
       OSError: There is no trace.
@@ -102,7 +105,13 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Divide time among owners, so that the total is the union of all spans."""
+    """Divide time among owners, so that the total is the union of all spans.
+
+    Overlapping spans of the lowest rank are charged equally.
+
+    Returns:
+      Owner -> time in nanoseconds.
+    """
     times: defaultdict[Any, float] = defaultdict(float)
     waiting = sorted(spans, key=lambda span: span.start)
     moments = sorted({moment for span in spans for moment in span[:2]})

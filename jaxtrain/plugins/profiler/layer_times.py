@@ -22,7 +22,12 @@ _UNCHANGED = {"bitcast", "copy", "copy-done", "copy-start", "parameter", "transp
 
 
 class LayerPass(NamedTuple):
-    """Key of a table row: a layer or another part of a step, and its direction."""
+    """Key of a table row: a layer or another part of a step, and the direction.
+
+    Attributes:
+      layer: Path of the layer, or name of the part.
+      direction: Forward or backward pass; None for other parts of a step.
+    """
 
     layer: str
     direction: Direction
@@ -59,7 +64,7 @@ class StepProgram:
                 self._users[name].append(line)
 
     def num_known(self, seen: Iterable[str]) -> int:
-        """Number of the given instructions that this program contains."""
+        """Number of instruction names in `seen` that the program contains."""
         return len(self._instructions.keys() & seen)
 
     def runs_others(self, name: str) -> bool:
@@ -68,7 +73,7 @@ class StepProgram:
         return line is not None and line.operation in _CONTROL
 
     def row(self, name: str) -> LayerPass:
-        """Row of an instruction."""
+        """Table row of an instruction, given its name in the trace."""
         line = self._instructions.get(name)
         if line is None:
             return LayerPass(OTHER, None)
@@ -109,7 +114,7 @@ class StepProgram:
         return self._place_of_users(line) or self._place_of_source(line)
 
     def _own_place(self, line: Instruction) -> scopes.Place | None:
-        """Layer by the name of an instruction, or of a fusion's product or root."""
+        """Layer in the name of an instruction, or of a fusion's product or root."""
         inner = list(self._called(line).values())
         products = [x for x in inner if x.operation in _PRODUCTS]
         places = (_named(x) for x in (*products, line, *reversed(inner)))
@@ -174,7 +179,7 @@ def tabulate(
       texts: Optimized HLO of the programs of the training step.
       steps: Number of completed steps before and after the trace.
       device_kind: Name of the device in JAX.
-      trace: Folder of the trace, relative to the workdir.
+      trace: Directory of the trace, relative to the workdir.
 
     Raises:
       ValueError: No instruction was executed.
@@ -237,7 +242,8 @@ def _spans(
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # It may have waited for a busy thread.
+        # The instruction may have waited for a busy thread in this span, so other
+        # instructions have priority.
         yield Span(op.end, op.done, rank + 1, row)
 
 

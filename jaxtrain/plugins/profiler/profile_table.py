@@ -47,8 +47,8 @@ def describe_files(profile: StepProfile, path: str) -> str:
       path: File with all rows.
     """
     hidden = profile.layers[MAX_ROWS:]
-    told = f"{path} has all rows"
+    rows = f"{path} has all rows"
     if hidden:
         share = sum(layer.share for layer in hidden)
-        told = f"{counted(len(hidden), 'more row')}, {share:.1%} in total: {path}"
-    return f"{told}; the trace: {profile.trace}"
+        rows = f"{counted(len(hidden), 'more row')}, {share:.1%} in total: {path}"
+    return f"{rows}; the trace: {profile.trace}"

@@ -35,7 +35,10 @@ class Profiler(Callback):
     profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
-        """Profile from step `steps[0]` to `steps[1]`; None: after the warm-up."""
+        """Profile from step `steps[0]` to `steps[1]`.
+
+        None profiles `NUM_STEPS` steps after `WARM_UP` steps.
+        """
         self._steps = steps
         self._window: tuple[int, int] | None = None
         self._began: int | None = None
@@ -96,7 +99,7 @@ class Profiler(Callback):
         options.python_tracer_level = 0
         workdir = self._run.workdir
         folder = workdir / TENSORBOARD
-        # Use a new folder: JAX would follow symbolic links in an existing one.
+        # Use a new directory: JAX would follow symbolic links in an existing one.
         session = unused(folder / "plugins" / "profile" / self._name_session(step))
         options.session_id = self._session = session.name
         try:
@@ -111,7 +114,7 @@ class Profiler(Callback):
         return f"steps_{step}_to_{self._window[1]}{process}"
 
     def _finish(self, step: int) -> None:
-        """Stop the trace; process 0 reports the times of its devices."""
+        """Stop the trace; process 0 shows and writes the layer times of its devices."""
         began = self._began
         if self._window is None or began is None:
             return
@@ -121,11 +124,11 @@ class Profiler(Callback):
             jax.profiler.stop_trace()
             if jax.process_index() == 0:
                 with self._run.clock.charging("other"):
-                    self._tell((began, step))
+                    self._report((began, step))
         except ERRORS as error:
             self._give_up(error)
 
-    def _tell(self, steps: tuple[int, int]) -> None:
+    def _report(self, steps: tuple[int, int]) -> None:
         run, trace = self._run, f"{TENSORBOARD}/plugins/profile/{self._session}"
         workdir = run.workdir
         compiled = [c for p in self._programs.values() for c in p.programs.values()]
@@ -137,13 +140,13 @@ class Profiler(Callback):
             trace=trace,
         )
         write_profile(workdir, profile, run.saved.run)
-        told = describe_files(profile, str(workdir / PROFILE))
-        run.log.screen.show(profile_table(profile), told)
+        files = describe_files(profile, str(workdir / PROFILE))
+        run.log.screen.show(profile_table(profile), files)
 
     def _give_up(self, error: Exception) -> None:
         self._window = None
         reason = " ".join(str(error).split()) or type(error).__name__
-        self._run.tell(f"no profile of the steps: {reason}")
+        self._run.tell(f"the steps could not be profiled: {reason}")
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ class StepProfile:
       num_devices: Number of traced devices of this process.
       milliseconds: Wall time of a step in milliseconds.
       idle_share: Fraction of the wall time without device instructions.
-      trace: Folder of the trace, relative to the workdir.
+      trace: Directory of the trace, relative to the workdir.
       layers: Rows, longest time first; shares add up to 1.
     """
 

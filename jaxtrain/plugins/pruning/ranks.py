@@ -32,7 +32,7 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
     *rows, inputs, outputs = ranks.shape
     groups = ranks.reshape(*rows, inputs // of, of, outputs)
     one, other = groups[..., :, None, :], groups[..., None, :, :]
-    # Of equal weights, the first ones are pruned first.
+    # Among equal weights, the first is pruned first.
     later = jnp.tri(of, dtype=bool).T[..., None]
     before = (other > one) | ((other == one) & later)
     # A weight does not precede itself.
@@ -41,7 +41,7 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
 
 
 def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
-    """Mark the smallest elements over several arrays, with ties in favour of the first.
+    """Mark the `number` smallest elements of several arrays; the first in ties.
 
     An exact bisection counts elements once per bit: devices with shards of the arrays
     exchange only counts, while a sort would gather all elements.
@@ -83,7 +83,7 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
 
 
 def _positions(shapes: Sequence[tuple[int, ...]]) -> list[jax.Array]:
-    """Index of each element, uint32, over all arrays."""
+    """Index of each element in the concatenation of all arrays, uint32."""
     found, first = [], 0
     for shape in shapes:
         size = 1

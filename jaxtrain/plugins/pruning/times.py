@@ -33,7 +33,7 @@ def pruning_steps(
         raise UserError(
             f"prune.start_epochs = {prune.start_epochs:g}: layers are frozen for "
             f"the first {config.train.first_epochs:g} epochs "
-            "(train.freeze_epochs): start then, or later"
+            "(train.freeze_epochs); set it to that number or more"
         )
     if prune.pattern is not None:
         end = start
@@ -42,8 +42,9 @@ def pruning_steps(
     last = "prune.end_epochs" if prune.end_epochs is not None else "prune.start_epochs"
     if end < start:
         raise UserError(
-            f"prune.end_epochs = {prune.end_epochs:g} are {end} steps, and pruning "
-            f"starts after {start}: end later, or give an earlier prune.start_epochs"
+            f"prune.end_epochs = {prune.end_epochs:g}: pruning ends after {end} steps, "
+            f"but starts after {start} steps; set a larger prune.end_epochs, or a "
+            "smaller prune.start_epochs"
         )
     if end >= total:
         raise UserError(

@@ -126,8 +126,8 @@ class Pruning(StepTransform):
         of = f"of {number:,} weights of {counted(len(masks), 'kernel')}"
         if self.group is not None:
             keep, size = self.group
-            told = f"{size - keep} of {size} input channels {of}, after"
-            return {"pruned": f"{told} {counted(self.start, 'step')}"}
+            channels = f"{size - keep} of {size} input channels {of}"
+            return {"pruned": f"{channels}, after {counted(self.start, 'step')}"}
         return {
             "pruned": f"{self.sparsity:.4g} {of}, from step {self.start:,} to "
             f"{self.end:,}, every {self.every:,}"
@@ -141,8 +141,13 @@ class Pruning(StepTransform):
     ) -> list[jax.Array]:
         """Compute new masks after `step` steps.
 
-        Pruned weights stay pruned, and of equal weights the first are pruned. The
+        Pruned weights stay pruned, and among equal weights the first are pruned. The
         ranking is exact, so masks do not depend on the sharding.
+
+        Args:
+          step: Number of completed steps, int32 ().
+          weights: Kernels in the order of `kernels`.
+          masks: Current masks of the kernels, bool.
         """
         ranked = [ranks(x, mask) for x, mask in zip(weights, masks, strict=True)]
         if self.group is not None:
@@ -200,7 +205,7 @@ def masked(tree: Any, masks: Any) -> Any:
 
     Args:
       tree: Arrays by parameter path, optionally with extra leading dims.
-      masks: Masks of the pruned parameters; others are unchanged.
+      masks: Masks of the pruned parameters; parameters without a mask are unchanged.
     """
     found = by_path(masks)
 

@@ -22,7 +22,7 @@ class QuantizeArguments:
     """Quantize a trained model to 8 bits, to export it or to train it further."""
 
     workdir: Path = field(
-        help="Folder of a run, or with --images of a model.",
+        help="Folder of a run; with --images, a folder of a model, too.",
     )
     out: Path = field(
         help="New folder for the model, as export --format safetensors writes it.",
@@ -38,8 +38,8 @@ class QuantizeArguments:
     )
     max_drop: float = field(
         0.05,
-        help="Largest relative loss of the task's metric, on --num-images images of "
-        "the validation split, else of the test split; without labels, the largest "
+        help="Largest relative drop of the task's main metric, on --num-images images "
+        "of the validation split, else of the test split; without labels, the largest "
         "fraction of changed predictions.",
     )
     images: Path | None = field(
@@ -61,7 +61,7 @@ class QuantizeArguments:
 
 
 def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
-    """Calibrate ranges, correct means, compare and write the model."""
+    """Quantize the model, check its quality drop, and write it to `--out`."""
     if arguments.num_images < 1:
         raise UserError(f"--num-images {arguments.num_images}: expected 1 or more")
     if arguments.max_drop < 0:

@@ -163,8 +163,8 @@ def fake_quantize_bias(
     # The scale of a zero kernel is 1 (`integers_of`).
     step = step * jnp.where(of_kernel > 0, of_kernel, 1)
     integers = jnp.round(values / jnp.where(step > 0, step, 1))
-    is_held = (step > 0) & (jnp.abs(integers) < LARGEST_SUM)
-    rounded = jnp.where(is_held, integers * step, values)
+    fits = (step > 0) & (jnp.abs(integers) < LARGEST_SUM)
+    rounded = jnp.where(fits, integers * step, values)
     return (values + jax.lax.stop_gradient(rounded - values)).astype(bias.dtype)
 
 

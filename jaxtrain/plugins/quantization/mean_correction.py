@@ -1,7 +1,8 @@
 """Bias correction of quantized kernels.
 
-Biases of layers, and running means of batch norms, compensate the shift of layer output
-means by rounding, measured on images (Nagel et al. 2019, arXiv:1906.04721).
+Rounding of kernels shifts the channel means of layer outputs. The shift is measured on
+images, and subtracted from the biases of layers or added to the running means of batch
+norms (Nagel et al. 2019, arXiv:1906.04721).
 """
 
 import dataclasses
@@ -25,7 +26,13 @@ from jaxtrain.trees import by_path
 def with_means_of(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> TrainedModel:
-    """Correct biases and running means, so that means match the float model's."""
+    """Correct biases and running means, to match the float model's channel means.
+
+    Args:
+      rounded: Quantized model with calibrated ranges.
+      model: Original float model.
+      images: Images to measure the means on, uint8 (n, H, W, C).
+    """
     params, state = by_path(rounded.params), by_path(rounded.model_state)
     for path, shift in mean_shifts(rounded, model, images).items():
         is_norm = f"{path}/mean" in state
@@ -43,11 +50,12 @@ def with_means_of(
 def mean_shifts(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Shifts of channel means by rounding, layer by layer.
+    """Shifts of channel means due to rounding, layer by layer.
 
-    They are measured at the inputs of batch norms, and at the outputs of layers with a
-    bias and no norm. Both models run on the same batch, and each shift is subtracted
-    before the next layer, so that it contains the rounding of one layer only.
+    Shifts are measured at the inputs of batch norms, and at the outputs of layers with
+    a bias and no norm. The quantized model and the float model run on the same batch.
+    Each shift is subtracted before the next layer, so that it is due to the rounding of
+    one layer only.
 
     Returns:
       Path of the norm or layer -> shifts, averaged over batches, float64 (channels,).
@@ -62,7 +70,7 @@ def mean_shifts(
         means: dict[str, jax.Array] = {}
         shifts: dict[str, jax.Array] = {}
         _measure(networks[0], means)
-        _take_back(networks[1], means, shifts)
+        _subtract_shifts(networks[1], means, shifts)
         for network in networks:
             network.eval()
             network(x)
@@ -77,17 +85,18 @@ def mean_shifts(
 
 def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
     """Instrument a network to record the means of channels, by layer path."""
-    put_out: dict[int, tuple[str, jax.Array]] = {}
+    # `id` of a layer's output -> path of the layer, and the output to keep its `id`.
+    outputs: dict[int, tuple[str, jax.Array]] = {}
 
     def at_norm(path: str, x: jax.Array) -> jax.Array:
         # The shift is corrected in the norm's running mean, not in the layer's bias.
-        in_front, _ = put_out.pop(id(x), ("", x))
-        means.pop(in_front, None)
+        layer_path, _ = outputs.pop(id(x), ("", x))
+        means.pop(layer_path, None)
         means[path] = _channel_means(x)
         return x
 
     def at_layer(path: str, y: jax.Array) -> jax.Array:
-        put_out[id(y)] = path, y
+        outputs[id(y)] = path, y
         means[path] = _channel_means(y)
         return y
 
@@ -98,12 +107,18 @@ def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
             layer.output_range = functools.partial(at_layer, path)
 
 
-def _take_back(
+def _subtract_shifts(
     network: nnx.Module, means: Mapping[str, jax.Array], shifts: dict[str, jax.Array]
 ) -> None:
-    """Instrument a network to subtract and record the shifts of its means."""
+    """Instrument a network to record and subtract the shifts of its channel means.
 
-    def back(path: str, then: Any, x: jax.Array) -> jax.Array:
+    Args:
+      network: Quantized network to instrument.
+      means: Channel means of the float network by layer path.
+      shifts: Dict to add the shifts to, by layer path.
+    """
+
+    def subtract(path: str, then: Any, x: jax.Array) -> jax.Array:
         if path in means:
             shifts[path] = _channel_means(x) - means[path]
             x = x - shifts[path].astype(x.dtype)
@@ -111,10 +126,10 @@ def _take_back(
 
     for path, layer in named_layers(network):
         if isinstance(layer, BatchNorm):
-            layer.input_range = functools.partial(back, path, None)
+            layer.input_range = functools.partial(subtract, path, None)
         elif isinstance(layer, Conv | Linear) and layer.bias is not None:
             then = layer.output_range
-            layer.output_range = functools.partial(back, path, then)
+            layer.output_range = functools.partial(subtract, path, then)
 
 
 def _channel_means(x: jax.Array) -> jax.Array:

@@ -20,12 +20,14 @@ def of_batches(
 ) -> list[Any]:
     """Compute `function(images, *weights)` for each full batch of images.
 
-    Images are repeated if there are fewer images than a batch.
+    Images after the last full batch are dropped. If there are fewer images than a
+    batch, images are repeated.
 
     Args:
       models: Models that supply the weights, with the same preprocessing.
       images: Images of all batches, uint8 (n, H, W, C).
-      function: Function of normalized images, to be compiled.
+      function: Traceable function of normalized images (B, H, W, C) and the weights
+        of each model, (params, model state).
     """
     model = models[0]
 
@@ -50,5 +52,5 @@ def named_layers(network: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
 
 
 def with_values(tree: Any, values: Mapping[str, Any]) -> Any:
-    """Replace values of a tree by path."""
+    """Tree of the same structure with the leaves `values[path]`."""
     return jax.tree.structure(tree).unflatten(values[path] for path in by_path(tree))

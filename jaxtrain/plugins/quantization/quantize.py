@@ -133,7 +133,7 @@ def find_ranges(
         lows, highs, samples = zip(*(batch[path] for batch in batches), strict=True)
         low, high = float(min(0, *lows)), float(max(0, *highs))
         seen = Seen(low, high, np.concatenate(samples))
-        # The output of the model is not clipped: its largest values matter most.
+        # The largest outputs of the model matter most, so they are not clipped.
         ranges[path] = choose_range(seen, "minmax" if path == order[-1] else method)
     return ranges
 
@@ -141,7 +141,11 @@ def find_ranges(
 def compare(
     model: TrainedModel, other: TrainedModel, images: np.ndarray
 ) -> tuple[float, float | None]:
-    """Compute `difference` and `agreement` of another model (see `Rounded`)."""
+    """Compare the outputs of two models on images.
+
+    Returns:
+      `difference` and `agreement` as in `Rounded`, with `model` as the float model.
+    """
     squares = [0.0, 0.0]
     outputs = [of_batches([m], images, _outputs_of(m)) for m in (model, other)]
     for ours, theirs in zip(*outputs, strict=True):

@@ -38,11 +38,11 @@ from jaxtrain.plugins.quantization.fake_quantization import (
 from jaxtrain.plugins.quantization.trace import (
     CASTS,
     KEEPING,
+    LAYER_INPUT,
+    LAYER_OUTPUT,
     NORM,
     PIECE,
-    PUT_OUT,
     RANGES,
-    TAKEN,
     Value,
     named_layers,
     only_place,
@@ -82,7 +82,7 @@ class _Bias(NamedTuple):
     given: str
 
     def is_within(self, names: Sequence[str]) -> bool:
-        """Whether all paths belong to these layers."""
+        """Whether all paths start with one of the layer names."""
         return all(path.split("/")[0] in names for path in self if path is not None)
 
 
@@ -95,8 +95,8 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
       images: Function from a number of images to their shape and dtype.
 
     Raises:
-      UserError: The model uses weights outside of these layers, or calls a layer
-        several times.
+      UserError: The model uses weights outside of `jaxtrain.models.layers`, or calls a
+        layer several times.
     """
     del precision
     layers = dict(named_layers(model))
@@ -106,21 +106,21 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
     for value in values:
         if value.place is not None:
             counts[value.place] = counts.get(value.place, 0) + 1
-    again = [name for (kind, name), n in counts.items() if n > 1 and kind != PIECE]
-    if again:
+    repeated = [name for (kind, name), n in counts.items() if n > 1 and kind != PIECE]
+    if repeated:
         raise UserError(
-            f"model.quantize: {type(model).__name__} calls its layer {again[0]!r} "
+            f"model.quantize: {type(model).__name__} calls its layer {repeated[0]!r} "
             "several times, which one activation range cannot cover: leave "
             "model.quantize out, or choose another model"
         )
     _check_products(model, values)
     places = places_of(values)
     for name, layer in layers.items():
-        if isinstance(layer, Conv | Linear) and (TAKEN, name) in counts:
+        if isinstance(layer, Conv | Linear) and (LAYER_INPUT, name) in counts:
             layer.promote_dtype = promote_rounded
-        if (TAKEN, name) in places:
+        if (LAYER_INPUT, name) in places:
             layer.input_range = nnx.data(ActivationRange(layer.dtype))
-        if (PUT_OUT, name) in places:
+        if (LAYER_OUTPUT, name) in places:
             layer.output_range = nnx.data(ActivationRange(layer.dtype))
     numbers: dict[int, list[int]] = {}
     for _, name in (place for place in places if place[0] == PIECE):
@@ -147,7 +147,10 @@ def _ranges_name(model: Model, index: int) -> str:
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `apply` of a piece: its last layer quantizes `x` and is not passed on."""
+    """Wrap `apply` of a piece to quantize its input by its last layer, `PieceRanges`.
+
+    The original `apply` does not receive that layer.
+    """
 
     @functools.wraps(apply)
     def rounded(*arguments: Any) -> Any:
@@ -211,19 +214,21 @@ def _biases(
     model: Model, values: Sequence[Value], places: set[tuple[str, str]]
 ) -> Iterator[_Bias]:
     """Yield the biases of layers whose input has a single range."""
-    put_out = {x.place[1]: x for x in values if x.place and x.place[0] == PUT_OUT}
+    layer_outputs = {
+        x.place[1]: x for x in values if x.place and x.place[0] == LAYER_OUTPUT
+    }
     for value in values:
-        if value.place is None or value.place[0] != TAKEN:
+        if value.place is None or value.place[0] != LAYER_INPUT:
             continue
         name, given = value.place[1], _range_of(model, value, places)
-        if given is not None and name in put_out:
-            found = only_place(put_out[name], CASTS)
+        if given is not None and name in layer_outputs:
+            found = only_place(layer_outputs[name], CASTS)
             kind, norm = (found and found.place) or (None, None)
             yield _Bias(name, norm if kind == NORM else None, given)
 
 
 def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
-    """Path of the range that quantizes a value, or None if it is not unique."""
+    """Path of the activation range that quantizes a value; None if not unique."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
             return None
@@ -231,7 +236,7 @@ def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str |
     assert value.place is not None
     kind, name = value.place
     if kind != PIECE:
-        return f"{name}/{'input' if kind == TAKEN else 'output'}_range"
+        return f"{name}/{'input' if kind == LAYER_INPUT else 'output'}_range"
     index, number = map(int, name.split("/"))
     return f"{_ranges_name(model, index + 1)}/ranges/array{number}"
 
@@ -240,7 +245,7 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
     """Check that all products with weights belong to supported layers.
 
     Raises:
-      UserError: A product with weights is computed outside of such layers.
+      UserError: A product with weights is computed outside of supported layers.
     """
     for value in values:
         if value.op not in ("conv_general_dilated", "dot_general"):
@@ -251,7 +256,7 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
         x = next(x for x in value.inputs if x.of_images)
         while x.place is None and x.op in (*CASTS, "reshape", "transpose"):
             (x,) = x.data
-        if x.place is None or x.place[0] != TAKEN:
+        if x.place is None or x.place[0] != LAYER_INPUT:
             raise UserError(
                 f"model.quantize: {type(model).__name__} computes products with "
                 f"weights in {value.where or 'its own code'!r} outside of the layers "

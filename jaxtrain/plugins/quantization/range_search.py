@@ -37,7 +37,7 @@ class Seen:
 
 
 def choose_range(seen: Seen, method: Method) -> tuple[float, float]:
-    """Choose the lower end, 0 or less, and the upper end, 0 or more."""
+    """Choose the range (low, high) of an activation, with low <= 0 <= high."""
     if method == "percentile":
         low, high = np.quantile(seen.sample, (CUT_OFF, 1 - CUT_OFF))
         return float(min(low, 0)), float(max(high, 0))
@@ -57,8 +57,8 @@ def _best(ranges: list[tuple[float, float]], values: np.ndarray) -> tuple[float,
 
 
 def squared_error(values: np.ndarray, low: float, high: float) -> float:
-    """Mean squared rounding error of values in a range."""
-    # The scale of float32's smallest numbers underflows to 0.
+    """Mean squared error of quantizing values with the range (low, high)."""
+    # The scale of a range of float32's smallest numbers underflows to 0.
     values, step = values.astype(np.float64), (high - low) / ACTIVATION_LEVELS
     if step <= 0:
         return float(np.mean(np.square(values)))

@@ -17,7 +17,7 @@ from jaxtrain.tools.evaluation.subject import open_subject
 
 @dataclass(frozen=True)
 class RoundingLoss:
-    """A metric of the float model and of the quantized model.
+    """Metric before and after quantization.
 
     Attributes:
       name: Name of the metric.
@@ -35,7 +35,7 @@ class RoundingLoss:
 
     @property
     def drop(self) -> float:
-        """Relative loss of the metric."""
+        """Relative drop of the metric, negative if it improves."""
         worse = self.before - self.after if self.higher else self.after - self.before
         return worse / abs(self.before) if self.before else 0.0
 
@@ -47,14 +47,14 @@ class RoundingLoss:
 def rounding_loss(
     model: TrainedModel, found: Rounded, run: Path | None, most: int
 ) -> RoundingLoss | None:
-    """Measure the loss by quantization, or None without labels or classes.
+    """Measure the quality drop of quantization; None without labels and classes.
 
     Args:
       model: The float model.
       found: The quantized model.
       run: Workdir of a run with labelled images for the evaluation; None uses
         `found.agreement`.
-      most: Largest number of labelled images.
+      most: Maximum number of labelled images.
 
     Raises:
       UntrustedError: The run names custom code that is not trusted.
@@ -67,14 +67,14 @@ def rounding_loss(
 
 
 def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
-    """Raise UserError if the loss by quantization is too large.
+    """Check the quality drop of a quantized model.
 
     Args:
-      loss: Measured loss by quantization.
-      allowed: Largest allowed relative loss.
+      loss: Metric before and after quantization; None passes.
+      allowed: Maximum relative drop.
 
     Raises:
-      UserError: The loss is larger, or not a number.
+      UserError: The drop is larger, or NaN.
     """
     if loss is None or loss.drop <= allowed:  # NaN fails the comparison.
         return
@@ -87,7 +87,12 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
 
 
 def labelled_run(workdir: Path, given: Path | None) -> Path | None:
-    """Workdir of the run that supplies labels: `--images` or `--workdir`, if a run."""
+    """Workdir of a run that supplies labels; None if neither argument is a run.
+
+    Args:
+      workdir: Path in `--workdir`, a run or a model.
+      given: Path in `--images`, which takes precedence, or None.
+    """
     places = (place for place in (given, workdir) if place is not None)
     runs = (p for p in places if (p / CONFIG).is_file() and is_run(p))
     return next(runs, None)

@@ -17,7 +17,7 @@ from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.ranged import Ranged
 
 # Kinds of places: input of a layer, output of a layer, input of a piece.
-TAKEN, PUT_OUT, PIECE = "taken", "put out", "piece"
+LAYER_INPUT, LAYER_OUTPUT, PIECE = "layer input", "layer output", "piece"
 # Inputs of batch norms are marked but not quantized: norms are folded into the kernel
 # before them.
 NORM = "norm"
@@ -33,7 +33,7 @@ KEEPING = (
     *("expand_dims", "reduce_window_max", "reduce_max", "max"),
 )
 # Primitives that runtimes fuse with the layer before them.
-JOINED = (*KEEPING, "min", "clamp")
+FUSED = (*KEEPING, "min", "clamp")
 
 
 @dataclass(eq=False)
@@ -82,9 +82,9 @@ def traced(
 ) -> list[Value]:
     """Trace an evaluation; return its arrays in order of computation."""
     for name, layer in layers.items():
-        kind = NORM if isinstance(layer, BatchNorm) else TAKEN
+        kind = NORM if isinstance(layer, BatchNorm) else LAYER_INPUT
         layer.input_range = functools.partial(_at, kind, name)
-        layer.output_range = functools.partial(_at, PUT_OUT, name)
+        layer.output_range = functools.partial(_at, LAYER_OUTPUT, name)
 
     def evaluate(x: Any) -> Any:
         for index, piece in enumerate(pieces_of(model)):
@@ -145,7 +145,7 @@ def _value(eqn: Any, inputs: tuple[Value, ...], where: str, into: list[Value]) -
     name, place = eqn.primitive.name, None
     if name == "name":
         kind, _, at = eqn.params["name"].partition(":")
-        place = (kind, at) if kind in (TAKEN, PUT_OUT, PIECE, NORM) else None
+        place = (kind, at) if kind in (LAYER_INPUT, LAYER_OUTPUT, PIECE, NORM) else None
     value = Value(
         op=name,
         inputs=inputs,
@@ -164,12 +164,16 @@ def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
     """Places at which activations are quantized."""
     places: set[tuple[str, str]] = set()
     rounded: set[int] = set()
-    leading = _leading_on(values)
+    ancestors = _ancestors_of_layer_inputs(values)
     for value in values:
         if value.place is not None and value.of_images:
             (x,) = value.inputs
-            leads = id(value) in leading or value.place[0] == PUT_OUT
-            if id(x) not in rounded and leads and _is_due(value, leading):
+            is_used = id(value) in ancestors or value.place[0] == LAYER_OUTPUT
+            if (
+                id(x) not in rounded
+                and is_used
+                and _needs_quantization(value, ancestors)
+            ):
                 places.add(value.place)
                 rounded.add(id(value))
         passes = value.op in KEEPING or value.place is not None
@@ -178,19 +182,19 @@ def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
     return places
 
 
-def _is_due(value: Value, leading: set[int]) -> bool:
+def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
     """Whether an unquantized value needs quantization at its place."""
     assert value.place is not None
     kind, _ = value.place
-    if kind != PUT_OUT:
+    if kind != LAYER_OUTPUT:
         return kind != NORM
     found = only_place(value, CASTS)
     if found is not None and found.place is not None and found.place[0] == NORM:
         return False
-    found = only_place(value, JOINED)
+    found = only_place(value, FUSED)
     if found is None or found.place is None or found.place[0] == NORM:
         return True
-    return found.place[0] == PIECE and id(found) not in leading
+    return found.place[0] == PIECE and id(found) not in ancestors
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
@@ -204,11 +208,11 @@ def only_place(value: Value, through: Sequence[str]) -> Value | None:
     return None
 
 
-def _leading_on(values: Sequence[Value]) -> set[int]:
-    """Ids of the layer inputs and all values they depend on."""
+def _ancestors_of_layer_inputs(values: Sequence[Value]) -> set[int]:
+    """IDs of all layer inputs, and of the values that a layer input depends on."""
     found: set[int] = set()
     for value in reversed(values):
-        is_taken = value.place is not None and value.place[0] == TAKEN
-        if is_taken or any(id(user) in found for user in value.users):
+        is_layer_input = value.place is not None and value.place[0] == LAYER_INPUT
+        if is_layer_input or any(id(user) in found for user in value.users):
             found.add(id(value))
     return found

@@ -1,4 +1,4 @@
-"""Report at the end of a run; its errors never fail the run."""
+"""Report at the end of a run; errors become warnings, and do not fail the run."""
 
 import jax
 
@@ -13,7 +13,7 @@ from jaxtrain.processes import cluster
 from jaxtrain.records.workdir import REPORT
 from jaxtrain.trainer.run_state import RunState
 
-# Time limit of the predictions, without reading and compilation.
+# Time limit of the predictions in seconds, excluding compilation and the first batch.
 MAX_SECONDS = 5.0
 
 
@@ -24,14 +24,14 @@ def write_report(run: RunState) -> None:
     """
     if jax.process_index() == 0:
         _write(run)
-    # The other processes wait here without a limit; in JAX's shutdown at exit they
-    # would run into its timeout.
+    # The other processes wait here, because this barrier has no timeout, unlike JAX's
+    # shutdown barrier at exit.
     cluster.current().barrier()
 
 
 def _write(run: RunState) -> None:
     def stopped() -> bool:
-        # `requested` cannot be used, as it is a collective over all processes.
+        # `signals.requested` is a collective, and only process 0 writes the report.
         return run.signals.signum is not None
 
     path = run.workdir / REPORT

@@ -17,7 +17,7 @@ NUM_WORST, NUM_BEST = 20, 10
 
 
 def class_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Class table and confusion matrix of an evaluation, as far as recorded.
+    """Class table and confusion matrix of an evaluation, without unrecorded metrics.
 
     Args:
       values: Recorded metrics by name; custom metrics may have values of other types.
@@ -44,7 +44,7 @@ class ClassRow(NamedTuple):
 
 
 class ClassTable(NamedTuple):
-    """Rows of the class table, and a description of the selection."""
+    """Rows of the class table, and a note on the order and selection of the rows."""
 
     note: str
     rows: list[ClassRow]

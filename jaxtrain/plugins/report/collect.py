@@ -1,4 +1,4 @@
-"""Examples for the report of a run: predictions, and training images."""
+"""Examples for the report of a run: predictions and augmented training images."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,15 +46,16 @@ MAX_PARTS, MAX_LETTERS = 4, 300
 def examples_of(history: History) -> Examples:
     """Reopen the data set of a run, and collect examples for the report.
 
-    The page notes unavailable parts, such as examples of deleted data.
+    Unavailable examples, such as images of a deleted data set, become notes on the
+    page.
     """
     config = history.config
     if config is None:
         return Examples(notes=["Examples: the config cannot be read."])
     check_own(config, "data", "model", "optimizer", "task", "train")
     try:
-        # Reset what a report does not need: pretrained weights, the training method,
-        # and parallelism, which one device may not support.
+        # Reset the fields that a report does not need: pretrained weights, the training
+        # method, and parallelism, which one device may not support.
         model = replace(config.model, pretrained=None, pretrained_digest=None)
         plain = replace(
             config, model=model, method=PlainConfig(), parallel=ParallelConfig()
@@ -68,7 +69,7 @@ def examples_of(history: History) -> Examples:
 def collect_examples(
     setup: Setup, history: History, limits: SampleLimits, order: DataOrder | None = None
 ) -> Examples:
-    """Collect predictions and augmented images, on the calling process only.
+    """Collect predictions and augmented images; only the calling process computes.
 
     Args:
       setup: Setup of the run, or of the same config on other devices.
@@ -80,7 +81,7 @@ def collect_examples(
     failed: list[str] = []
 
     def attempt(what: str, function: Callable[..., Any], *args: Any) -> Any:
-        # The failure of one part must not prevent the others.
+        # An error in one section must not prevent the other sections.
         try:
             return None if limits.should_stop() else function(setup, *args)
         except UntrustedError:
@@ -148,7 +149,7 @@ def _choose_split(
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Read the chosen examples again, to show their images."""
+    """Reread the images of the examples to show, by group."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})
@@ -174,7 +175,10 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 
 
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
-    """Draw examples by their decoder or task, up to `MAX_PARTS` parts each."""
+    """Draw the worst examples: up to `MAX_PARTS` images and texts per example.
+
+    The prediction draws them if the decoder supports it, else the task does.
+    """
     names = example_names(setup.splits.named()[found.sample.split], found.index)
     task, drawn = with_chosen(setup.task, found.chosen), []
     for n, image in enumerate(found.image):
@@ -200,7 +204,7 @@ def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
 def _drawn(
     task: Task, image: np.ndarray, target: Any, predicted: Prediction
 ) -> dict[str, np.ndarray | str]:
-    """Images of an example with its target and its prediction, and its label."""
+    """Title -> image with the target, image with the prediction, and the label."""
     label = task.label(target)
     pictures = {
         "true": task.draw_target(image, target),
@@ -210,7 +214,7 @@ def _drawn(
 
 
 def _address(picture: np.ndarray) -> str:
-    """Convert an image drawn by a task to a data: URL.
+    """Encode an image drawn by a task as a data: URL.
 
     Raises:
       UserError: The value is not an image.

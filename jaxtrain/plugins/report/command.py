@@ -98,7 +98,7 @@ def _comparison(history: "History", others: tuple[Path, ...]) -> bytes:
 
     if len(others) >= MAX_RUNS:
         raise UserError(
-            f"--compare: {len(others) + 1} runs; a page shows at most {MAX_RUNS}: "
+            f"--compare: {len(others) + 1} runs, but a page shows at most {MAX_RUNS}: "
             "leave some out"
         )
     histories = [history]

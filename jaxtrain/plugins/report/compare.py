@@ -27,7 +27,9 @@ Named = tuple[str, History]
 
 
 def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
-    """Render the page; the first run is the baseline of the comparison.
+    """Render the page that compares runs.
+
+    The best values are marked only if all runs were tested on the same data.
 
     Args:
       histories: Records of the runs.
@@ -50,7 +52,7 @@ def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
         apart=apart,
         curves=_curves(runs),
         fields=_differences(histories),
-        left_out=[f"{name}: {told}" for name, run in runs for told in run.missing],
+        left_out=[f"{name}: {reason}" for name, run in runs for reason in run.missing],
     )
 
 
@@ -59,7 +61,7 @@ def _column(metric: str) -> str:
 
 
 def _other_data(runs: Sequence[Named]) -> str:
-    """Warning on runs tested on different data than the first, or an empty string."""
+    """Warning that names runs tested on other data than the first run; "" if none."""
     tested = [(name, _test_data(run)) for name, run in runs if run.test]
     others = [name for name, data in tested if data != tested[0][1]]
     if not others:
@@ -124,16 +126,16 @@ def _curves(runs: Sequence[Named]) -> DrawnCurves:
     found = [(name, run.curves()) for name, run in runs]
     span, charts = steps_of(*(curves for _, curves in found)), []
     for metric in ordered({name for _, curves in found for name in curves}):
-        for split, told in (("train", "training"), ("validation", "validation")):
+        for split, label in (("train", "training"), ("validation", "validation")):
             series = [
                 Series(name, points, i, dashed=i >= NUM_COLOURS)
                 for i, (name, curves) in enumerate(found)
                 if (points := curves.get(metric, {}).get(split))
             ]
-            charts.append(chart(metric, series, span, f", {told}"))
+            charts.append(chart(metric, series, span, f", {label}"))
     charts = list(filter(None, charts))
     hidden = len(charts) - 2 * MAX_CHARTS
-    notes = [f"{hidden} more are left out."] if hidden > 0 else []
+    notes = [f"{hidden} more charts are left out."] if hidden > 0 else []
     return DrawnCurves(charts[: 2 * MAX_CHARTS], notes)
 
 

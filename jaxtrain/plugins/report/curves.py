@@ -29,7 +29,13 @@ MAX_CHARTS = 24
 
 
 class DrawnCurves(NamedTuple):
-    """Charts of metrics by step, as SVG, with notes."""
+    """Charts of metrics by step.
+
+    Attributes:
+      charts: Charts as SVG.
+      notes: Sentences below the charts.
+      resumed: Whether the charts have dashed lines at the steps of resumption.
+    """
 
     charts: list[Markup]
     notes: list[str]
@@ -61,12 +67,20 @@ def chart(
     metric: str,
     series: Sequence[Series],
     span: tuple[float, float],
-    told: str = "",
+    suffix: str = "",
     marks: Sequence[float] = (),
 ) -> Markup:
-    """Chart of a metric, as SVG, with `told` appended to its title."""
+    """Chart of a metric by step, as SVG.
+
+    Args:
+      metric: Name of the metric.
+      series: Lines of the chart.
+      span: First and last step of the x axis.
+      suffix: Text to append to the title.
+      marks: Steps with a dashed vertical line.
+    """
     log = metric != "learning_rate"  # A linear axis shows the schedule.
-    return line_chart(title(metric) + told, series, span=span, marks=marks, log=log)
+    return line_chart(title(metric) + suffix, series, span=span, marks=marks, log=log)
 
 
 def steps_of(*found: Curves) -> tuple[float, float]:
@@ -93,7 +107,8 @@ def _notes(history: History, found: Curves) -> list[str]:
     bad = sum(line.get("loss", 0) is None for line in history.lines)
     if bad:
         notes.append(
-            f"The loss of {counted(bad, 'line')} is not finite: gaps in the curve."
+            f"The loss of {counted(bad, 'line')} is not finite, which leaves gaps in "
+            "the curve."
         )
     return notes
 

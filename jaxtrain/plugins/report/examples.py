@@ -8,11 +8,18 @@ import numpy as np
 
 
 class Group(NamedTuple):
-    """Group of examples to show, and its maximum size."""
+    """Group of examples on the page, such as the worst mistakes.
+
+    Attributes:
+      name: Key of the group in `Predictions.choose`.
+      title: Heading of the group.
+      description: Sentence below the heading.
+      num: Maximum number of examples.
+    """
 
     name: str
     title: str
-    told: str
+    description: str
     num: int
 
 
@@ -49,14 +56,14 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnExample:
-    """Example drawn by its task.
+    """Example with images and texts from its task.
 
     Attributes:
       picture: Input image of the model, as a data: URL.
       name: Name of the file, or index in the split.
       loss: Loss of this example.
       pictures: Title -> image drawn by the task, as a data: URL.
-      texts: Title -> text of the task.
+      texts: Title -> text from the task.
       tiny: Whether images are enlarged without smoothing.
     """
 
@@ -103,13 +110,13 @@ class Sample:
     index: np.ndarray
 
     def describe(self) -> str:
-        """Description of the sample and the model."""
-        looked = len(self.index)
-        which = f"all {looked:,} images of the {self.split} split"
-        if looked < self.num_split:
-            which = f"{looked:,} of the {self.num_split:,} images of the {self.split} "
-            which += "split, drawn at random"
-        return f"Predictions for {which}, with the model of step {self.step:,}."
+        """Sentence on the size of the sample and the step of the model."""
+        num = len(self.index)
+        images = f"all {num:,} images of the {self.split} split"
+        if num < self.num_split:
+            images = f"{num:,} of the {self.num_split:,} images of the {self.split} "
+            images += "split, drawn at random"
+        return f"Predictions for {images}, with the model of step {self.step:,}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,15 +140,18 @@ class Predictions(Sample):
         return self.label == self.predicted
 
     def describe(self) -> str:
-        """Description of the sample, with the number of wrong predictions."""
+        """Sentence on the sample, with the number of wrong predictions."""
         wrong = int((~self.right).sum())
         return f"{super().describe().removesuffix('.')}: {wrong:,} wrong."
 
     def choose(self) -> dict[str, list[int]]:
-        """Choose the examples to show: group -> array indices, in display order.
+        """Choose the examples to show, by group in `GROUPS`.
 
         The worst mistakes have the lowest probability of the true class; the least
         certain examples have the lowest confidence.
+
+        Returns:
+          Group -> indices into the arrays of the sample, in display order.
         """
         order = {
             "worst": (np.flatnonzero(~self.right), self.true_probability),
@@ -176,10 +186,10 @@ class Examples:
       sample: Evaluated sample for tasks other than single-label classification; None if
         unavailable.
       drawn: Examples of the sample with the largest losses, in descending order.
-      nearest: Rows of a query and its nearest neighbours, for embedding tasks.
+      nearest: A query and its nearest neighbours per row, for embedding tasks.
       pairs: Training images before and after augmentation.
-      notes: Parts that do not apply, with reasons.
-      failed: Parts that failed, with errors.
+      notes: Sections that do not apply to the run, with reasons.
+      failed: Sections that could not be computed, with error messages.
     """
 
     predictions: Predictions | None = None

@@ -28,7 +28,7 @@ T = TypeVar("T")
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
 PLACE |= {"model_step", "wall_seconds"}
 
-# Counts to plot unless always 0.
+# Counters that are plotted only if a value is above 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 
 # Metric -> train, validation or test -> points by step.
@@ -116,7 +116,7 @@ class History:
 
     @property
     def finished(self) -> bool:
-        """Whether the summary belongs to the last step."""
+        """Whether the run has finished: it wrote a summary at its last step."""
         return bool(self.summary) and _number(self.summary.get("step")) >= self.step
 
     @property
@@ -135,12 +135,12 @@ class History:
 
     @property
     def tested_step(self) -> int:
-        """Step of the weights evaluated for `test`."""
+        """Step of the weights that were evaluated on the test split."""
         return _number(_inner(self.summary, "model").get("step")) or self.step
 
     @property
     def last_validation(self) -> dict[str, Any]:
-        """Metrics of the last weights on the validation split."""
+        """Validation metrics of the weights at the end of the run."""
         return _inner(_inner(self.summary, "last"), "validation")
 
     @property
@@ -161,13 +161,13 @@ class History:
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """Seconds per time account of the run."""
+        """Wall-clock seconds per time account (`trainer/clock.py`)."""
         source = self.summary if self.finished else self.progress
         return _inner(source, "seconds")
 
     @property
     def epochs(self) -> float | None:
-        """Number of epochs up to the last recorded line."""
+        """Number of epochs up to the last line of metrics.jsonl."""
         epochs = [line["epoch"] for line in self.lines if "epoch" in line]
         return epochs[-1] if epochs else None
 
@@ -225,10 +225,10 @@ def read_history(workdir: Path) -> History:
         except OtherRunError:
             raise
         except (CheckpointError, OSError, UserError) as error:
-            told = (isinstance(error, OSError) and error.strerror) or str(error)
+            reason = (isinstance(error, OSError) and error.strerror) or str(error)
             # Pages may be shared, so they must not contain local paths.
-            told = " ".join(told.replace(str(path), path.name).split())
-            missing.append(before + told)
+            reason = " ".join(reason.replace(str(path), path.name).split())
+            missing.append(before + reason)
             return default
 
     def read_fields(name: str, kind: type[Any]) -> dict[str, Any]:
@@ -239,7 +239,7 @@ def read_history(workdir: Path) -> History:
     if not path.exists():
         missing.append(f"{CONFIG} cannot be read: there is no such file")
     config = attempt(path, lambda: config_lib.read_config(path), None)
-    # Without a config, records cannot be checked to belong to the same run.
+    # The run ID of the config identifies the other records as those of the same run.
     run = attempt(path, lambda: RunId.read(workdir), None) if config else None
     path = workdir / METRICS
     texts = attempt(
@@ -284,7 +284,7 @@ def _good_lines(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _inner(values: dict[str, Any], name: str) -> dict[str, Any]:
-    """Nested dict by name; {} if missing."""
+    """Nested dict `values[name]`; {} if missing or not a dict."""
     value = values.get(name)
     return value if isinstance(value, dict) else {}
 

@@ -26,10 +26,10 @@ class LabelRow(NamedTuple):
 
 
 def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of the labels, the lowest average precision first.
+    """Table of the metrics per label, lowest average precision first.
 
     Args:
-      values: Recorded metrics by name; invalid or missing ones are skipped.
+      values: Recorded metrics by name; an invalid or missing metric omits the table.
       names: Names of the labels.
     """
     columns = [typed.fitting(values.get(n), list[float | None]) for n in COLUMNS]

@@ -26,7 +26,7 @@ class NearestExamples:
     """Query examples with their nearest neighbours.
 
     Attributes:
-      sample: Sample of the split that is searched.
+      sample: Sample of the split, which holds queries and neighbours.
       index: Indices in the split of each query and its neighbours, the nearest first,
         (n, 1 + NUM_NEAR or fewer).
       label: Classes of these examples, same shape.
@@ -56,7 +56,9 @@ class FindsNearest(Protocol):
 def find_nearest(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> NearestExamples:
-    """Find neighbours in a sample; queries with a wrong nearest neighbour come first.
+    """Find nearest neighbours in a random sample of a split.
+
+    Queries whose nearest neighbour has another class come first.
 
     Raises:
       UserError: This version cannot read the model.
@@ -81,13 +83,14 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # Wrong nearest neighbours first, by distance; then the others in sampling order.
+    # Queries with a wrong nearest neighbour, by its distance; then the other queries
+    # in sampling order.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 
 
 def show_nearest(setup: Setup, found: NearestExamples) -> list[list[NearExample]]:
-    """Read queries and neighbours again, to show their images."""
+    """Reread the images of queries and neighbours; one row per query."""
     source, task = setup.splits.named()[found.sample.split], setup.task
     rows = []
     for index, label in zip(found.index, found.label, strict=True):

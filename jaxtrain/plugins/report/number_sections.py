@@ -14,10 +14,10 @@ HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval
 
 
 def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of the metrics of each column, without rows if they were not recorded.
+    """Table of regression metrics per target column; empty if none are recorded.
 
     Args:
-      values: Metrics by name, read from records.
+      values: Recorded metrics by name.
       names: Names of the columns.
     """
     found = {}

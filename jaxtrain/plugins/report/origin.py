@@ -9,7 +9,7 @@ from jaxtrain.plugins.report.pages.text import share, shown
 from jaxtrain.trainer.advice import advise
 
 MAX_EVENTS = 40
-# Titles of the time accounts of `trainer/clock.py`, in page order.
+# Display names of the time accounts of `trainer/clock.py`, in page order.
 ACCOUNTS = {
     "step": "training steps",
     "data_wait": "waiting for data",
@@ -22,12 +22,12 @@ ACCOUNTS = {
 }
 # The year 9987 in seconds since 1970; `datetime` supports years up to 9999.
 MAX_TIME = 253_000_000_000
-# Keys of an event that are not details.
+# Keys of an event that the column of details excludes.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 
 def data(history: History) -> dict[str, str]:
-    """Properties of the training data, by title."""
+    """Properties of the training data, by display name."""
     found, model = history.data, history.model
     pairs = {}
     if "source" in found:
@@ -47,7 +47,7 @@ def data(history: History) -> dict[str, str]:
 
 
 def system(history: History) -> dict[str, str]:
-    """Hardware and software of the run, by title."""
+    """Hardware and software of the run, by display name."""
     found, config = history.summary, history.config
     pairs = {}
     if "device_kind" in found:
@@ -62,10 +62,12 @@ def system(history: History) -> dict[str, str]:
 
 
 def times(history: History) -> dict[str, float]:
-    """Seconds per part of the run, by title; empty if unknown."""
+    """Wall-clock seconds per phase of the run, by display name; empty if unknown."""
     known = _seconds(history)
     if known:
-        return {told: known[name] for name, told in ACCOUNTS.items() if known.get(name)}
+        return {
+            title: known[name] for name, title in ACCOUNTS.items() if known.get(name)
+        }
     found, total = history.summary, history.train_seconds
     if not is_number(total):
         return {}
@@ -91,13 +93,13 @@ def advice(history: History) -> list[str]:
 
 
 def _seconds(history: History) -> dict[str, float]:
-    """Seconds of each account; {} if unknown."""
+    """Seconds per time account; {} if any value is invalid."""
     found = history.seconds
     return found if all(map(is_number, found.values())) else {}
 
 
 def moments(history: History) -> dict[str, str]:
-    """Times of the first and the last line of metrics, in UTC."""
+    """UTC times of the first and the last line of metrics.jsonl, by display name."""
     times = [line.get("time") for line in history.lines]
     known = [t for t in times if isinstance(t, float) and 0 < t < MAX_TIME]
     if not known:
@@ -110,14 +112,19 @@ def moments(history: History) -> dict[str, str]:
 
 
 class Events(NamedTuple):
-    """First events of a run, as (step, name, details), and the number left out."""
+    """First events of a run.
+
+    Attributes:
+      first: Events as (step, name, details), in order.
+      num_more: Number of later events, which are not listed.
+    """
 
     first: list[tuple[int, str, str]]
     num_more: int
 
 
 def events(history: History) -> Events:
-    """First `MAX_EVENTS` events of a run."""
+    """First `MAX_EVENTS` events of a run, and the number of later events."""
     found = history.events()
     first = [
         (event["step"], str(event.get("event", "")), _details(event))
@@ -135,7 +142,7 @@ def _details(event: dict[str, Any]) -> str:
 
 
 class ConfigField(NamedTuple):
-    """Config field, as shown on the page."""
+    """Config field with its value and its default, formatted for the page."""
 
     path: str
     value: str

@@ -19,27 +19,27 @@ Tile = tuple[str, str]
 
 
 def verdict(history: History) -> tuple[str, str]:
-    """Outcome of the run: level (good, note or warning), and a sentence."""
+    """Outcome of the run: level ("good" or "warning"), and a sentence."""
     step = f"{history.step:,}"
     if history.finished:
         if history.summary.get("stopped_early"):
-            told = f"Stopped early at step {step}, without further improvement."
-            return "good", told + _tested(history)
+            sentence = f"Stopped early at step {step}, without further improvement."
+            return "good", sentence + _tested(history)
         return "good", f"Finished at step {step}.{_tested(history)}"
     last = history.events()[-1:] or [{}]
     event = str(last[0].get("event", ""))
     if event.startswith("stopped"):
         return "warning", f"Not finished: {event} (step {step})."
-    told = f"Not finished: recorded up to step {step}"
+    sentence = f"Not finished: recorded up to step {step}"
     if history.checkpoint:
-        told += f", saved at step {history.checkpoint['step']:,}"
+        sentence += f", saved at step {history.checkpoint['step']:,}"
     if history.summary:
-        told += f"; the summary is from step {shown(history.summary.get('step'))}"
-    return "warning", told + "."
+        sentence += f"; the summary is from step {shown(history.summary.get('step'))}"
+    return "warning", sentence + "."
 
 
 def _tested(history: History) -> str:
-    """Description of the tested weights; empty for the last weights."""
+    """Sentence on the tested checkpoint; empty if it is the last one."""
     if history.tested_step == history.step:
         return ""
     return (
@@ -49,7 +49,7 @@ def _tested(history: History) -> str:
 
 
 def subject(history: History) -> list[str]:
-    """Description of the model, the data and the task."""
+    """Phrases on the data source, the task, the images and the classes of a run."""
     config, model = history.config, history.model
     parts = []
     if config is not None:
@@ -71,7 +71,7 @@ def _first_metrics() -> tuple[str, ...]:
 
 
 def tiles(history: History) -> list[Tile]:
-    """Result tiles: metrics and costs."""
+    """Tiles of metrics, training time, model size and throughput."""
     numbers = history.test_numbers
     names = [n for n in _first_metrics() if n in numbers]
     names += [n for n in numbers if n not in names]
@@ -79,12 +79,12 @@ def tiles(history: History) -> list[Tile]:
     best = history.best
     if best:
         metric, step = str(best.get("metric")), best.get("step")
-        told = f"best validation {title(metric)}, step {shown(step)}"
-        found.append((shown(best.get("value")), told))
+        caption = f"best validation {title(metric)}, step {shown(step)}"
+        found.append((shown(best.get("value")), caption))
         last = history.last_validation.get(metric)
         if history.finished and last is not None and step != history.step:
-            told = f"validation {title(metric)} of the last weights, step "
-            found.append((shown(last), f"{told}{history.step:,}"))
+            caption = f"validation {title(metric)} of the last weights, step "
+            found.append((shown(last), f"{caption}{history.step:,}"))
     if not history.test:
         lines = [line for line in history.lines if line["kind"] == "train"]
         last = lines[-1] if lines else {}
@@ -97,7 +97,7 @@ def tiles(history: History) -> list[Tile]:
         (summary.get("num_params"), _compact, "parameters"),
         (summary.get("examples_per_second"), _compact, "images per second"),
     )
-    return found + [(show(x), told) for x, show, told in made if x is not None]
+    return found + [(show(x), caption) for x, show, caption in made if x is not None]
 
 
 def _compact(value: Any) -> str:

@@ -30,7 +30,7 @@ def make_page(history: History, examples: Examples) -> bytes:
         left_out=[*history.missing, *examples.notes, *examples.failed],
         curves=curves(history),
         task_sections=task_sections(task, history.test, names or history.column_names),
-        looked_at=sample and sample.describe(),
+        sample_description=sample and sample.describe(),
         groups=GROUPS,
         examples=examples,
         reliability=predictions and reliability(predictions),

@@ -71,7 +71,8 @@ def first_images(
       num_images: Maximum number of images per step.
       order: Order of the training split. Computed by default.
       statistics: Mean and standard deviation per channel. Computed by default.
-      rows: Rows of each batch to load and to mix. Defaults to the rows of this process.
+      rows: Examples of each global batch to load and to mix. Defaults to the examples
+        of this process.
 
     Raises:
       UserError: Too many images are unreadable.
@@ -107,7 +108,8 @@ def first_images(
         stored = dict(batch)
         if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
-            stored.pop(BOX, None)  # Training crop; the image was reread whole.
+            # The box is the training crop, but the image was reread in full.
+            stored.pop(BOX, None)
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])
             for n in range(min(num_images, len(batch["index"])))
@@ -117,7 +119,7 @@ def first_images(
 
 
 def _enlarged(pixels: np.ndarray, side: int) -> Image.Image:
-    """Enlarge an image to a longer side of `side` pixels, without smoothing."""
+    """Resize an image to a longer side of `side` pixels, without smoothing."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels[..., :3])
     scale = side / max(height, width)

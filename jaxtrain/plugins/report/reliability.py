@@ -32,7 +32,8 @@ def reliability(predictions: Predictions) -> Reliability:
     right, confidence = predictions.right, predictions.confidence
     return Reliability(
         gap=float(confidence.mean()) - float(right.mean()),
-        # Same bins as `evaluate`; the diagram has fewer bars, with room for numbers.
+        # The error has the bins of `evaluate`; the diagram has fewer bins, so that the
+        # counts fit below the bars.
         error=expected_error(calibration.reliability(confidence, right)),
         diagram=_draw(calibration.reliability(confidence, right, NUM_BINS)),
     )
@@ -52,12 +53,12 @@ def _draw(bins: list[dict[str, Any]]) -> Markup:
         if not num:
             continue
         x, tall = LEFT + i * width, height * one["accuracy"]
-        told = f"{num} images: confidence {one['confidence']:.3f}"
+        tooltip = f"{num} images: confidence {one['confidence']:.3f}"
         parts.append(
             f'<rect class="area k0" fill-opacity=".75" x="{x + 1:.1f}" '
             f'y="{TOP + height - tall:.1f}" width="{width - 2:.1f}" '
             f'height="{max(tall, 0.8):.1f}">'
-            f"<title>{told}, accuracy {one['accuracy']:.3f}</title></rect>"
+            f"<title>{tooltip}, accuracy {one['accuracy']:.3f}</title></rect>"
         )
         parts.append(word(x + width / 2, TOP + height + 13, _count(num)))
     diagonal = f"M{LEFT} {TOP + height}L{WIDTH - RIGHT} {TOP}"

@@ -1,4 +1,4 @@
-"""Predictions for a sample of examples of limited size, by a single process."""
+"""Predictions for a random sample of a split, on one device of one process."""
 
 import contextlib
 import math
@@ -45,10 +45,10 @@ Keep = Callable[[Any, Batch], Any]
 
 @dataclass(kw_only=True)
 class SampleLimits:
-    """Limits of the collection of examples.
+    """Limits on collecting examples for a report.
 
     Attributes:
-      seconds: Time limit of the predictions in seconds, without compilation.
+      seconds: Time limit of the predictions in seconds, excluding compilation.
       should_stop: Function that returns whether to stop early.
     """
 
@@ -61,18 +61,18 @@ NO_LIMITS = SampleLimits(seconds=math.inf)
 
 @dataclass(frozen=True, eq=False)
 class WorstExamples:
-    """Examples with the largest losses, in descending order; all values are (n, ...).
+    """Examples with the largest losses of a sample, in descending order of loss.
 
     Attributes:
-      sample: Sample of the split that was evaluated.
+      sample: Evaluated sample, with the indices of all its examples.
       index: Indices of the examples in the split, (n,).
       loss: Loss of each example, float64 (n,).
       image: Input images of the model, uint8 (n, H, W, C).
-      target: Targets of the task, any pytree.
-      outputs: Outputs of the model, any pytree.
+      target: Targets of the task, pytree of arrays (n, ...).
+      outputs: Outputs of the model, pytree of arrays (n, ...).
       chosen: Values chosen on the validation split (`Task.choose`).
-      drawable: (stored target, prediction) of each example, for decoders that draw;
-        else ().
+      drawable: (stored target, prediction) of each example; () if the decoder cannot
+        draw predictions.
     """
 
     sample: Sample
@@ -88,7 +88,7 @@ class WorstExamples:
 def predict_some(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> Predictions:
-    """Predict a sample of a split with a checkpoint.
+    """Predict the classes of a random sample of a split, with the checkpoint of a step.
 
     Raises:
       UserError: This version cannot read the model.
@@ -120,7 +120,7 @@ def predict_some(
 def find_worst(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> WorstExamples:
-    """Find the examples with the largest losses in a sample of a split.
+    """Find the examples with the largest losses in a random sample of a split.
 
     Raises:
       UserError: This version cannot read the model.
@@ -142,7 +142,8 @@ def find_worst(
     index, loss = found.numbers, found.values.astype(np.float64)
     # NaN counts as an infinite loss.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
-    # Outputs of the entire sample may be large, so only a few are recomputed.
+    # The outputs of the entire sample may be too large to collect, so the model is
+    # applied again to the worst examples.
     worst = index[order]
     again = over_examples(setup, model, source, worst, seen, size)
     image, target, outputs, own = again.values
@@ -164,7 +165,7 @@ def find_worst(
 
 
 def example_names(source: Source, index: np.ndarray) -> list[str]:
-    """File names of examples, or their indices if they have none."""
+    """File names of examples; "no. 3" for examples that are not stored in files."""
     if isinstance(source.store, ImageFileStore):
         # Paths relative to the directory of the data set.
         return [shown(source.store.names[i]) for i in source.indices[index]]
@@ -183,7 +184,10 @@ def over_sample(
     keep: Keep,
     batch_size: int | None = None,
 ) -> Kept:
-    """Apply a model to a random sample of a split, within limits."""
+    """Apply a model to a random sample of a split, as `over_examples` does.
+
+    The sample has up to `MAX_EXAMPLES` examples, and is the same in each call.
+    """
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
     size = batch_size or BATCH
@@ -199,13 +203,13 @@ def over_examples(
     batch_size: int,
     limits: SampleLimits = NO_LIMITS,
 ) -> Kept:
-    """Apply a model to examples, and collect the values of `keep` in order.
+    """Apply a model to examples on one device, and collect the values of `keep`.
 
-    Unreadable examples are skipped.
+    The values are in the order of the examples; unreadable examples are skipped.
 
     Args:
       setup: Setup of the run.
-      model: Model to apply on one device.
+      model: Model with loaded weights.
       source: Split of the examples.
       chosen: Indices of the examples, (n,).
       keep: Traced function (outputs, batch) -> arrays (B, ...).

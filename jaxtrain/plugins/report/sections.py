@@ -16,7 +16,9 @@ REPORT_SECTIONS: Table[Callable[[dict[str, Any], Sequence[str]], Markup]] = Tabl
 
 
 def task_sections(task: str, values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Render the sections of a task as HTML; by default the class sections.
+    """Render the metrics of a task as HTML sections.
+
+    Tasks without an entry in `REPORT_SECTIONS` get the class sections.
 
     Args:
       task: Name of the task.

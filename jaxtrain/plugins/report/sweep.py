@@ -25,14 +25,14 @@ class TrialTable(NamedTuple):
       columns: Names of the columns.
       rows: Cells of each trial, best trial first.
       best: Whether the first row is the best trial.
-      told: Remark on the compared runs below.
+      note: Sentence on the number of runs compared below the table.
     """
 
     heading: str
     columns: list[str]
     rows: list[list[str]]
     best: bool
-    told: str
+    note: str
 
 
 def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
@@ -44,10 +44,13 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
     ranked = rank(record)
     histories = _histories(folder, ranked)
     if not histories:
-        raise UserError(f"{folder} holds a sweep, but no trial has started")
-    told = f"The runs of {counted(len(histories), 'trial')} are compared below."
+        raise UserError(
+            f"--workdir {folder}: no trial of the sweep has started, so there is "
+            "nothing to report; run the sweep first"
+        )
+    note = f"The runs of {counted(len(histories), 'trial')} are compared below."
     if len(histories) < len(ranked):
-        told = f"The runs of the first {len(histories)} are compared below."
+        note = f"The runs of the first {len(histories)} are compared below."
     fields = list(dict.fromkeys(p for trial in ranked for p in trial["overrides"]))
     columns = ["trial", "ended", f"validation {title(record['metric'])}"]
     table = TrialTable(
@@ -55,7 +58,7 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
         [*columns, "evaluations", *fields],
         [_cells(trial, fields) for trial in ranked],
         record["best"] is not None,
-        told,
+        note,
     )
     return make_comparison(histories, table)
 
@@ -77,7 +80,7 @@ def rank(record: SweepRecord) -> list[TrialRecord]:
 
 
 def _histories(folder: Path, ranked: Sequence[TrialRecord]) -> list[History]:
-    """Read the runs to show, up to the page's limit; refused trials have no run."""
+    """Records of the first `MAX_RUNS` trials that have started."""
     found = list[History]()
     for trial in ranked:
         workdir = folder / trial_folder(trial["number"])

@@ -21,8 +21,8 @@ class TrialRecord(TypedDict):
       value: Best value of the metric for complete trials, else the last value; None
         before the first evaluation, and for non-finite values.
       evaluations: Number of evaluations so far.
-      overrides: Changed config fields, by name.
-      reason: Reason of pruning or failure; None otherwise.
+      overrides: Config values that the trial sets, by field name.
+      reason: Reason for pruning or failure; None for other states.
     """
 
     number: int

@@ -40,10 +40,10 @@ def checked(name: str, masks: np.ndarray) -> np.ndarray:
 
 
 def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStore:
-    """Combine images with masks; the classes are 0 to the largest index.
+    """Combine images with masks; the class names are "0" to the largest class index.
 
     Raises:
-      ValueError: There is only one class.
+      ValueError: The masks have pixels of fewer than two classes.
     """
     counted = masks[masks != IGNORED]
     num = int(counted.max()) + 1 if counted.size else 0

@@ -61,7 +61,7 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
 def draw_masks(
     data: FileData, logits: np.ndarray, fit: Fit
 ) -> tuple[Image.Image, Image.Image]:
-    """Mask of an image file as a palette image, and its overlay on the image.
+    """Predicted mask of an image file as a palette image, and overlaid on the image.
 
     Args:
       data: Encoded image file, or its path.
@@ -87,7 +87,7 @@ def in_colours(mask: np.ndarray) -> Image.Image:
 def _visible_range(
     start: float, stop: float, size: int, num: int
 ) -> tuple[int, int, float, float]:
-    """Range of the pixels along one image axis whose centres are inside a box.
+    """Range of the pixels along an image axis whose centres are inside a box.
 
     Args:
       start: Start of the box in pixels of the image.

@@ -41,7 +41,10 @@ class MaskPrediction(NumbersPrediction):
         self.mask, self.names = mask, names
 
     def json(self, topk: int) -> dict[str, Any]:
-        """JSON values: the mask as PNG, and the shares of its largest classes."""
+        """JSON values: the mask as base64 PNG, and pixel fractions of `topk` classes.
+
+        The classes with the most pixels come first.
+        """
         counts = np.bincount(self.mask.ravel(), minlength=len(self.names))
         order = np.argsort(-counts, kind="stable")[:topk]
         file = io.BytesIO()
@@ -65,7 +68,7 @@ class MaskDecoder(RowDecoder):
     """Decoder of segmentation logits, (B, H, W, classes).
 
     Args:
-      facts: Facts recorded by the run, with the names of the classes.
+      facts: Recorded properties of the outputs, with the names of the classes.
     """
 
     logits_name = "mask_logits"

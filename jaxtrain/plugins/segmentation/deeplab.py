@@ -2,7 +2,7 @@
 
 As in torchvision: dilated convolutions replace the strides of the backbone's last two
 stages, and an auxiliary head on the features of the third stage has a separate loss in
-training. Its default weight is from torchvision's training script.
+training. The default weight of this loss is the one in torchvision's training script.
 """
 
 import dataclasses
@@ -107,7 +107,7 @@ class DilatedNet(DenseModel):
         output_stride: int = 8,
         aux_weight: float = 0.5,
     ):
-        """Create the layers; `dropout`, if given, applies to both heads."""
+        """Create the layers; `dropout` also applies to the auxiliary head."""
         name = self.base_backbone if backbone is None else backbone
         levels = self.add_backbone(
             *(name, image_shape, layers),
@@ -127,7 +127,7 @@ class DilatedNet(DenseModel):
             if len(levels) < 2:
                 raise UserError(
                     f"model.aux_weight = {aux_weight}: model.backbone = {name!r} has "
-                    "no fourth stage, whose inputs the auxiliary head would use; "
+                    "no fourth stage, at whose inputs the auxiliary head is attached; "
                     "set it to 0"
                 )
             dropped = DROPPED if dropout is None else dropout

@@ -38,8 +38,8 @@ class Level(NamedTuple):
 class DenseModel(Model):
     """Base class of models with a backbone.
 
-    After `add_backbone`, pieces pass on a tuple: the features from the last level to
-    the first, then the images. Options in `backbone_options` that are None take the
+    After `add_backbone`, the pieces exchange a tuple: the features from the last level
+    to the first, then the images. Options in `backbone_options` that are None have the
     backbone's defaults.
     """
 
@@ -74,10 +74,10 @@ class DenseModel(Model):
 
         Args:
           keep: Names of layers; the inputs of their pieces are the intermediate levels.
-            None takes the last features of each stride.
+            Defaults to the last features of each stride.
           output_stride: Stride of the last level; dilation replaces further strides.
-            None keeps the classifier's stride.
-          **options: Options of the classifier; None takes the classifier's default.
+            Defaults to the classifier's stride.
+          **options: Options of the classifier; None is the classifier's default.
 
         Returns:
           The levels, in order of increasing stride.
@@ -90,7 +90,8 @@ class DenseModel(Model):
         pieces = _with_features(made, image_shape)
         if not pieces:
             raise UserError(
-                f"model.backbone = {name!r} has no spatial features: choose another"
+                f"model.backbone = {name!r} has no spatial features: choose another "
+                "backbone"
             )
         self.stride, self.min_size = made.stride, made.min_size
         self.min_share = made.min_share
@@ -191,7 +192,7 @@ def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[An
 def _carrying(
     apply: Callable[..., Any], is_first: bool, is_last: bool, keep: bool
 ) -> Callable[..., Any]:
-    """Wrap a piece to pass on saved features; with `keep`, also its input."""
+    """Wrap a piece to pass on saved features, and with `keep` to save its input."""
 
     @functools.wraps(apply)
     def carrying(*arguments: Any) -> tuple[Any, ...]:

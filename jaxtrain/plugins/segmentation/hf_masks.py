@@ -21,7 +21,7 @@ NAMES = ("mask", "annotation", "segmentation", "segmentation_mask", "label", "la
 
 @dataclass(frozen=True)
 class HfMasks:
-    """Mask column, in the order of the images."""
+    """Mask column of a Hugging Face data set, in the order of the images."""
 
     places: SplitRanges
     # A `datasets.Dataset` with a single column of encoded images.
@@ -38,7 +38,7 @@ def mask_column(library: Any, features: Any) -> str | None:
     """Name of the mask column; None if the targets are not masks."""
     images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     labelled = any(isinstance(kind, library.ClassLabel) for kind in features.values())
-    # Label columns may have no feature type.
+    # A column named `label` may hold classes without the type `ClassLabel`.
     if labelled or len(images) < 2 or ("label" in features and "label" not in images):
         return None
     return next((name for name in NAMES if name in images), None)

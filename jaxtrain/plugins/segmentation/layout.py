@@ -9,7 +9,7 @@ from jaxtrain.plugins.segmentation.mask_files import IMAGES, MASKS
 
 
 class MaskLayout(FolderLayout):
-    """Images in one directory, and masks with the same names in another."""
+    """Layout with directories `images` and `masks`, which have files of equal names."""
 
     format = "masks"
 

@@ -137,7 +137,10 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
-    """Files by split; siblings of a directory `train` are splits, too."""
+    """Files by split: one directory per split if there is a directory `train`.
+
+    Without a directory `train`, all files belong to the training split.
+    """
     folders, _ = scan.listing(top)
     named = {name: SPLITS.get(shown(name).lower()) for name in folders}
     if "train" not in named.values():
@@ -155,7 +158,7 @@ def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, Split
             problems.add(
                 f"{shown(found[split].place)} and {shown(place)} are both the {split} "
                 "split",
-                "join them, or move one away",
+                "merge them, or move one away",
             )
         else:
             found[split] = SplitFolder(place, _by_stem(scan, place, problems))

@@ -26,7 +26,7 @@ class MaskArguments:
 
 
 class PredictedMasks(PredictionPart):
-    """Prediction sink: a directory of masks."""
+    """Output of `predict --masks`: a directory with the mask of each image."""
 
     Options = MaskArguments
     paths = ("masks",)

@@ -15,7 +15,7 @@ from jaxtrain.plugins.segmentation.class_maps import draw_masks
 
 
 def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
-    """Write masks and their overlays on the images into the directory of `--masks`.
+    """Sink that writes predicted masks and their overlays on the images (`--masks`).
 
     Args:
       path: Directory to create.

@@ -25,7 +25,7 @@ from jaxtrain.plugins.segmentation.pixel_classes import FILES, PixelClasses, Sto
 
 # Number of masks checked on opening.
 NUM_LOOKED = 8
-# Number of masks per thread task when counting pixels.
+# Number of masks that a thread reads at a time to count pixels.
 BLOCK = 64
 
 
@@ -107,7 +107,9 @@ class MaskedStore:
         return False
 
     def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
-        """Resize and crop a mask as its image was, uint8 (rows, columns).
+        """Apply the resize and crop of an image to its mask, uint8 (rows, columns).
+
+        Without a mask, all pixels are `IGNORED`.
 
         Raises:
           UnreadableError: The mask is invalid, or has another size than the image.
@@ -116,7 +118,7 @@ class MaskedStore:
             return np.full(placed.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
         turned = self.drawn_on_stored and placed.orientation != 1
-        # A mask with EXIF orientation is decoded upright.
+        # A mask with an EXIF orientation was rotated when it was decoded.
         if turned and files.orientation_of(target, self.max_pixels) == 1:
             numbers = upright.upright_pixels(numbers, placed.orientation)
         if numbers.shape != placed.image_size:
@@ -153,7 +155,7 @@ def make_masked(
       classes: Classes of the mask values. None if there is no class list.
       digest: SHA-256 of the contents of the data set.
       remarks: Remarks for the user from reading the data set.
-      facts: Additional facts of the data set.
+      facts: Additional metadata of the data set.
 
     Raises:
       UserError: There are no training examples or no class list, or the masks do not
@@ -169,7 +171,7 @@ def make_masked(
         )
     known = [digest, *classes.names, repr(classes.colours)]
     whole = hashlib.sha256("\0".join(known).encode(errors="replace"))
-    told = {PIXEL_CLASSES: classes.names, "digest": whole.hexdigest()}
+    metadata = {PIXEL_CLASSES: classes.names, "digest": whole.hexdigest()}
     examples = join([part for some in splits.values() for part in some])
     remarks += upright.remarks_on(config, images, examples, "masks")
     store = MaskedStore(
@@ -177,7 +179,7 @@ def make_masked(
         masks,
         classes,
         config.max_pixels,
-        {**(facts or {}), **told},
+        {**(facts or {}), **metadata},
         (*classes.remarks, *remarks),
         config.boxes_drawn_on == upright.STORED,
     )
@@ -186,9 +188,10 @@ def make_masked(
 
 
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
-    """Check a few masks; fail if all are invalid, or if the foreground is white.
+    """Check a few masks; fail if all are invalid, or if they hold only 0 and 255.
 
-    The loss ignores white (255). Other invalid masks are reported when they are read.
+    A white foreground (255) would be ignored by the loss. If some masks are valid, the
+    invalid masks are reported when they are read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]

@@ -48,5 +48,5 @@ class SegmentationConfig(Part):
         ok = not isinstance(weights, tuple) or (
             min(weights, default=-1) >= 0 and max(weights) > 0
         )
-        told = "balanced, or values of 0 or more, at least one above 0"
-        self._check("class_weights", ok, told)
+        expected = "balanced, or values of 0 or more, at least one above 0"
+        self._check("class_weights", ok, expected)

@@ -1,7 +1,7 @@
 """Segmentation losses: logits (B, H, W, C) and classes (B, H, W) -> (B,).
 
-`counts`, bool (B, H, W), is the mask of valid pixels; the others are ignored. The loss
-of an image without valid pixels is 0.
+`counts`, bool (B, H, W), is the mask of valid pixels; invalid pixels are ignored. The
+loss of an image without valid pixels is 0.
 """
 
 from collections.abc import Sequence

@@ -23,8 +23,9 @@ MAX_MATRIX = 100
 # 2016, section 5.1).
 TOLERANCE = 0.008
 
-# (outputs, target, mask) -> sums on the device. The metrics of a task class describe
-# recorded values; their functions are unbound methods and are never called.
+# (outputs, target, mask) -> sums on the device. In `known_metrics` of a task class the
+# functions are unbound methods: those metrics only describe recorded values, and their
+# functions are never called.
 Add = Callable[..., jax.Array]
 
 
@@ -73,7 +74,10 @@ def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
 
 
 def dice_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
-    """Dice coefficient of each class, 2 TP / (true + predicted), as in `iou_of`."""
+    """Dice coefficient of each class, 2 TP / (true + predicted).
+
+    Arguments and result are as in `iou_of`.
+    """
     hits, true, found = _parts(counts)
     return _shares_of(2 * hits, true + found, ignored)
 
@@ -85,7 +89,7 @@ def accuracy_of(counts: np.ndarray) -> float | None:
 
 
 def mean_of(values: list[float | None]) -> float | None:
-    """Mean of the values that are not None; None if there are no such values."""
+    """Mean of the values that are not None; None if all are."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
@@ -151,7 +155,7 @@ def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
 def pixel_metrics(
     confusion: Add, boundary: Add, num_classes: int = 0, ignored: int | None = None
 ) -> dict[str, Metric]:
-    """Metrics of the task, by name.
+    """Segmentation metrics by name.
 
     Args:
       confusion: Function of a batch that computes `confusion_sums`.

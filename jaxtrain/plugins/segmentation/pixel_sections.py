@@ -34,7 +34,7 @@ def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     """Tables of the classes, lowest IoU first, and of the most frequent confusions.
 
     Args:
-      values: Recorded metrics by name; invalid or missing ones are skipped.
+      values: Recorded metrics by name; invalid or missing metrics are omitted.
       names: Names of the classes.
     """
     matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])

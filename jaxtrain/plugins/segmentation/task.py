@@ -50,9 +50,9 @@ class Segmentation(Task):
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: Facts of the data set: `PIXEL_CLASSES`, the names of the classes; in
-        training `pixel_counts`, a function that counts the pixels of each value in its
-        masks.
+      facts: Metadata of the data set. `PIXEL_CLASSES` holds the names of the classes.
+        In training, `pixel_counts` is a function that counts the pixels of each value
+        in the masks.
       **given: Fields of `SegmentationConfig`.
 
     Raises:
@@ -86,7 +86,7 @@ class Segmentation(Task):
         if options.ignore_value != IGNORED and options.ignore_value >= num:
             raise UserError(
                 f"ignore_value = {options.ignore_value}: the data set has the classes "
-                f"0 to {num - 1}; {IGNORED} is always ignored"
+                f"0 to {num - 1}; {IGNORED} is ignored in addition to this class"
             )
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):
@@ -158,7 +158,10 @@ class Segmentation(Task):
         return imitate_classes(outputs, teacher, temperature, hard)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Mask of images with valid pixels, bool (B,); others would dilute the loss."""
+        """Mask of images with valid pixels, bool (B,).
+
+        Images without valid pixels have a loss of 0, which would lower the mean.
+        """
         return jnp.any(self._counts(target), (1, 2))
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:

@@ -82,8 +82,7 @@ class UNet(DenseModel):
         """Create the layers; the output logits have the height and width of the images.
 
         Raises:
-          UserError: The decoder has more blocks than the backbone halves the
-            resolution.
+          UserError: There are more decoder blocks than log2 of the backbone's stride.
         """
         *skips, last = self.add_backbone(
             backbone,
@@ -106,7 +105,7 @@ class UNet(DenseModel):
             if stride == 1:
                 raise UserError(
                     f"model.decoder_channels = {decoder_channels}: model.backbone = "
-                    f"{backbone!r} makes {last.stride} pixels one; set "
+                    f"{backbone!r} has a stride of {last.stride}; set "
                     f"{last.stride.bit_length() - 1} or fewer numbers"
                 )
             stride, joins = stride // 2, False

@@ -42,11 +42,12 @@ def upright_pixels(array: np.ndarray, orientation: int) -> np.ndarray:
 def upright_boxes(
     boxes: np.ndarray, size: tuple[float, float], orientation: int
 ) -> np.ndarray:
-    """Apply an EXIF orientation to boxes on the stored pixels.
+    """Map boxes on the stored pixels to the upright image.
 
     Args:
       boxes: Left, top, right and bottom, (n, 4).
       size: Height and width of the stored pixels; (1, 1) for normalised boxes.
+      orientation: EXIF orientation, 1 to 8.
     """
     (height, width), points = size, boxes.reshape(-1, 2, 2)
     if orientation >= FIRST_TURNED:
@@ -63,25 +64,32 @@ def upright_boxes(
 def stored_boxes(
     boxes: np.ndarray, size: tuple[float, float], orientation: int
 ) -> np.ndarray:
-    """Undo an EXIF orientation of boxes; `size` is the size of the upright image."""
+    """Map boxes on the upright image to the stored pixels.
+
+    Args:
+      boxes: Left, top, right and bottom, (n, 4).
+      size: Height and width of the upright image; (1, 1) for normalised boxes.
+      orientation: EXIF orientation, 1 to 8.
+    """
     back = {6: 8, 8: 6}.get(orientation, orientation)
     return upright_boxes(boxes, size, back)
 
 
 def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -> str:
-    """Hint for a message on targets made for another image size.
+    """Hint for a message on targets that were drawn on an image of another size.
 
     Args:
       size: Height and width of the upright image.
-      drawn: Height and width expected by the targets.
+      drawn: Height and width of the image that the targets were drawn on.
+      orientation: EXIF orientation of the image, 1 to 8.
     """
     if orientation == 1:
         return ""
-    told = f"; EXIF turns it (orientation {orientation})"
-    for meant, known in (("upright", size), (STORED, stored_size(size, orientation))):
+    hint = f"; EXIF rotates it (orientation {orientation})"
+    for option, known in (("upright", size), (STORED, stored_size(size, orientation))):
         if drawn == known:
-            return f"{told}: set data.boxes_drawn_on = {meant}"
-    return told
+            return f"{hint}: set data.boxes_drawn_on = {option}"
+    return hint
 
 
 def remarks_on(

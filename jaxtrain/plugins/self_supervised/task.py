@@ -41,14 +41,14 @@ AVERAGE = Required(
 
 
 class SelfSupervised(Embedding):
-    """Task with embeddings (B, size) learnt from views; only evaluations use labels.
+    """Task that learns embeddings (B, size) from two views of each image.
 
-    Evaluations are as for the task embedding: they compare each image with its
-    nearest labelled neighbours.
+    Only evaluations use labels. As for the task `embedding`, they compare each image
+    with its nearest labelled neighbours.
 
     Args:
-      image_shape: Shape of the images.
-      facts: Facts of the data set: `class_names` if known.
+      image_shape: Height, width and channels of the images.
+      facts: Metadata of the data set, with `class_names` if known.
       **given: Fields of `SelfSupervisedConfig`.
     """
 
@@ -86,7 +86,7 @@ class SelfSupervised(Embedding):
         self.required = MappingProxyType(required)
 
     def check_targets(self, targets: Any, split: str) -> None:
-        # Labels may be unknown (-1) in a whole split, as training does not use them.
+        # All labels of a split may be unknown (-1), as training does not use labels.
         if isinstance(targets, np.ndarray):
             targets = np.abs(targets)
         super().check_targets(targets, split)
@@ -147,5 +147,6 @@ def _projected(outputs: Any) -> Any:
             "model.aux_weight to 0"
         )
     raise UserError(
-        f"train.freeze: {NAME} trains through the layers {PROJECTION!r}: leave them out"
+        f"train.freeze: task = {NAME!r} trains through the layers {PROJECTION!r}, "
+        "which cannot be frozen; leave them out"
     )

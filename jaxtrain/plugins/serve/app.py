@@ -52,16 +52,16 @@ def make_app(
     noun = about.input.noun
 
     def run(pixels: np.ndarray) -> list[Any]:
-        """Run a batch; return a row per image, None for non-finite outputs."""
+        """Run a batch; return the outputs per image, None for non-finite outputs."""
         found, finite = jax.device_get(compute(pixels))
         return [
             jax.tree.map(lambda x, i=i: x[i], found) if finite[i] else None
             for i in range(len(pixels))
         ]
 
-    def told(row: Any, num_shown: int, of: tuple[int, int]) -> dict[str, Any]:
+    def to_json(row: Any, num_shown: int, size: tuple[int, int]) -> dict[str, Any]:
         batch = jax.tree.map(lambda x: x[None], row)
-        return decoder.prediction(batch, 0, of).json(num_shown)
+        return decoder.prediction(batch, 0, size).json(num_shown)
 
     index = front_page(model, parts, noun)
     batcher, shape = Batcher(run, limits), about.whole_shape
@@ -98,8 +98,8 @@ def make_app(
 
     async def answer(request: Request) -> dict[str, Any]:
         num_shown = _topk(request, parts.num_ranked) if parts.num_ranked else 0
-        # Reserve a place before reading the body, to bound the memory of waiting
-        # requests.
+        # Reserve a slot in the queue before reading the body, to bound the memory of
+        # waiting requests.
         with batcher.reserve(1):
             body = await _body(request, limits.max_bytes)
             images = _files(request, body, noun)
@@ -111,7 +111,7 @@ def make_app(
             if row is None:
                 raise RefusedError(500, f"{name}: {NOT_FINITE}")
         shown = [
-            {"filename": name, **told(row, num_shown, size)}
+            {"filename": name, **to_json(row, num_shown, size)}
             for (name, _), row, size in zip(images, rows, sizes, strict=True)
         ]
         return {"predictions": shown}

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 
-# Batch of images (n, H, W, C) -> a row per image, each an array or a tree.
+# Batch of images (n, H, W, C) -> outputs per image, each an array or a pytree.
 RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
 # An image, and the future of its result.
@@ -38,7 +38,7 @@ class Batcher:
 
     @contextlib.contextmanager
     def reserve(self, num: int) -> Iterator[None]:
-        """Context manager: reserve places for `num` images.
+        """Context manager: reserve slots in the queue for `num` images.
 
         Raises:
           RefusedError: The queue is full.
@@ -56,14 +56,14 @@ class Batcher:
             self.num_waiting -= num
 
     async def submit(self, pixels: np.ndarray) -> Any:
-        """Return the row of an image, uint8 (H, W, C), after `reserve`."""
+        """Queue an image, uint8 (H, W, C), and await its outputs; see `reserve`."""
         result = asyncio.get_running_loop().create_future()
         await self._queue.put((pixels, result))
         return await result
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Compute batches while entered."""
+        """Context manager: compute the queued images in batches."""
         self._task = asyncio.create_task(self._work())
         try:
             yield
@@ -73,7 +73,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the last batch, if any, was computed."""
+        """Whether the worker runs, and the last batch, if any, raised no error."""
         running = self._task is not None and not self._task.done()
         return running and not self._failed
 
@@ -100,13 +100,14 @@ class Batcher:
                     result.set_result(row)
 
     async def _collect(self) -> list[Waiting]:
-        """Wait for an image, then for others, until the batch is full or time is up.
+        """Wait for an image, then up to `max_wait_seconds` for a full batch.
 
-        Images of clients that have disconnected are dropped.
+        Images of disconnected clients are dropped.
         """
         found = [await self._queue.get()]
         with contextlib.suppress(TimeoutError):
-            # Take queued images even if the waiting time is over.
+            # `get` does not suspend while the queue has images, so images that are
+            # already queued join the batch even after the timeout.
             async with asyncio.timeout(self._limits.max_wait_seconds):
                 while len(found) < self._limits.max_batch:
                     found.append(await self._queue.get())

@@ -13,7 +13,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--workdir runs/digits --port 8000"
-# Processes that decode images.
+# Maximum number of processes that decode images.
 MAX_DECODERS = 4
 NEEDED = ("starlette", "uvicorn", "python_multipart")
 
@@ -43,7 +43,8 @@ class ServeArguments:
     )
     max_wait_ms: float = field(
         2.0,
-        help="Milliseconds that an image waits for others to form a batch.",
+        help="Longest time in milliseconds that an image waits for others to form a "
+        "batch.",
     )
     max_waiting: int = field(
         512,
@@ -51,7 +52,8 @@ class ServeArguments:
     )
     max_per_client: int | None = field(
         None,
-        help="Connections that one address may have open; None: half of --max-waiting.",
+        help="Largest number of open connections per client address; None: half of "
+        "--max-waiting.",
     )
     max_bytes: int = field(
         2**24,
@@ -92,7 +94,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         if model.decoder.answer_parts() is None:
             raise UserError(
                 f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes, numbers or boxes to return, so that it cannot be served"
+                "no classes, numbers or boxes to return, and cannot be served"
             )
         fitted = None
         if arguments.calibrated:
@@ -101,7 +103,8 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-            # Incomplete requests occupy places: leave some for other clients.
+            # Incomplete requests occupy slots of the queue, so one client may have only
+            # half of them.
             max_per_client=arguments.max_per_client
             or max(1, arguments.max_waiting // 2),
             max_open=most_connections(),

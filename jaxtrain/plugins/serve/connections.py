@@ -1,7 +1,8 @@
 """Limits on connections and on the duration of requests.
 
-uvicorn waits indefinitely for the header and body of a request. Here both must arrive
-at a minimum rate, and connections are limited per address and in total.
+uvicorn waits indefinitely for the header and body of a request. `GuardedProtocol`
+requires a minimum rate for header and body, and limits the number of connections per
+address and in total.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ class Connections:
         return GuardedProtocol(self, **options)
 
     def enter(self, client: str, connection: "GuardedProtocol") -> int | None:
-        """Admit a connection; a stalled one is closed if the limit is reached.
+        """Admit a connection; at the limit, close a stalled connection to make room.
 
         Returns:
           None if the connection is admitted, else the HTTP status of the refusal.
@@ -54,7 +55,11 @@ class Connections:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close the connection that stalled longest, if any; return whether it did."""
+        """Close a client's longest idle connection if it is stalled.
+
+        Returns:
+          Whether a connection was closed.
+        """
         idle = [(c.idle_seconds, c) for c in self._of_client[client]]
         seconds, connection = max(idle, key=lambda pair: pair[0])
         if seconds < self.limits.stalled_seconds:
@@ -65,7 +70,7 @@ class Connections:
 
 
 def client_of(host: str) -> str:
-    """Client key: an IPv4 address, or an IPv6 network."""
+    """Key of a client in connection limits: its IPv4 address, or IPv6 /64 network."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:  # Such as "" for a client that has disconnected.
@@ -109,7 +114,7 @@ class GuardedProtocol(H11Protocol):
             self._refuse(status, "too many connections are open: try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release the place of the connection."""
+        """Remove the connection from the open connections of its client."""
         self._connections.leave(self._client, self)
         self._stop_timer()
         super().connection_lost(exc)
@@ -122,13 +127,13 @@ class GuardedProtocol(H11Protocol):
         self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Continue with the next request, parts of which may have arrived."""
+        """Continue with the next request, which may have arrived in part."""
         super().on_response_complete()
         self._update_timer()
 
     def time_out(self) -> None:
         """Close the connection of a client that sends nothing or too slowly."""
-        self._refuse(408, "the request comes too slowly")
+        self._refuse(408, "the request arrives too slowly")
 
     def _update_timer(self) -> None:
         """Run the timer while a request is incomplete."""

@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxtrain.data.files import UnreadableError
 
-# Bytes of an image file -> pixels, uint8. Pickled by name.
+# Bytes of an image file -> pixels, uint8. Picklable, to be sent to the processes.
 Decode = Callable[[bytes], np.ndarray]
 
 # First byte of a worker's response: pixels, or an error message.
@@ -38,8 +38,8 @@ class DecoderPool:
 
     Args:
       decode: Function of a file's bytes; raises UnreadableError for a bad file.
-      shape: Shape of the returned pixels, (H, W, C).
-      cpu_seconds: CPU time limit per file, after which the process ends.
+      shape: Shape of the uint8 array that `decode` returns.
+      cpu_seconds: CPU time limit per file in seconds, after which the process ends.
       num: Number of processes.
     """
 
@@ -69,24 +69,25 @@ class DecoderPool:
             self._threads.shutdown(cancel_futures=True)
 
     async def decode(self, data: bytes) -> np.ndarray:
-        """Return the pixels of an image file.
+        """Decode an image file to an array, uint8 of the pool's shape.
 
         Raises:
-          UnreadableError: The file is no image, takes too long, or ended its decoder.
+          UnreadableError: The file is not an image, exceeds the CPU time limit, or
+            crashes the decoding process.
         """
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._ask, data)
+        return await loop.run_in_executor(self._threads, self._decode_file, data)
 
-    def _ask(self, data: bytes) -> np.ndarray:
+    def _decode_file(self, data: bytes) -> np.ndarray:
         decoder = self._idle.get()
         try:
-            answer = decoder.ask(data)
+            response = decoder.request(data)
         finally:
             self._idle.put(decoder)
-        if answer[:1] != PIXELS:
-            raise UnreadableError(answer[1:].decode("utf-8", "replace"))
+        if response[:1] != PIXELS:
+            raise UnreadableError(response[1:].decode("utf-8", "replace"))
         # Raw bytes: a compromised decoder cannot send a pickle.
-        return np.frombuffer(answer, np.uint8, offset=1).reshape(self._shape)
+        return np.frombuffer(response, np.uint8, offset=1).reshape(self._shape)
 
 
 class _Decoder:
@@ -98,8 +99,12 @@ class _Decoder:
         self._changing = threading.Lock()
         self._start()
 
-    def ask(self, data: bytes) -> bytes:
-        """Send a file to the process; return its response, with its kind first."""
+    def request(self, data: bytes) -> bytes:
+        """Decode a file in the process.
+
+        Returns:
+          `PIXELS` and the bytes of the array, or `REASON` and an error message.
+        """
         try:
             self._connection.send_bytes(data)
             return self._connection.recv_bytes(self._most_bytes)
@@ -136,7 +141,7 @@ class _Decoder:
         theirs.close()
 
     def _end(self) -> str:
-        """End the process; return the reason why it failed, by its exit code."""
+        """Kill and join the process; return an error message for its exit code."""
         self._connection.close()
         self._process.kill()
         self._process.join()
@@ -155,8 +160,8 @@ def _work(connection: Connection, decode: Decode, cpu_seconds: float) -> None:
             # SIGPROF kills the process, even within a library.
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             try:
-                answer = PIXELS + decode(data).tobytes()
+                response = PIXELS + decode(data).tobytes()
             except UnreadableError as error:
-                answer = REASON + str(error).encode()[:MAX_REASON_BYTES]
+                response = REASON + str(error).encode()[:MAX_REASON_BYTES]
             signal.setitimer(signal.ITIMER_PROF, 0)
-            connection.send_bytes(answer)
+            connection.send_bytes(response)

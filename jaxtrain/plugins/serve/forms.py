@@ -46,7 +46,7 @@ def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
 
 @dataclass
 class _Form:
-    """Callbacks of the parser, called part by part."""
+    """Parser callbacks that collect the files of a form."""
 
     files: list[tuple[str, bytes]] = field(default_factory=list)
     ended: bool = False

@@ -4,16 +4,16 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Largest number of class names shown without a click.
+# With more class names than this, the list is collapsed.
 NUM_OPEN = 20
 
 
 def front_page(model: TrainedModel, parts: AnswerParts, noun: str) -> str:
-    """Build the page, without external resources.
+    """Render the HTML of the front page, which uses no external resources.
 
     Args:
       model: Model to serve.
-      parts: Parts of its responses.
+      parts: Description of the server's responses.
       noun: Kind of input, "image" or "sound".
     """
     page = render(

@@ -55,7 +55,7 @@ class RefusedError(Exception):
 
 
 def most_connections() -> int:
-    """Largest number of connections by the limit of file descriptors."""
+    """Largest number of connections that the file-descriptor limit allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

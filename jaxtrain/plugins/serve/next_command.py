@@ -1,4 +1,4 @@
-"""Next command after a run."""
+"""Suggested command after a run: serving the model."""
 
 from jaxtrain.trainer.next_commands import FinishedRun
 

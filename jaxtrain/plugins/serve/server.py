@@ -33,7 +33,7 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         opened.close()
         raise UserError(
-            f"--host {host} --port {port}: cannot listen there "
+            f"--host {host} --port {port}: cannot listen on this address "
             f"({getattr(error, 'strerror', None) or error}): choose another"
         ) from None
     return opened
@@ -45,7 +45,7 @@ def serve(
     opened: socket.socket,
     temperature: float | None = None,
 ) -> None:
-    """Serve until a signal; pending requests are completed before the end.
+    """Serve until a signal; pending requests are completed before shutdown.
 
     Args:
       model: Model to serve.
@@ -63,15 +63,15 @@ def serve(
     try:
         make_server(model, limits, program).run(sockets=[opened])
     except Interrupted as stopped:
-        told = "pending requests were completed"
-        raise Interrupted(stopped.signum, told) from None
+        detail = "pending requests were completed"
+        raise Interrupted(stopped.signum, detail) from None
 
 
 def make_server(
     model: TrainedModel, limits: ServiceLimits, program: Program | None = None
 ) -> uvicorn.Server:
     """Create the server, without running it."""
-    # uvicorn's annotation is a class, but it only calls it for each connection.
+    # uvicorn annotates `http` as a class, but only calls it for each connection.
     protocol: Any = Connections(limits).protocol
     config = uvicorn.Config(
         make_app(model, limits, program),
@@ -89,6 +89,6 @@ def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
     """Compile the programs of all batch sizes in advance."""
     about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
-        # The model pads a batch to the size of the next program.
+        # The model pads a batch to the next power of two.
         pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
         jax.block_until_ready(program(pixels))

@@ -23,7 +23,7 @@ class SoundStore(ImageFileStore):
 
     @property
     def image_shape(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Shape of every clip."""
+        """Shape of a clip, (samples, 1, 1); all clips have the same shape."""
         return self.facts[INPUT].sound.stored_shape
 
 

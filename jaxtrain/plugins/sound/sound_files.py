@@ -88,7 +88,7 @@ def decode(
     Args:
       data: Contents of the file, or the error of reading it.
       sound: Config section of the sound.
-      seed: Non-negative numbers that determine the crop of a longer file; None crops
+      seed: Non-negative integers that seed the random crop of a longer file; None crops
         the centre. A shorter file is padded with silence on both sides.
 
     Returns:
@@ -141,7 +141,7 @@ def _is_clipped(block: np.ndarray) -> bool:
 
 @contextlib.contextmanager
 def _opened(data: FileData) -> Iterator[Any]:
-    """Open a file in memory; errors within the context are UnreadableErrors.
+    """Context manager: open a file in memory; convert errors to UnreadableError.
 
     Raises:
       UnreadableError: Unsupported, damaged, empty or overlong file.
@@ -170,7 +170,11 @@ def _opened(data: FileData) -> Iterator[Any]:
 
 
 def _check(file: Any) -> None:
-    """Raise UnreadableError if a file is too long or empty."""
+    """Check the length, channels and sample rate of a file.
+
+    Raises:
+      UnreadableError: The file is empty or exceeds a limit.
+    """
     num, rate, channels = file.frames, file.samplerate, file.channels
     within = channels <= MAX_CHANNELS and 0 < rate <= MAX_RATE
     if num * channels > MAX_SAMPLES or not within:

@@ -65,16 +65,16 @@ class SoundInput(InputKind):
         return self.sound.random_crop
 
     def changes(self) -> Mapping[str, bool]:
-        """Reason why clips may differ between epochs -> whether it applies."""
+        """Reason for which clips may differ between epochs -> whether it applies."""
         why = "clips are cropped at random (data.sound.random_crop)"
         return {why: self.sound.random_crop}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Shape of a clip."""
+        """Shape of a stored clip, (samples, 1, 1)."""
         return self.sound.stored_shape
 
     def image_shape(self, stored_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Shape of a spectrogram."""
+        """Shape of a spectrogram, (mels, frames, 1)."""
         return self.sound.image_shape
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
@@ -111,7 +111,10 @@ class SoundInput(InputKind):
         return sound_files.length(data)
 
     def look_at(self, data: FileData) -> FileLook:
-        """Read all samples of a file, and describe them."""
+        """Read all samples of a file, and describe the file.
+
+        The `width` of the description is the duration in milliseconds.
+        """
         found = sound_files.look_at(data)
         return FileLook(
             mode=found.stored,

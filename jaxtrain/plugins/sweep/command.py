@@ -13,6 +13,7 @@ from jaxtrain.config.command_options import platform_option, trust_option
 from jaxtrain.config.metadata import field
 from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UserError
+from jaxtrain.problems import Problem
 from jaxtrain.processes import collector
 from jaxtrain.processes.signals import StopSignals
 
@@ -95,6 +96,13 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
         )
         worker.work(arguments.trials)
     finish(folder, config, arguments.trials)
+
+
+def problems(arguments: SweepArguments) -> list[Problem]:
+    """Return all problems that the start of a run would report."""
+    from jaxtrain.tools.start_problems import start_problems
+
+    return start_problems(arguments.overrides, arguments.platform)
 
 
 def _check(arguments: SweepArguments) -> None:

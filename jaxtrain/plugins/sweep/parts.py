@@ -11,7 +11,8 @@ import optuna
 
 from jaxtrain.errors import UserError, nearest
 
-# Samplers with one sequence for all trials of a study, which must have one seed.
+# Samplers that draw the trials of a study from one sequence, which needs the same seed
+# in every trial.
 ONE_SEQUENCE = ("QMCSampler",)
 
 
@@ -38,8 +39,8 @@ def make_sampler(
             raise UserError(f"--sampler-options seed {seed}: expected 0 or more")
     kind = _find("--sampler", optuna.samplers, name)
     if "seed" in inspect.signature(kind).parameters:
-        of_trial = np.random.SeedSequence([seed, number]).generate_state(1)[0]
-        options = {**options, "seed": seed if name in ONE_SEQUENCE else int(of_trial)}
+        trial_seed = np.random.SeedSequence([seed, number]).generate_state(1)[0]
+        options = {**options, "seed": seed if name in ONE_SEQUENCE else int(trial_seed)}
     return _make("--sampler-options", kind, options)
 
 
@@ -48,7 +49,7 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
 
     Args:
       name: Class of `optuna.pruners`.
-      options: Arguments of the class; a pruner as an argument is given by name.
+      options: Arguments of the class; the name of a class stands for a pruner.
 
     Raises:
       UserError: Unknown class or options.

@@ -22,7 +22,7 @@ def finish(folder: Path, config: Config, num_trials: int) -> None:
     """Write the best config and the report, and print the results.
 
     Args:
-      folder: Folder of the sweep.
+      folder: Directory of the sweep.
       config: Base config of the trials.
       num_trials: Total number of trials.
 
@@ -54,18 +54,18 @@ def finish(folder: Path, config: Config, num_trials: int) -> None:
     rows["compared in"] = str(folder / COMPARISON)
     show_table("sweep", rows)
     if best is not None:  # Outside of the table, which would wrap it.
-        told = command("--config", folder / BEST)
-        print(f"train with the best config:\n  {printable(told)}")
+        train = command("--config", folder / BEST)
+        print(f"train with the best config:\n  {printable(train)}")
 
 
 def describe_end(record: SweepRecord, number: int) -> str:
-    """Describe the end of a trial and the best trial so far, in one line."""
+    """Describe the outcome of a trial, and the best trial so far, in one line."""
     trial, metric = record["trials"][number], record["metric"]
     if trial["state"] == "failed":
         return f"trial {number} failed: {trial['reason']}"
     if trial["state"] == "pruned":
-        told = f"was {trial['reason']}"
-        return f"trial {number} {told}, validation {metric} {shown(trial['value'])}"
+        reason = f"was {trial['reason']}"
+        return f"trial {number} {reason}, validation {metric} {shown(trial['value'])}"
     assert record["best"] is not None, "a complete trial has a value"
     best = record["trials"][record["best"]]
     return (

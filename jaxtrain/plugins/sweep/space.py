@@ -42,7 +42,7 @@ class SearchSpace:
     def draw(self, trial: Any) -> Overrides:
         """Draw the config overrides of an Optuna trial.
 
-        Custom code that the overrides name is allowed to be loaded afterwards.
+        Afterwards, custom code that is named in the overrides may be loaded.
 
         Raises:
           UserError: The function raises an error, names an unknown or fixed field, or
@@ -85,8 +85,8 @@ class SearchSpace:
 def apply(config: Config, overrides: Overrides) -> Config:
     """Apply overrides to a config.
 
-    A run length, interval or warm-up replaces the value of the config in both units,
-    steps and epochs.
+    Run lengths, intervals and warm-ups are given in steps or in epochs. An override in
+    one unit removes the config's value in the other unit.
 
     Args:
       config: Config of the sweep.

@@ -44,8 +44,8 @@ FIX = (
     "it is damaged, the values of its trials are lost: restore it from a backup, or "
     "choose another --workdir"
 )
-# User attributes of the study and its trials; TRIAL of a copy is the number of the
-# original.
+# User attributes of the study and its trials. A copy that resumes a trial has the
+# attribute TRIAL, the number of that trial in the sweep.
 CONFIG, METRIC = "config", "metric"
 TRIAL, OVERRIDES, REASON, KILLS = "trial", "overrides", "reason", "kills"
 STATES: dict[TrialState, sweep_file.TrialState] = {
@@ -80,11 +80,11 @@ def reported(folder: Path) -> Iterator[None]:
 
 
 def exists(folder: Path) -> bool:
-    """Whether the folder contains a study.
+    """Whether the directory contains a study.
 
     Raises:
-      UserError: The study is missing or empty, or is a symbolic link, which SQLite
-        would follow.
+      UserError: The study is empty, is missing although the sweep has a record, or is a
+        symbolic link, which SQLite would follow.
     """
     path = folder / STUDY
     try:
@@ -96,7 +96,7 @@ def exists(folder: Path) -> bool:
         raise _unusable(path, str(error.strerror)) from None
     if not path.exists():
         if (folder / sweep_file.SWEEP).exists():
-            raise _unusable(path, "it is missing, but its sweep exists")
+            raise _unusable(path, f"it is missing, but {sweep_file.SWEEP} exists")
         return False
     if not path.stat().st_size:
         time.sleep(1)  # Another process may be creating the study.
@@ -106,9 +106,9 @@ def exists(folder: Path) -> bool:
 
 
 def create(folder: Path, config: Config, goal: Goal) -> None:
-    """Create the study of a config, with trials ranked by a metric.
+    """Create the study of a sweep, whose trials are ranked by a metric.
 
-    The first of several processes creates the file atomically.
+    If several processes start together, the first one creates the file atomically.
     """
     path = folder / STUDY
     with contextlib.suppress(FileExistsError), atomic_file.replacing(path) as new:
@@ -125,7 +125,7 @@ class SweepStudy:
     """Trials of a sweep by number; a resumed trial has several Optuna trials.
 
     Args:
-      folder: Folder of the sweep, with an existing study.
+      folder: Directory of the sweep, with an existing study.
 
     Attributes:
       optuna: Study object of Optuna.
@@ -159,8 +159,8 @@ class SweepStudy:
             shown = "\n  ".join(changed)
             raise UserError(
                 f"{self._folder} contains a sweep of another config, whose trials "
-                f"cannot be compared with new ones:\n  {shown}\nUse the config of the "
-                "sweep, or choose another --workdir"
+                f"cannot be compared with new trials:\n  {shown}\nUse the config of "
+                "the sweep, or choose another --workdir"
             )
 
     def number_of(self, attempt: int) -> int:
@@ -206,8 +206,10 @@ class SweepStudy:
             return running and not self.left(num_trials) and time.monotonic() < until
 
         if waiting():
-            told = f"waiting for their heartbeat, up to {GRACE_SECONDS} s"
-            print(f"trials are running in other processes, or were killed: {told}")
+            print(
+                "trials are running in other processes, or were killed: waiting for "
+                f"their heartbeat, up to {GRACE_SECONDS} s"
+            )
         while waiting():
             time.sleep(1)
             with warnings.catch_warnings():
@@ -216,7 +218,7 @@ class SweepStudy:
         return self.left(num_trials)
 
     def write(self) -> SweepRecord:
-        """Write the trials as JSON, and return them."""
+        """Write `sweep.json`, and return its contents."""
         higher = self.optuna.direction == optuna.study.StudyDirection.MAXIMIZE
         trials = [_describe(*one) for one in dict(self._attempts()).items()]
         complete = [t for t in trials if t["state"] == "complete"]
@@ -243,14 +245,14 @@ class SweepStudy:
 
 
 def _unusable(path: Path, reason: str) -> UserError:
-    return UserError(f"{path} cannot be read and written ({reason}): {FIX}")
+    return UserError(f"{path} cannot be read or written ({reason}): {FIX}")
 
 
 def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
     """Open an Optuna database, and create missing tables."""
 
     def connect() -> sqlite3.Connection:
-        # A database URL cannot represent every folder name.
+        # A database URL cannot represent every path.
         return sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

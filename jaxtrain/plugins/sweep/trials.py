@@ -24,7 +24,7 @@ from jaxtrain.trainer.run_state import RunState
 
 
 class TrialFailed(Exception):
-    """Failure of a trial by its configuration; the message is the reason."""
+    """Failure that is due to the config of a trial; the message is the reason."""
 
 
 class Reporter(Callback):
@@ -52,7 +52,8 @@ class Reporter(Callback):
         value = evaluation.metrics[run.trainer.best.metric]
         value = float(value) if isinstance(value, int | float) else math.nan
         with warnings.catch_warnings():
-            # After a kill, an evaluation is repeated with the same value.
+            # A resumed trial may repeat an evaluation; Optuna warns that it ignores
+            # the repeated value.
             warnings.simplefilter("ignore")
             self._trial.report(value, number)
         if self._trial.should_prune():
@@ -77,7 +78,7 @@ def carry_out(
       signals: Signals that stop the run gracefully.
 
     Raises:
-      TrialFailed: The trial failed by its configuration.
+      TrialFailed: The trial failed due to its config.
       optuna.TrialPruned: The pruner stopped the trial.
       Interrupted: A signal stopped the run, and the state is saved.
       CheckpointError, StartAgainError: The trial can be resumed.
@@ -105,10 +106,10 @@ def carry_out(
     if reporter.pruned is not None and "eval" not in summary:
         raise optuna.TrialPruned
     if summary["best"] is None:
-        raise TrialFailed("its metric was never a finite number")
+        raise TrialFailed("its validation metric was never finite")
     # Metric of the saved weights: the best checkpoint may have been deleted.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)
     if value is None or not math.isfinite(value):
-        raise TrialFailed(f"its model has no validation {metric}")
+        raise TrialFailed(f"validation {metric} of its saved model is not finite")
     return value

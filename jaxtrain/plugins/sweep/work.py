@@ -27,8 +27,9 @@ from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.setup import build_setup
 
-# Errors that stop a trial without a kill: it is resumed.
-IN_ORDER = (Interrupted, CheckpointError, StartAgainError)
+# Errors that end a worker gracefully: its trial is resumed, and is not counted as
+# killed.
+GRACEFUL = (Interrupted, CheckpointError, StartAgainError)
 
 
 class SweepWorker:
@@ -36,15 +37,15 @@ class SweepWorker:
 
     Args:
       config: Base config of the trials.
-      folder: Existing folder of the sweep.
+      folder: Existing directory of the sweep.
       space: Python file that defines `space(trial)`.
       sampler: Class of `optuna.samplers`, and its arguments.
       pruner: Class of `optuna.pruners`, and its arguments.
       signals: Signals that stop a trial gracefully.
 
     Raises:
-      UserError: Invalid config, data, space, sampler or pruner, or the folder belongs
-        to a sweep of another config.
+      UserError: Invalid config, data, space, sampler or pruner, or the directory
+        belongs to a sweep of another config.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class SweepWorker:
             if isinstance(error, UserError):
                 trial.set_user_attr(study.REASON, str(error))
             else:
-                killed = not isinstance(error, IN_ORDER)
+                killed = not isinstance(error, GRACEFUL)
                 self._trials.retry(trial.number, killed=killed)
         finally:
             self._signals.defer = True

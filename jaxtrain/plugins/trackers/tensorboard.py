@@ -1,7 +1,7 @@
 """Writer of TensorBoard's event files.
 
-tensorboardX writes in a thread, which ends when a disk is full, and later records would
-block forever. So only its record classes are used, and the file is written here.
+Only tensorboardX's record classes are used, not its writer: the writer's thread ends
+when the disk is full, after which new records block forever.
 """
 
 import socket

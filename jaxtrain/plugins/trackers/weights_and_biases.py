@@ -16,15 +16,15 @@ from jaxtrain.tasks.base import Values
 
 # Metric on the x-axis of the charts.
 AXIS = "step"
-# Largest number of characters of an id.
+# Maximum number of characters of a run ID.
 MAX_ID = 128
 
 
 def _read_id(path: Path) -> str:
-    """Read the id of the run from its file; create the file if missing."""
+    """Read the W&B run ID from a file; create the file with a new ID if missing."""
     if not os.path.lexists(path):
         atomic_file.write(path, secrets.token_hex(4))
-    # The id is sent to W&B: a symbolic link could lead to a secret.
+    # The ID is sent to W&B: a symbolic link could lead to a secret.
     with open(links.open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
         return file.read(MAX_ID)
 
@@ -41,8 +41,8 @@ class WandbWriter(ConfiguredWriter):
     def __init__(self, run: LoggedRun):
         import wandb  # pyright: ignore[reportMissingImports]
 
-        # Stored in the workdir: a resumed run continues the W&B run, a fresh one does
-        # not.
+        # The ID is stored in the workdir, so that a resumed run continues its W&B run,
+        # and a run in a new workdir starts a new one.
         try:
             run_id = _read_id(run.workdir / "wandb_id")
         except OSError as error:
@@ -56,14 +56,14 @@ class WandbWriter(ConfiguredWriter):
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),
-                allow_val_change=True,  # For example, to make a run longer.
+                allow_val_change=True,  # A resumed run may have another length.
             )
             self._run.define_metric(AXIS)
             self._run.define_metric("*", step_metric=AXIS)
         except Exception as error:  # W&B raises many kinds of errors.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
-                "see `wandb login`, set WANDB_MODE=offline, or leave the field out"
+                "run `wandb login`, set WANDB_MODE=offline, or leave the field out"
             ) from error
 
     @classmethod

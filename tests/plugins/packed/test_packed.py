@@ -331,7 +331,7 @@ def test_damage_is_found(tiny: Path, tmp_path: Path, capsys):
     with pytest.raises(UserError, match="No such file"):
         load_images(source=f"packed:{out}")
     path.symlink_to("/dev/zero")
-    with pytest.raises(UserError, match="no regular file"):
+    with pytest.raises(UserError, match="not a regular file"):
         load_images(source=f"packed:{out}")
     path.unlink()
     path.write_bytes(good)
@@ -405,12 +405,12 @@ def test_a_hostile_index_is_refused(tiny: Path, tmp_path: Path):
             inner = inner[int(key) if key.isdigit() else key]
         inner[last] = value
         (out / "index.json").write_text(json.dumps(values))
-        with pytest.raises(UserError, match="no index of packed data"):
+        with pytest.raises(UserError, match="not an index of packed data"):
             load_images(source=f"packed:{out}")
     deep = text.rstrip().removesuffix("}") + ', "x": ' + "[" * 900 + "]" * 900 + "}"
     for broken in ("", "{", "[]", "null", "[" * 10**5, "\xff", deep):
         (out / "index.json").write_text(broken, encoding="latin-1")
-        with pytest.raises(UserError, match="no index of packed data"):
+        with pytest.raises(UserError, match="not an index of packed data"):
             load_images(source=f"packed:{out}")
     (out / "index.json").write_text(text)
     assert len(load_images(source=f"packed:{out}").test) == 12
@@ -484,7 +484,7 @@ def test_a_source_of_ones_own_takes_its_options(
         ("", "give one of --prepare, --check, --preview"),
         ("--verify x --size 3", "--size 3 has no effect with --verify"),
         ("--pack digits", "--out DIR"),
-        ("--pack digits --out NEW", "these are arrays: use raw"),
+        ("--pack digits --out NEW", "these images are arrays: give --format raw"),
         ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),
         ("--pack digits --out NEW --data.options num 3", "is for custom parts"),
         (

@@ -222,7 +222,7 @@ def test_errors_name_what_would_fit(tmp_path: Path):
 
 def test_stages_are_of_one_process(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    with pytest.raises(UserError, match="devices of one process only, and there are 2"):
+    with pytest.raises(UserError, match="devices of one process, and there are 2"):
         make_stage_meshes(ParallelConfig(pipeline_stages=2))
 
 

@@ -223,7 +223,11 @@ def test_times_of_a_fine_tuned_run():
 @each_row(
     ("fields", "sections", "told"),
     [
-        ({"start_epochs": 5.0, "end_epochs": 4.0}, {}, "prune.end_epochs = 4 are 40"),
+        (
+            {"start_epochs": 5.0, "end_epochs": 4.0},
+            {},
+            "prune.end_epochs = 4: pruning ends after 40",
+        ),
         ({"start_epochs": 10.0}, {}, "prune.start_epochs = 10.0: pruning would end"),
         ({"end_epochs": 10.0}, {}, "prune.end_epochs = 10.0: pruning would end"),
         (

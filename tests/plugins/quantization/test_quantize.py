@@ -173,7 +173,7 @@ def test_the_file_is_the_model(workdir: Path, tmp_path: Path, capsys: Any):
     words = ["quantize", "--workdir", str(workdir), "--out", str(out), "--verbose"]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert "conv1/input_range" in shown and "of 1,024 images" in shown
+    assert "conv1/input_range" in shown and "from 1,024 images" in shown
     words = ["export", "--workdir", str(out), "--format", "onnx", "--out", str(file)]
     assert main([*words, "--images", str(workdir)]) == 0
     model, pixels = load_model(out), images("test", 256)

@@ -191,7 +191,7 @@ def test_a_page_of_many_classes_is_small(tmp_path: Path, num: int, matrix: bool)
     assert "class number 0<" in table and f"class number {num - 1}<" in table
     assert "class number 50<" not in table
     assert ("Confusion matrix" in page) == matrix
-    assert "460 more are in metrics.jsonl" in page
+    assert "460 more events are in metrics.jsonl" in page
 
 
 def test_the_table_of_classes_and_what_is_confused(tmp_path: Path):

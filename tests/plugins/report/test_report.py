@@ -119,7 +119,7 @@ def test_a_run_ends_with_its_page(root: Path):
     assert titles == [
         *("Curves", "Confusion matrix", "Classes", "Examples", "Reliability"),
         *("Training images", "Data", "Time", "System", "Config"),
-        "Make this run again",
+        "Reproduce this run",
     ]
     matrix = [n for row in summary["eval"]["confusion_matrix"] for n in row if n]
     drawn = re.findall(r'<text class="(?:over|seen)"[^>]*>(\d+)<', page)
@@ -369,7 +369,10 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
         ("--workdir run --compare run", "--compare run: this run is given twice"),
         ("--workdir run --compare none", "--workdir none: holds neither"),
         ("--workdir run --compare x --platform cpu", "--platform cpu has no effect"),
-        (f"--workdir run --compare {'x ' * 16}", "17 runs; a page shows at most 16"),
+        (
+            f"--workdir run --compare {'x ' * 16}",
+            "17 runs, but a page shows at most 16",
+        ),
         ("--workdir run --out set/list.csv/x", "--out set/list.csv/x: cannot write"),
     ],
 )
@@ -396,4 +399,4 @@ def test_process_0_writes_the_page_of_several(root: Path, tmp_path: Path):
     assert "report.html" not in result.stderr
     seen = text_of((tmp_path / "run" / "report.html").read_text())
     assert "all 30 images of the test split" in seen and "processes2" in seen
-    assert "as trained on" in seen and "Left out" not in seen
+    assert "as stored and as augmented" in seen and "Left out" not in seen

@@ -213,7 +213,7 @@ def test_without_the_option_they_are_of_the_upright_image(
     [
         ((HEIGHT, WIDTH), None, "data.boxes_drawn_on = stored"),
         ((WIDTH, HEIGHT), "stored", "data.boxes_drawn_on = upright"),
-        ((45, 65), None, "EXIF turns it (orientation 6)"),
+        ((45, 65), None, "EXIF rotates it (orientation 6)"),
     ],
 )
 def test_a_size_of_coco_that_exif_explains_is_named(

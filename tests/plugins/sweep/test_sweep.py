@@ -499,7 +499,7 @@ def test_a_study_is_kept_in_a_folder_of_any_name(tmp_path: Path):
     ("state", "named"),
     [
         ("empty", "it is empty, 0 bytes): "),
-        ("gone", "it is missing, but its sweep exists): "),
+        ("gone", "it is missing, but sweep.json exists): "),
         ("locked", "database is locked): end other programs that lock it"),
         ("read-only", "readonly database): "),
     ],
@@ -525,7 +525,7 @@ def test_a_study_that_cannot_go_on_is_refused(
         with pytest.raises(UserError) as told, reported(tmp_path):
             exists(tmp_path)
             SweepStudy(tmp_path).optuna.set_user_attr("written", True)
-    assert f"{file} cannot be read and written (" in str(told.value)
+    assert f"{file} cannot be read or written (" in str(told.value)
     assert named in str(told.value)
 
 

@@ -116,7 +116,7 @@ def pad(x: Node, sides: Sequence[tuple[int, int]], value: float) -> Node:
 def _pad(eqn: Any, x: Node, value: Node) -> Node:
     config = eqn.params["padding_config"]
     if any(interior for _, _, interior in config) or not value.is_constant:
-        raise unknown("'pad' between elements")
+        raise unknown("'pad' with interior padding or a computed value")
     sides = [(int(low), int(high)) for low, high, _ in config]
     return pad(x, sides, float(value.value))
 

@@ -1,4 +1,4 @@
-"""Conversion of a graph to a JAX function with marked quantization.
+"""Conversion of a graph to a JAX function with LiteRT's markers of quantization.
 
 For converters that read StableHLO: LiteRT's composite `quant.fake_quant` marks each
 int8-quantized float array, with its scales and zero points. Batch norms are already
@@ -90,15 +90,15 @@ def rounded(x: jax.Array, scale: Any, zero: Any, dim: int | None = None) -> jax.
       zero: Zero point; per channel if `dim` is given.
       dim: Output dim of a kernel, whose integers are -127 to 127; None for activations.
     """
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "dtype": "i8",
         "narrow_range": dim is not None,
         "scale": np.atleast_1d(np.asarray(scale, np.float32)),
         "zero_point": np.atleast_1d(np.asarray(zero, np.int64)),
     }
     if dim is not None:
-        told["quantization_dimension"] = np.int32(dim)
-    return lax.composite(lambda x, **_: x, "quant.fake_quant")(x, **told)
+        attributes["quantization_dimension"] = np.int32(dim)
+    return lax.composite(lambda x, **_: x, "quant.fake_quant")(x, **attributes)
 
 
 def _round(node: Node, x: jax.Array) -> jax.Array:

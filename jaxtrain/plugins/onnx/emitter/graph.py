@@ -145,7 +145,7 @@ def count_uses(output: Node) -> None:
 
 
 def unknown(what: str) -> UserError:
-    """Error of an unsupported operation of a model."""
+    """UserError for an operation that the ONNX export does not support."""
     return UserError(
         f"--format onnx: the model uses {what}, which the export to ONNX does not "
         "support; --format stablehlo supports every model"

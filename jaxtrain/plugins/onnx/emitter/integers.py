@@ -31,7 +31,7 @@ KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
-    """Convert the quantization of activations."""
+    """Convert the fake quantization of activations to a node `ROUND`."""
     # Same computation as in the model: rounding may change the zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
@@ -51,13 +51,13 @@ def _kernel(kernel: Node) -> Node:
 
 
 def _bias(*given: Node) -> Node:
-    """Convert the quantization of a bias to a constant."""
+    """Convert the fake quantization of a bias to a constant."""
     arrays = [jnp.asarray(node.value.astype(node.dtype)) for node in given]
     found = np.asarray(fake_quantize_bias(*arrays), np.float64)
     return constant(found, given[0].dtype)
 
 
-# Name of the function -> `(*inputs)` -> output.
+# Name of the jitted function -> conversion of its call, (*inputs) -> output.
 RULES: dict[str, Callable[..., Node]] = {
     ROUND_ACTIVATION: _activation,
     ROUND_BIAS: _bias,
@@ -78,10 +78,10 @@ class Integers(NamedTuple):
     """Integer weights of a product.
 
     Attributes:
-      kernel: Values of int8 (..., outputs), as float64.
+      kernel: Integers in the range of int8, float64 (..., outputs).
       scale: Scale per output channel, float64 (outputs,).
-      bias: Values of int32 (outputs,), as float64, in the accumulator's scale; None
-        without a bias or without quantized activations.
+      bias: Integers in the range of int32, in the accumulator's scale, float64
+        (outputs,); None without a bias or without quantized activations.
       step: Scale of the activations; None if they are not quantized.
     """
 
@@ -106,8 +106,9 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
     step = _step(x)
     if not bias or step is None:
         return Integers(integers.astype(np.float64), scale, None, step)
-    # A norm may scale a channel to almost 0, so that the bias in this scale exceeds
-    # int32: a larger scale then rounds the kernel, by less than clipping the bias.
+    # A folded norm may scale a channel to almost 0, so that its bias exceeds int32 in
+    # the accumulator's scale. A larger scale then rounds the kernel again, which costs
+    # less than clipping the bias.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
     integers = np.round(integers * (scale / np.maximum(scale, least)))
@@ -120,7 +121,7 @@ def write_weights(
 ) -> list[str]:
     """Write the kernel and the bias of a product; return their names.
 
-    Both are integers if the kernel was quantized in training.
+    Kernel and bias are stored as integers if the kernel was quantized in training.
 
     Args:
       to: Writer of the file.

@@ -32,14 +32,14 @@ Written = tuple[str, Order]
 
 # First opset with axes as an input of all reductions.
 OPSET_AXES = 18
-WHOLE = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
+GLOBAL_POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
 
 def lower(to: Writer, images: Node, output: Node) -> None:
     """Write the operators of a graph, from input to output."""
     count_uses(output)
     nodes = list(ordered(output))
-    # Transpose images in their input dtype, if possible uint8.
+    # Transpose images before they are cast: uint8 has fewer bytes than floats.
     if any(node.op in ("Conv", "MaxPool", "AveragePool") for node in nodes):
         order = channels_first(len(images.shape))
         to.put(images, order, to.get(images, order))
@@ -72,7 +72,7 @@ def _in_jax_order(to: Writer, node: Node) -> Written:
 
 
 def _gelu(to: Writer, node: Node) -> Written:
-    """Write Gelu in the pattern that runtimes fuse."""
+    """Write Gelu as the Erf pattern that runtimes fuse into one operator."""
     order, dtype = _common_order(to, node), node.dtype
     name = to.get(node.inputs[0], order)
     erf = to.add("Erf", [to.add("Div", [name, to.constant(math.sqrt(2), dtype)])])
@@ -87,8 +87,8 @@ def _reduce(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(x.shape)
     name, axes = to.get(x, order), sorted(order.index(d) for d in dims)
     spatial = rank > 2 and axes == list(range(2, rank))
-    if spatial and order == channels_first(rank) and node.op in WHOLE:
-        name = to.add(WHOLE[node.op], [name])
+    if spatial and order == channels_first(rank) and node.op in GLOBAL_POOLS:
+        name = to.add(GLOBAL_POOLS[node.op], [name])
         if keepdims:
             return name, order
         return to.add("Flatten", [name], axis=1), straight(2)
@@ -107,7 +107,7 @@ def _reshape(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
         order = straight(len(order))
-    # Channels first, if that moves no data in memory.
+    # Use channels-first order if its memory layout is the same.
     target, images = straight(rank), channels_first(rank)
     if rank > 3 and filled(node.shape, images) == filled(node.shape, target):
         target = images

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxtrain.plugins.onnx.emitter.graph import Node, constant, elementwise
 
-# A pattern is (operator, input patterns), a number, or a name, which matches the same
-# node everywhere.
+# A pattern is a tuple (operator, *input patterns), a number that matches a constant, or
+# a name that matches any node, but the same node at each occurrence.
 ERF = ("Add", ("Erf", ("Mul", "x", math.sqrt(0.5))), 1.0)
 # "Mean" is over the last dim, with keepdims.
 CENTRED = ("Sub", "x", ("Mean", "x"))
@@ -108,8 +108,8 @@ def _cuts_ends(node: Node, size: list[int]) -> bool:
     )
 
 
-def _padding_left_out(node: Node) -> Node | None:
-    """Fuse the correction for padding into average pooling."""
+def _mean_without_padding(node: Node) -> Node | None:
+    """Fuse the correction for padded windows into AveragePool (`count_include_pad`)."""
     if node.op != "Mul" or not node.inputs[1].is_constant:
         return None
     (pool, factor), a = node.inputs, node.inputs[0].attributes
@@ -169,6 +169,6 @@ RULES: tuple[Callable[[Node], Node | None], ...] = (
     _clip,
     _operator,
     _window_of_blocks,
-    _padding_left_out,
+    _mean_without_padding,
     _layer_norm,
 )

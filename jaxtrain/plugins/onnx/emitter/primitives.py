@@ -1,6 +1,7 @@
 """Conversion of elementwise and shape primitives of JAX.
 
-Dims of 1 may stand for any size, until `full` broadcasts them.
+Broadcasts are delayed: a dim may have size 1 in place of its size in JAX, until `full`
+broadcasts it.
 """
 
 from collections.abc import Callable
@@ -60,7 +61,7 @@ def _integer_pow(eqn: Any, x: Node) -> Node:
 
 def _round(eqn: Any, x: Node) -> Node:
     if eqn.params["rounding_method"] != lax.RoundingMethod.TO_NEAREST_EVEN:
-        raise unknown("'round' of halves away from zero")
+        raise unknown("'round' with halves rounded away from zero")
     return elementwise("Round", x)
 
 

@@ -1,4 +1,4 @@
-"""Simplification: folding into weights, and fusion of runtime operators."""
+"""Simplification of a graph: folding into weights, and fusion into ONNX operators."""
 
 import math
 from collections.abc import Callable
@@ -24,7 +24,7 @@ Rule = Callable[[Node], Node | None]
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
 # Largest size of constants to compare for common subexpressions.
 SMALL = 64
-# Operators that are identities.
+# Operator -> constant operand with which it is the identity.
 NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
 
 
@@ -33,12 +33,12 @@ def simplify(output: Node) -> Node:
     changed = True
     while changed:
         output, changed = _pass(output, RULES)
-    # Fuse norms left unfolded.
+    # Fuse the norms that could not be folded into weights.
     return _pass(output, (_barrier, patterns.scale_and_shift))[0]
 
 
 def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
-    """Apply rules to each node once."""
+    """Apply rules to each node once; return the output, and whether any applied."""
     count_uses(output)
     new: dict[int, Node] = {}
     same: dict[Any, Node] = {}
@@ -103,7 +103,10 @@ def _canonical(node: Node) -> Node | None:
 
 
 def _merge(node: Node) -> Node | None:
-    """Merge two constants; move factors before additions."""
+    """Merge the constants of nested Add or Mul; rewrite (x + c) * y as x * y + c * y.
+
+    The operands c and y are constants.
+    """
     if node.op not in ("Add", "Mul") or not node.is_float:
         return None
     x, y = node.inputs
@@ -121,8 +124,8 @@ def _merge(node: Node) -> Node | None:
     return None
 
 
-def _nothing(node: Node) -> Node | None:
-    """Remove identities."""
+def _remove_identity(node: Node) -> Node | None:
+    """Remove operators that are identities."""
     match node:
         case Node(op="Reshape", inputs=(Node(op="Reshape", uses=1, inputs=(x,)),)):
             return reshape(x, node.shape)
@@ -144,7 +147,7 @@ def _barrier(node: Node) -> Node | None:
 
 
 def _fold(node: Node) -> Node | None:
-    """Fold a per-output factor or addend into weights or bias."""
+    """Fold a factor or addend per output channel into the weights or the bias."""
     if node.op not in ("Add", "Mul") or not node.is_float:
         return None
     x, y = node.inputs
@@ -167,7 +170,7 @@ def _fold(node: Node) -> Node | None:
 
 
 def _reduction(node: Node) -> Node | None:
-    """Fuse a sum and its division to a mean, and reinserted dims to keepdims."""
+    """Fuse a sum and a division into ReduceMean, and a reshape into `keepdims`."""
     match node:
         case Node(
             op="Mul",
@@ -208,7 +211,7 @@ def _negative(x: Node) -> Node:
 RULES: tuple[Rule, ...] = (
     _canonical,
     _merge,
-    _nothing,
+    _remove_identity,
     _fold,
     _reduction,
     *patterns.RULES,

@@ -35,7 +35,7 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# Primitives that keep the value of a constant, which may be more precise than its
+# Primitives that do not round: the value of a constant may be more precise than its
 # dtype.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
@@ -107,7 +107,7 @@ def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
 
 
 def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
-    """Whether all inputs of an equation are constants, and it can be evaluated."""
+    """Whether all inputs of an equation are constants, and all shapes are static."""
     shapes = [atom.aval.shape for atom in (*eqn.invars, *eqn.outvars)]
     return (
         all(x.is_constant for x in inputs)
@@ -117,7 +117,7 @@ def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
 
 
 def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Evaluate an equation of constants; operations of batch norms in float64."""
+    """Evaluate an equation of constants; float primitives of `IN_NUMPY` in float64."""
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}

@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxtrain.plugins.onnx.emitter.graph import Node, Shape, unknown
 
-# Opset of 2021: has LayerNormalization, and all current runtimes read it.
+# Opset of 2021, the first with LayerNormalization; all current runtimes support it.
 OPSET = 17
 # First opset with bfloat16 convolutions and pools.
 OPSET_BFLOAT16 = 22
@@ -17,17 +17,17 @@ Order = tuple[int, ...]
 
 
 def straight(rank: int) -> Order:
-    """Dim order of JAX."""
+    """Dim order of JAX: the identity."""
     return tuple(range(rank))
 
 
 def channels_first(rank: int) -> Order:
-    """Dim order of ONNX's images."""
+    """Dim order of images in ONNX, (batch, channels, rows, ...)."""
     return (0, rank - 1, *range(1, rank - 1))
 
 
 def filled(shape: Shape, order: Order) -> list[int]:
-    """Dims in an order, size 1 omitted: the memory layout."""
+    """Memory layout of an array: its dims in `order`, without dims of size 1."""
     return [d for d in order if shape[d] != 1]
 
 
@@ -50,11 +50,11 @@ class Writer:
         # (operator, input names, output names, attributes)
         self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
-        # Written names of a node by dim order; the first is its native order.
+        # Written names of a node by dim order, first the order it is computed in.
         self._names: dict[Node, dict[Order, str]] = {}
 
     def type_of(self, dtype: Any) -> int:
-        """ONNX's number of a dtype."""
+        """ONNX's element type of a dtype (enum `TensorProto.DataType`)."""
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
@@ -81,11 +81,11 @@ class Writer:
         return self._constants[key].name
 
     def put(self, node: Node, order: Order, name: str) -> None:
-        """Record the written name of a node in its native order."""
+        """Record the name of a node's array, and the dim order it is computed in."""
         self._names[node] = {order: name, **self._names.get(node, {})}
 
     def order_of(self, node: Node) -> Order:
-        """Native order of a node."""
+        """Dim order in which a node is computed."""
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:
@@ -119,7 +119,7 @@ class Writer:
         names: tuple[str, str],
         metadata: dict[str, str],
     ) -> Any:
-        """Build the ModelProto, with names of input and output."""
+        """Build the ModelProto; `names` are the names of its input and output."""
         helper, source = self.onnx.helper, self.get(output)
         if not any(source in outputs for _, _, outputs, _ in self._operators):
             source = self.add("Identity", [source])

@@ -19,7 +19,7 @@ MAX_POINTS = 400
 # Lines with up to this number of points have dots with tooltips.
 MAX_DOTS = 40
 NUM_COLOURS = 8
-# Positive values with a larger ratio have a log scale.
+# Positive values have a log scale if maximum / minimum is larger.
 LOG_RATIO = 100.0
 
 Point = tuple[float, float | None]
@@ -106,21 +106,21 @@ def line_chart(
         f"{short(one.finite[-1][1])}</span>"
         for one in drawn
     )
-    told = f"{title}, logarithmic" if up.log else title
+    heading = f"{title}, logarithmic" if up.log else title
     return Markup(
-        f'<div class="chart"><h3>{text(told)}</h3><div class="legend">{legend}</div>'
+        f'<div class="chart"><h3>{text(heading)}</h3><div class="legend">{legend}</div>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{text(title)}">'
         f"{''.join(parts)}</svg></div>"
     )
 
 
-def word(x: float, y: float, told: str, anchor: str = "middle") -> str:
-    """SVG text at (x, y); `anchor` is its text-anchor."""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(told)}</text>'
+def word(x: float, y: float, label: str, anchor: str = "middle") -> str:
+    """SVG text element at (x, y) in pixels; `anchor` is its `text-anchor`."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{text(label)}</text>'
 
 
 def _tight(scale: Scale, values: Sequence[float]) -> Scale:
-    """Scale without margins beyond the first and the last value."""
+    """Shrink a scale to the range of the values."""
     low, high = min(values), max(values)
     if high <= low:
         return scale
@@ -178,7 +178,7 @@ def thin(points: Sequence[Point]) -> Sequence[Point]:
             kept.append(some[0])
             continue
         kept += sorted({(x, y) for y, x in (min(known), max(known))})
-    # Keep the first and the last point: the ends of the curve.
+    # The curve must start and end at the first and the last point.
     return [points[0], *kept[1:-1], points[-1]]
 
 
@@ -221,7 +221,7 @@ def _round_step(step: float) -> float:
 
 
 def short(value: float) -> str:
-    """Format a number briefly, for ticks."""
+    """Format the number of a tick mark briefly, such as 20k or 1e-5."""
     if value == 0:
         return "0"
     size = abs(value)

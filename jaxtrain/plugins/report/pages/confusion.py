@@ -103,7 +103,7 @@ def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
 
 
 def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
-    """SVG square of a cell; hits and mistakes differ in colour and strength.
+    """SVG square of a cell, coloured by hit or mistake, with an opacity by fraction.
 
     Args:
       x: Left edge in pixels.

@@ -15,9 +15,10 @@ CHANNELS = (1, 3, 4)
 
 
 def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
-    """Encode an image as a data: URL; unsupported numbers of channels show the first.
+    """Encode an image as a data: URL.
 
-    Small images are lossless; others are JPEG, which is smaller for photographs.
+    Small images and RGBA are PNG; others are JPEG, which is smaller for photographs.
+    Images with 2 or more than 4 channels show only the first channel.
 
     Args:
       pixels: Image, uint8 (H, W, C).

@@ -29,7 +29,7 @@ def render(template: str, **values: object) -> bytes:
 @functools.cache
 def environment() -> "Environment":
     """Jinja environment of the templates."""
-    # Imported late: it takes 50 ms, and runs without a page import this module.
+    # Imported late: jinja2 takes 50 ms, and runs without a report import this module.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(

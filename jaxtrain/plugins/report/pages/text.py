@@ -25,7 +25,7 @@ def breakable(value: object) -> Markup:
 
 
 def shown(value: Any) -> str:
-    """Format a number, or any other value, briefly."""
+    """Format a value: integers with thousands separators, floats to 4 digits."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):

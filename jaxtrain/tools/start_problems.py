@@ -1,0 +1,31 @@
+"""Problems of a config at the start of a run, next to its invalid values."""
+
+import dataclasses
+from typing import Any
+
+from jaxtrain.config import Config, ParallelConfig
+from jaxtrain.parallel import devices
+from jaxtrain.problems import Problem, ProblemList
+from jaxtrain.trainer.setup import build_setup
+
+
+def start_problems(config: Config, platform: Any = "auto") -> list[Problem]:
+    """Return the problems that the start of a run on this machine would report.
+
+    Args:
+      config: Config with valid values.
+      platform: Platform of the run, as of `--platform`.
+    """
+    parallel, collected = config.parallel, ProblemList()
+    flags, cpus = parallel.xla_flags, parallel.cpu_devices
+    devices.start(platform, flags=flags, profiles=False, cpus=cpus)
+    collected.build(build_setup, config)
+    return collected.found
+
+
+def problems_without_mesh(config: Config) -> list[Problem]:
+    """Return the problems of a config for devices that this machine need not have.
+
+    Data, model, task and optimizer are checked, but not `parallel`.
+    """
+    return start_problems(dataclasses.replace(config, parallel=ParallelConfig()), "cpu")
