@@ -15,8 +15,8 @@ from typing import Any, get_type_hints
 import jaxtrain
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
-from jaxtrain.config.help import meanings, rows_with_options, sections_of
-from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config.help import meanings, part_classes, sections_of
+from jaxtrain.config.part import part_tables
 from jaxtrain.config.root import COMBINATIONS, ONE_OF, Config
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.zoo.listing import HEAD, cells, models
@@ -120,18 +120,19 @@ MODELS = """# Models
 def config_page() -> str:
     """Return docs/config.md: each field with its type, default and meaning."""
     parts = [INTRODUCTION]
-    for path, section in {"": Config(), **sections_of(Config())}.items():
+    tables = part_tables(Config)
+    sections = {"": Config(), **sections_of(Config())}
+    for path, section in sections.items():
+        if path in tables:
+            continue
         title = f"`{path}`" if path else "The whole run"
         about = (type(section).__doc__ or "").partition("\n")[0]
         parts.append(f"## {title}\n\n{about}\n\n{_fields(path, section)}\n")
-    options = [
-        (f, *row)
-        for f in with_metadata(Config, "rows")
-        for row in rows_with_options(f).items()
-    ]
-    for field, name, kind in options:
-        title = f"`{field}` of {name}"
-        parts.append(f"## {title}\n\n{kind.__doc__}\n\n{_fields('', kind())}\n")
+    for field in tables:
+        for name, kind in part_classes(field).items():
+            about = (kind.__doc__ or "").partition("\n")[0]
+            options = _fields(field, kind()) if kind().arguments() else "No options."
+            parts.append(f"## `{field}` {name}\n\n{about}\n\n{options}\n")
     return "\n".join(parts)
 
 
@@ -248,7 +249,7 @@ def _leaves(section: Section) -> list[dataclasses.Field[Any]]:
     return [
         field
         for field in dataclasses.fields(section)  # type: ignore[arg-type]
-        if not isinstance(getattr(section, field.name), Section)
+        if field.init and not isinstance(getattr(section, field.name), Section)
     ]
 
 
