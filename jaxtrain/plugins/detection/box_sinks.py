@@ -1,4 +1,4 @@
-"""Predicted boxes, written batch by batch as COCO results."""
+"""Writer of predicted boxes as COCO results, batch by batch."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def coco_results(
       run: Directory of the run or model.
 
     Raises:
-      UserError: The list of images cannot be read, or lacks an image.
+      UserError: The file of `--coco-images` cannot be read, or lacks an image.
     """
     ids = find_ids(names, _finder(model), listing, run)
     remark = f"{path}: image_id is {ids.origin}"
