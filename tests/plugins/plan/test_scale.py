@@ -69,7 +69,7 @@ def test_compile_only(cli: Cli, write_config):
     config = write_config(recipe(model='ModelConfig(name="convnet")'))
     words = ["--devices", "2,1", "--preset", "fsdp", "--compile-only"]
     result = cli.done("scale", "--config", config, *words)
-    assert "times mean nothing" in result.stdout
+    assert "times are meaningless" in result.stdout
     result = read(cli.directory / "runs" / "recipe")
     one, two = result.pop("runs")
     assert result == {
