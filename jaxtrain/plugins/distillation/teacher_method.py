@@ -42,7 +42,7 @@ class TeacherMethod(Method):
     ) -> "TeacherMethod":
         """Return a copy of the method that uses a teacher.
 
-        The teacher's weights, or its cached outputs, are in `objective.beside`.
+        `objective.beside` has the weights of the teacher, or its cached outputs.
 
         Args:
           teacher: Teacher of the run.
@@ -63,11 +63,11 @@ class TeacherMethod(Method):
         field = "train.method_options: teacher"
         trained = load_named(self.teacher, field, self.teacher_digest)
         found = trained.digest()
-        taught = begun.get("teacher_digest", found)
-        if begun.get("teacher") == self.teacher and taught != found:
+        recorded = begun.get("teacher_digest", found)
+        if begun.get("teacher") == self.teacher and recorded != found:
             raise UserError(
                 f"{field} = {self.teacher!r} has changed since the run started: its "
-                f"sha256 was {str(taught)[:NUM_SHOWN]}, and {trained.where} has "
+                f"sha256 was {str(recorded)[:NUM_SHOWN]}, and {trained.where} has "
                 f"{found[:NUM_SHOWN]}; restore it, or start again with --fresh or "
                 "another --workdir"
             )
