@@ -93,9 +93,8 @@ def average(
     if not judged_by_validation:
         if greedy:
             raise UserError(
-                "--greedy needs a validation split that no model was trained on, and "
-                "there is none: leave it out, or set data.validation_split in the "
-                "recipe of the runs"
+                "--greedy needs a validation split that no model was trained on: leave "
+                "it out, or set data.validation_split in the recipe of the runs"
             )
         return Averaged(fit(mean_of(models)), tuple(range(len(models))), None, (), None)
     judge = partial(_judge, *open_subject(first, config, data, "validation"))

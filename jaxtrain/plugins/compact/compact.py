@@ -120,7 +120,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def retained(num: int) -> dict[str, np.ndarray]:
-        """Return the retained units without the `num` least important units."""
+        """Return the units that remain after removal of the `num` least important."""
         lost, kept = np.bincount(owner[:num], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)

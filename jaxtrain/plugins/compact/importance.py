@@ -70,7 +70,7 @@ def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
         raise UserError(
             f"--criterion scale: no channels of model.name = "
             f"{model.description.model.name!r} are followed by a batch norm: choose "
-            "taylor"
+            "--criterion taylor"
         )
     return found
 

@@ -57,7 +57,7 @@ def product(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Compute `a.T @ b`, with the wider matrix on the right, which is faster."""
+    """Compute `a.T @ b`; the product is fastest with the wider matrix on the right."""
     a, b = a.astype(wide(a.dtype)), b.astype(wide(b.dtype))
     if b.shape[1] >= a.shape[1]:
         return lax.dot_general(a, b, (((0,), (0,)), ((), ())))

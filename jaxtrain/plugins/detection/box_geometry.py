@@ -34,7 +34,7 @@ def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
-    """Return the IoU of two broadcast arrays of boxes, 0 to 1; 0 without area."""
+    """Return the IoU of two broadcast arrays of boxes, 0 to 1; 0 for empty boxes."""
     both, either = overlaps(boxes, others)
     return both / jnp.where(either > 0, either, 1)
 

@@ -47,7 +47,7 @@ def coco_results(
 def coco(
     path: Path, model: TrainedModel, ids: CocoIds, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write all boxes to the file of `--coco`, in COCO's results format."""
+    """Open the file of `--coco`; yield a sink that writes boxes as COCO results."""
     decoder, finder = model.decoder, _finder(model)
     with opened("--coco", path, json_list, renames) as write:
 
@@ -77,7 +77,7 @@ def _finder(model: TrainedModel) -> Finder:
 
 @contextlib.contextmanager
 def json_list(path: Path) -> Iterator[Callable[[list[Any]], None]]:
-    """Write a JSON list, one value per line."""
+    """Open a file for a JSON list; yield a function that writes values to the list."""
     with path.open("w", encoding="utf-8") as file:
         started = False
 

@@ -113,7 +113,7 @@ def folder_below(root: str, place: str) -> str | None:
 
 
 def annotation_files(place: str) -> list[tuple[str, str]]:
-    """Return (name, path) of each annotation file; a name may be train2017."""
+    """Return (split name, path) of each annotation file, such as (train2017, FILE)."""
     for name in ANNOTATIONS:
         within = folder_below(place, name)
         if within is not None:
@@ -131,7 +131,7 @@ def annotation_files(place: str) -> list[tuple[str, str]]:
 
 
 def _named(folder: str) -> list[tuple[str, str]]:
-    """Return (name, path) of each annotation file in one directory."""
+    """Return (split name, path) of each annotation file directly in a directory."""
     files = _json(folder)
     instances = [(INSTANCES.fullmatch(name), name) for name in files]
     named = [(match[1], name) for match, name in instances if match is not None]

@@ -48,7 +48,7 @@ class Flat(NamedTuple):
 
 
 def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
-    """Flatten and concatenate maps (B, rows, columns, features) of the levels."""
+    """Concatenate the output maps (B, rows, columns, features) of all levels."""
 
     def joined(name: str) -> jax.Array:
         maps = [widen(level[name]) for level in outputs]
@@ -63,7 +63,7 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
 
 def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
-    """Convert distances from the locations, in pixels, to boxes, (..., N, 4)."""
+    """Convert pixel distances from locations, (..., N, 4), to boxes, (..., N, 4)."""
     points = jnp.asarray(places.points, distances.dtype)
     return jnp.concatenate(
         [points - distances[..., :2], points + distances[..., 2:]], -1

@@ -15,7 +15,7 @@ COCO_KEYS = (b'"images"', b'"file_name"')
 
 
 class CocoLayout(FolderLayout):
-    """Boxes in COCO JSON files."""
+    """Directory layout with boxes in COCO JSON files."""
 
     format = "COCO JSON"
     endings = (".json",)
@@ -36,7 +36,7 @@ class CocoLayout(FolderLayout):
 
 
 class YoloLayout(FolderLayout):
-    """Boxes in a text file per image."""
+    """Directory layout with a YOLO label file per image."""
 
     format = "YOLO"
     endings = (".yaml", ".yml")

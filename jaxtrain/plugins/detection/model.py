@@ -142,8 +142,8 @@ def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[
         )
     if not doubled:
         raise UserError(
-            f"strides = {tuple(strides)} of task_options: model.name = 'fcos' needs "
-            "each stride to be twice the previous one"
+            f"task_options: strides = {tuple(strides)}: model.name = 'fcos' needs "
+            "each stride to be twice the previous stride"
         )
     return matched
 

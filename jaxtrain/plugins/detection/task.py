@@ -26,7 +26,7 @@ from jaxtrain.tasks.proposals import Advice
 
 # Maximum number of boxes that the label text of an example lists.
 MAX_NAMED = 12
-# Number of top-scoring candidates per image that enter NMS, if `keep` is not larger.
+# Minimum number of top-scoring candidates per image that enter NMS; `keep` if larger.
 CANDIDATES = 300
 
 

@@ -120,7 +120,7 @@ class LabelFiles:
         return place
 
     def _report_unlabelled(self, part: SplitPart, pairs: list[LabelledFile]) -> None:
-        """Report a part in which no image has a label file."""
+        """Report a part of a split in which no image has a label file."""
         folder = part.place
         if part.files is not None:
             folder = os.path.dirname(pairs[0].image)

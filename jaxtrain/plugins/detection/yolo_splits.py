@@ -107,7 +107,7 @@ class YoloSplits:
         return {split: every[split] for split in order if split in every}
 
     def _named(self) -> tuple[SplitParts, dict[str, str]]:
-        """Return the parts listed in the YAML file, and the paths that do not exist."""
+        """Return the splits in the YAML file, and paths of splits that do not exist."""
         named: SplitParts = {}
         lacking: dict[str, str] = {}
         for key, value in self._values.items():

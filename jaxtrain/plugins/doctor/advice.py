@@ -28,8 +28,8 @@ from jaxtrain.weights import load
 # Default backbone of models that are built on a classifier.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
-# Largest sample rate in Hz, longest clip in seconds, and number of sounds below which a
-# small network is proposed.
+# Maximum sample rate in Hz, maximum clip length in seconds, and number of sounds below
+# which a small network is proposed.
 SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
 SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
     "time_masks": (2, "SpecAugment: masked intervals of time"),

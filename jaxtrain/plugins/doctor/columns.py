@@ -17,7 +17,7 @@ def check_columns(train: Source, config: Config) -> list[Finding]:
         return []
     targets, groups, few = original(targets, train.facts), train.strata(), []
     if groups.ndim > 1 and config.task != "regression":
-        # A label of -1 is unknown.
+        # Unknown labels are -1.
         targets = np.where(targets < 0, np.nan, targets)
     constant, missing = [], []
     for name, column in zip(names, targets.T, strict=True):

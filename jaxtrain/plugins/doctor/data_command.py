@@ -127,8 +127,8 @@ class DataArguments:
     )
     trust: bool = field(
         False,
-        help="With --check or --preview: load the custom code that the folder of "
-        "--workdir, or of model.pretrained, names: its files are shown, and compared "
+        help="With --check or --preview: load the custom code that is named in the "
+        "folder of --workdir or of model.pretrained; its files are shown, and compared "
         "with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

@@ -44,7 +44,7 @@ def perceptual_hashes(small: np.ndarray) -> np.ndarray:
 
 
 def fingerprints(small: np.ndarray) -> np.ndarray:
-    """Resize grey images (n, side, side) to thumbnails of side PRINT, uint8."""
+    """Resize grey images (n, side, side) to thumbnails, uint8 (n, PRINT, PRINT)."""
     num, side, _ = small.shape
     parts = small.reshape(num, PRINT, side // PRINT, PRINT, side // PRINT)
     return np.rint(parts.mean(axis=(2, 4))).astype(np.uint8)

@@ -13,7 +13,7 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.errors import counted
 from jaxtrain.plugins.doctor.scan import Scan
 
-# A run would fail (error), training suffers (warning), or possibly intended (note).
+# error: a run would fail; warning: training suffers; note: possibly intended.
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 

@@ -148,7 +148,7 @@ class Scan:
 
     @functools.cached_property
     def folder(self) -> str:
-        """Common folder of all files."""
+        """Path of the common directory of all files, with a final slash, or empty."""
         first, last = (name.split("/") for name in (min(self.names), max(self.names)))
         pairs = zip(first[:-1], last[:-1], strict=False)
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
@@ -215,7 +215,7 @@ class Scan:
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Describe the smallest, median and largest size, and the number of sizes."""
+        """Return the minimum, median and maximum size, and the number of sizes."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}

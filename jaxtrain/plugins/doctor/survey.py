@@ -18,7 +18,7 @@ from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
-# Number of images to decode, among those whose headers are read.
+# Number of images that are decoded; of the other sampled images, only headers are read.
 NUM_DECODED = 50
 
 
@@ -56,7 +56,7 @@ class Survey:
 
     @property
     def noun(self) -> str:
-        """Word for an example in messages."""
+        """Word for an example in messages: image, or sound."""
         return input_of(self.facts).noun
 
     @property
@@ -136,7 +136,7 @@ def survey(config: DataConfig) -> Survey:
         known = groups[groups >= 0] if (groups >= 0).any() else groups
         _, class_counts = np.unique(known, return_counts=True)
     seen = conversions.inspect_sample(store, train, config.max_pixels)
-    # The recipe will set the white level.
+    # The recipe will set `data.white_level`, so the remarks assume that it is set.
     levelled = dataclasses.replace(config, white_level=seen.white_level)
     return Survey(
         counts={name: sum(map(len, shards)) for name, shards in splits.items()},

@@ -19,7 +19,7 @@ GAIN = 1.02
 
 
 class Fitting(Protocol):
-    """Result for a batch that fits, in bytes per device."""
+    """Protocol of the result for a batch that fits; bytes are per device."""
 
     @property
     def peak_bytes(self) -> int: ...
@@ -165,7 +165,7 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
         try:
             changed = with_micro_batches(config, count)
         except UserError:
-            continue  # Batch-norm groups do not divide such micro-batches.
+            continue  # The batch-norm group does not divide this micro-batch.
         if size % batch_unit(changed, num_devices) == 0:
             found.append(count)
     if not found:

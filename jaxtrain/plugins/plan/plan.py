@@ -146,7 +146,7 @@ class Plan:
         return self.bound and steps * self.bound.step_seconds / 3600
 
     def cost(self, price: float | None) -> float | None:
-        """Cost of the run at the bound, for a `price` per device and hour."""
+        """Return the cost of the run at the bound; `price` is per device and hour."""
         hours = self.hours
         return hours and price and hours * price * self.facts.num_devices
 
@@ -157,11 +157,11 @@ class Plan:
 
     @property
     def num_copies(self) -> int:
-        """Largest number of checkpoints on the disk at once."""
+        """Maximum number of checkpoints on the disk at the same time."""
         return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
-        """Contents of plan.json, for a `price` per device and hour."""
+        """Return the contents of plan.json; `price` is per device and hour."""
         facts, roof = self.facts, self.bound
         return {
             "target": str(self.planner.target),
@@ -204,7 +204,7 @@ def make_planner(
     config = settle(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
-        # A run on this GPU makes the same choice.
+        # A run on this GPU caches the data on the device under the same condition.
         memory = usable_bytes(target.gpu) if memory is None else memory
         cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"

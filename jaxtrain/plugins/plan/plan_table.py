@@ -19,7 +19,7 @@ FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s boun
 
 
 def show(plan: Plan, price: float | None = None) -> None:
-    """Print a plan, for a `price` per device and hour."""
+    """Print a plan; `price` is per device and hour."""
     rows = {
         **_describe_run(plan),
         **_describe_program(plan),
@@ -146,7 +146,7 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     speed = plan.images_per_second
     if plan.facts.cached or speed is None:
         return rows
-    # Throughput of one core.
+    # Input throughput of one core, in images per second.
     files = plan.planner.source.partition(":")[0] in IMAGE_FILES
     rate, nodes = DECODED if files else PACKED, plan.planner.target.num_nodes
     image_bytes = math.prod(plan.planner.splits.input_shape)

@@ -27,7 +27,7 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# End of the operands in a line.
+# Start of the attributes in a line, after the operands.
 _END = re.compile(r"\), [\w\-]+=")
 
 
@@ -54,7 +54,7 @@ class Instruction:
         return not (self.operation in _NO_KERNELS or self.operation.endswith("-done"))
 
     def attribute(self, name: str) -> str:
-        """Value of the attribute `name=`, without % and quotes; "" if missing."""
+        """Return the value of an HLO attribute, without % and quotes, or empty."""
         match = re.search(rf'\b{name}="?%?([\w.\-$>]+)', self.text)
         return match[1] if match else ""
 
@@ -179,7 +179,7 @@ class HloProgram:
             elif line.operation == "call":
                 yield from self._kernels(line.attribute("to_apply"), runs)
             elif line.operation == "conditional":
-                # Only one branch runs, so count the branch with the most work.
+                # Only one branch runs: count the branch with the most kernels.
                 branches = _branches(line)
                 each = [list(self._kernels(branch, runs)) for branch in branches]
                 yield from max(each, key=len, default=[])

@@ -101,12 +101,12 @@ def _check_target(target: str, platform: str, *, timed: bool) -> None:
         )
     if platform != "auto":
         raise UserError(
-            f"--target {target} --platform {platform}: a step is compiled for only one "
-            "of them; leave one out"
+            f"--target {target} --platform {platform}: a step is compiled for either a "
+            "target or a platform; leave one option out"
         )
     if timed:
         raise UserError(
-            f"--target {target}: steps are compiled for a target, and cannot be timed; "
+            f"--target {target}: steps for a target are compiled, but cannot be timed; "
             "add --compile-only"
         )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtrain.tools.evaluation.passes import Subject
 
 AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
-# Name of a pair of attacks.
+# `apgd` stands for both Auto-PGD attacks.
 APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
 
 
@@ -120,7 +120,7 @@ class Attacked(EvaluationPart):
         by = attacked.kept.values[FOOLED_BY]
 
         def accuracy_after(number: int) -> float | None:
-            """Accuracy after the first `number` attacks."""
+            """Return the accuracy after the first `number` attacks."""
             if not subject.task.one_class_an_image:
                 return None
             return float(np.mean(by > number))

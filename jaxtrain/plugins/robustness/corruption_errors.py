@@ -99,7 +99,7 @@ class CorruptionErrors(TypedDict):
 
 
 class BaselineFile(TypedDict):
-    """Required content of a baseline evaluation."""
+    """Required content of the evaluation.json of a baseline."""
 
     corruptions: CorruptionErrors
 

@@ -5,7 +5,7 @@ import numpy as np
 
 from jaxtrain.dtypes import widen
 
-# Fraction of accepted in-distribution examples.
+# Fraction of the in-distribution examples that the threshold accepts.
 TRUE_POSITIVE_RATE = 0.95
 
 

@@ -171,12 +171,12 @@ def test_the_step_is_that_of_a_run():
         (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
         (
             ["--devices", "1", "--target", "h100"],
-            "h100: steps are compiled for a target, and cannot",
+            "h100: steps for a target are compiled, but cannot",
         ),
         (["--devices", "1", "--target", "h100x8"], "--devices sets the numbers"),
         (
             ["--devices", "1", "--target", "h100", "--platform", "cpu"],
-            "--target h100 --platform cpu: a step is compiled for only one of them",
+            "--target h100 --platform cpu: a step is compiled for either",
         ),
     ],
 )

@@ -203,7 +203,7 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, unpruned = list(positions.sizes), dict[str, str]()
-    # Layer name -> arrays and counts of a component's labels -> component numbers.
+    # Layer name -> array dims with the label counts of a component -> components.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:

@@ -94,13 +94,13 @@ class LabelClasses:
         return np.where(a == ANY, b, a)
 
     def pin(self, labels: np.ndarray, reason: str) -> None:
-        """Pin labels, which then cannot be removed, with a reason."""
+        """Mark labels as not removable, with a reason."""
         labels = np.unique(labels[labels > STAYS])
         if labels.size:
             self.reasons.append((labels, reason))
 
     def components(self) -> np.ndarray:
-        """Return the component number of each label, (num,): equal for equivalents."""
+        """Return the component of each label, (num,); equivalent labels share one."""
         a, b = (np.concatenate([pair[i] for pair in self._pairs]) for i in (0, 1))
         met = (a > STAYS) & (b > STAYS) & (a != b)
         ones, shape = np.ones(int(met.sum()), bool), (self.num, self.num)

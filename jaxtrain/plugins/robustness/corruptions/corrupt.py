@@ -64,7 +64,7 @@ CORRUPTIONS: dict[str, OfImages] = {
 
 
 class Corruption(NamedTuple):
-    """A corruption of the table at a severity from 1 to 5."""
+    """A corruption, a key of `CORRUPTIONS`, at a severity from 1 to 5."""
 
     name: str
     severity: int
@@ -83,7 +83,7 @@ class Corruption(NamedTuple):
         return np.concatenate(parts)
 
     def of_batch(self, batch: dict[str, Any], index: np.ndarray) -> dict[str, Any]:
-        """Corrupt the images of a batch from a source."""
+        """Corrupt the images of a batch; `index` are the example indices, (B,)."""
         return {**batch, "image": self(batch["image"], index)}
 
     def _corrupt(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
