@@ -201,7 +201,7 @@ def _with_statistics(
       subject: Evaluation preprocessing of training images.
       source: Training split of the run.
       batch_size: Number of images, or windows, per batch, as in the run.
-      num_images: Largest number of images, or windows.
+      num_images: Maximum number of images, or windows.
       model: Model to recompute the statistics of.
     """
     keeps = momenta(model.description.abstract)

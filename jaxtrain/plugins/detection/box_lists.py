@@ -204,7 +204,7 @@ def _drop_unused_classes(
 
     Returns:
       Remarks, the names of the classes with boxes, and the new index of each class, -1
-      for dropped ones.
+      for dropped classes.
     """
     if not images.get("train"):
         problems.check()

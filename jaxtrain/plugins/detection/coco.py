@@ -84,7 +84,7 @@ def read_lists(
     Args:
       source: Data source, which prefixes messages.
       path: Path of the file.
-      problems: Collects remarks on the encoding.
+      problems: Collector of remarks on the encoding, or None.
       needed: Keys of the required lists.
 
     Raises:

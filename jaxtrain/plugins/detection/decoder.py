@@ -30,7 +30,7 @@ PAIR_DIFFERENCE = 0.05
 
 
 class BoxPrediction(Prediction):
-    """Boxes of one image.
+    """Predicted boxes of one image.
 
     Args:
       names: Names of the classes.

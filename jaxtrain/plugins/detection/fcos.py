@@ -79,6 +79,11 @@ def losses(
 
     Losses are normalised per image, not per batch, so the loss of an image does not
     depend on the other images of its batch.
+
+    Args:
+      flat: Outputs of all levels.
+      target: Targets as for `assign`, with a leading batch axis.
+      places: Locations of the levels.
     """
     found = jax.vmap(lambda one: assign(one, places, RADIUS))(dict(target))
     there = found.assigned.astype(flat.classes.dtype)

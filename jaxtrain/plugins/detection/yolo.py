@@ -169,7 +169,7 @@ def _names(
       file: YAML file, or None.
       values: Content of the YAML file.
       lists: Files with a class name per line.
-      problems: Collects remarks on encodings.
+      problems: Collector of remarks on encodings.
 
     Raises:
       UserError: No file has the class names, or files disagree.

@@ -193,8 +193,8 @@ def of_rows(
 ) -> list[Finding]:
     """Return a list with one finding about images or sounds; empty without `rows`.
 
-    The first `{}` in `title` is replaced by their number, such as "3 images"; other
-    braces belong to names.
+    The first `{}` in `title` is replaced by the number of rows and `noun`, such as
+    "3 images"; other braces belong to names.
     """
     if not rows:
         return []

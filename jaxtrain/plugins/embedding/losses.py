@@ -58,9 +58,9 @@ def contrastive_losses(
 ) -> jax.Array:
     """Supervised contrastive loss: L_out, equation 2 of Khosla et al. 2020.
 
-    Per example, the negative log-softmax of its similarities to all other examples,
-    averaged over its positives (other examples of its class). The loss is 0 for
-    examples without positives, and for unknown classes (labels below 0).
+    The loss of an example is the negative log-softmax of its similarities to all other
+    examples, averaged over its positives (other examples of its class). The loss is 0
+    for examples without positives, and for unknown classes (labels below 0).
 
     Args:
       outputs: Embeddings of any norm, (B, size).

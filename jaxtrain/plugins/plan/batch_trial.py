@@ -44,8 +44,8 @@ class Trial:
       peak_bytes: Peak bytes of the step, planned or measured, whichever is larger; 0 if
         unknown.
       fixed_bytes: Bytes of state and data on the device, independent of the batch.
-      images_per_second: Throughput of all devices, measured, or a plan's upper bound;
-        None if unknown.
+      images_per_second: Throughput of all devices: measured, or the upper bound of a
+        plan; None if unknown.
       reason: Reason why the batch does not fit, or empty.
     """
 

@@ -27,7 +27,7 @@ class Bound:
       step_seconds: Seconds of the kernels, each limited by its slowest resource, or of
         the ring collectives if they take longer: at best, collectives overlap with
         kernels.
-      bound_by: Dominant resource of the larger sum.
+      bound_by: Resource with the largest share of `step_seconds`.
     """
 
     alone: Mapping[str, float]

@@ -36,7 +36,7 @@ class Collective:
         all-to-all and collective-permute, the result of all-gather.
       group: Devices of the first group; for a collective-permute, all devices that
         send or receive.
-      overlapped: Whether a kernel runs between its start and its end.
+      overlapped: Whether a kernel runs between the start and the end of the collective.
     """
 
     kind: str

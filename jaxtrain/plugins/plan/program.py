@@ -267,7 +267,7 @@ def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
 
 
 def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
-    """FLOPs of a convolution without a library call.
+    """Return the FLOPs of a convolution that is not a library call.
 
     Multiply-adds with the zeros of a dilated input are excluded, and multiply-adds with
     padding are included.

@@ -41,8 +41,8 @@ def scale(
     Without GPUs the devices are simulated on the CPU (see `SIMULATED`).
 
     Args:
-      config: Config of the run. Its batch is per device (weak scaling) or for all
-        devices (strong scaling).
+      config: Config of the run; `data.batch_size` is per device (weak scaling) or for
+        all devices (strong scaling).
       counts: Numbers of devices.
       mode: Scaling mode: the batch grows with the devices (weak) or is fixed (strong).
       platform: Platform of the devices; cpu simulates them even on a machine with GPUs.

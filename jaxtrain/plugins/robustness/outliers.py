@@ -10,9 +10,7 @@ TRUE_POSITIVE_RATE = 0.95
 
 
 def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
-    """Return in-distribution scores of images, (B,) each.
-
-    Higher scores are more in-distribution.
+    """Return scores of images, (B,) each; higher scores are more in-distribution.
 
     `max_softmax` is the largest class probability (Hendrycks and Gimpel 2017,
     arXiv:1610.02136), `energy` the log-sum-exp of the logits: the negative energy of

@@ -28,7 +28,7 @@ def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> 
       images: Function from a number of images to their shape and dtype.
 
     Raises:
-      UserError: Unknown layer, or invalid number of channels.
+      UserError: A layer is unknown, or a number of channels is invalid.
     """
     channels = channels_of(model, images(NUM_IMAGES))
     cut(model, channels.indices_of(first_units(channels, wanted)))
@@ -41,7 +41,7 @@ def first_units(
     """Return the first units of each group in `wanted`, with `wanted` channels.
 
     Raises:
-      UserError: Unknown group, or invalid number of channels.
+      UserError: A group is unknown, or a number of channels is invalid.
     """
     units = {}
     for name, number in wanted.items():

@@ -31,7 +31,7 @@ class ChannelGroup:
 
     Attributes:
       name: Path of the first layer that computes the channels.
-      unit: Number of the layer's channels per unit; such as a group.
+      unit: Number of the layer's channels per unit, such as a convolution group.
       indices: Path and dim of an array -> indices of each unit, int64 (units, n).
       taken: Keys of `indices` that are input channels of kernels.
       numbers: Number of each unit in `ChannelMap.components`, (units,).

@@ -64,7 +64,7 @@ def plasma(
 ) -> np.ndarray:
     """Plasma fractal by the diamond-square algorithm, in 0..1, (H, W).
 
-    Computed on a periodic square with a power of two as its side.
+    The fractal is computed on a periodic square whose side is a power of two.
 
     Args:
       draw: Generator of random numbers.
