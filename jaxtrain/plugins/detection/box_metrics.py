@@ -79,11 +79,11 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
       keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, the
         detections and the ground truth as in `evaluate`.
     """
-    once = _Once()
+    cached = _CachedEvaluation()
 
     def metric(value: Callable[[Found], Any], **rest: Any) -> Metric:
         def evaluate_kept(kept: Any, num_examples: int) -> Any:
-            return value(once(kept))
+            return value(cached(kept))
 
         return Metric(keep=keep, value=evaluate_kept, **rest)
 
@@ -102,8 +102,8 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
     }
 
 
-class _Once:
-    """Caches the evaluation of the last arrays, which all metrics share."""
+class _CachedEvaluation:
+    """Caches the evaluation of the last arrays, because all metrics share it."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None

@@ -16,7 +16,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.plugins.distillation.imitations import find_imitation
 from jaxtrain.plugins.distillation.options import DistillationOptions
-from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.teacher import CachedTeacherOutputs, Teacher
 from jaxtrain.plugins.distillation.teacher_method import TeacherMethod
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.training_losses import losses_and_metrics
@@ -37,7 +37,7 @@ class Distillation(TeacherMethod, Plain):
 
     Options = DistillationOptions
     caches_teacher = True
-    _teacher: Teacher | KeptAnswers | None = None
+    _teacher: Teacher | CachedTeacherOutputs | None = None
     _imitation: Callable[[Any, Any], jax.Array] | None = None
 
     def __init__(self, **given: Any):
@@ -68,7 +68,7 @@ class Distillation(TeacherMethod, Plain):
             )
 
     def taught_by(
-        self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
+        self, teacher: Teacher | CachedTeacherOutputs, task: Task, outputs: Any
     ) -> "Distillation":
         imitation = find_imitation(task)
         assert imitation is not None, "a run has called `check`"

@@ -81,7 +81,7 @@ class Teacher:
         return self.normalization.normalized(pixels).astype(self.dtype)
 
 
-class KeptAnswers:
+class CachedTeacherOutputs:
     """Cached teacher outputs, looked up by example index."""
 
     @scopes.other_model("teacher")

@@ -48,21 +48,21 @@ class TeacherWeights(MethodInputs):
     Attributes:
       trained: Resolved weights of the teacher.
       weights: Abstract parameters and model state, with shardings.
-      asked: Forward pass of the teacher.
-      answers: Abstract cached outputs for all training examples; None if outputs are
+      teacher: Forward pass of the teacher.
+      cached: Abstract cached outputs for all training examples; None if outputs are
         computed in each step.
       reason: Reason why outputs are not cached, or empty.
     """
 
     trained: Weights
     weights: tuple[Any, Any]
-    asked: Teacher
-    answers: Any = None
+    teacher: Teacher
+    cached: Any = None
     reason: str = ""
 
     @property
     def abstract(self) -> Any:
-        return self.weights if self.answers is None else self.answers
+        return self.weights if self.cached is None else self.cached
 
     def read(self) -> tuple[Any, Any]:
         """Load the weights onto the devices.
@@ -81,23 +81,23 @@ class TeacherWeights(MethodInputs):
         seen: Normalization,
     ) -> Any:
         weights = self.read()
-        if self.answers is None:
+        if self.cached is None:
             return weights
 
         def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
             batch = prepare_plain(prepare, data, batches)
-            return self.asked.ask(weights, batch, seen), batch
+            return self.teacher.ask(weights, batch, seen), batch
 
-        return kept.of_each_example(ask, weights, self.answers, data, dataset, mesh)
+        return kept.of_each_example(ask, weights, self.cached, data, dataset, mesh)
 
     def describe(self) -> dict[str, str]:
         about, digest = self.trained.about, self.trained.digest()
         height, width, channels = about.image_shape
         text = f"{about.model.name} at {height}x{width}x{channels}, {about.precision}"
-        if self.answers is None:
+        if self.cached is None:
             how = f"computed in each step: {self.reason}"
         else:
-            size = num_bytes(self.answers) / 1e6
+            size = num_bytes(self.cached) / 1e6
             how = f"computed once, {size:,.1f} MB on each device"
         return {
             "teacher": f"{self.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
@@ -158,15 +158,15 @@ def plan_teacher(
         weights,
         alone.weights(weights),
     )
-    answers = _abstract_cache(outputs, len(source), layout)
+    cached = _abstract_cache(outputs, len(source), layout)
     obstacles = {
         "the method may need outputs for other images": not caches,
         **kept.changes_of_images(config.data, source.input),
-        **kept.too_large(answers),
+        **kept.too_large(cached),
     }
     reason = next((why for why, holds in obstacles.items() if holds), "")
     planned = TeacherWeights(
-        trained, placed, teacher, answers=None if reason else answers, reason=reason
+        trained, placed, teacher, cached=None if reason else cached, reason=reason
     )
     return planned, outputs
 

@@ -74,8 +74,8 @@ def advise(
     task = tasks.kind(suitable_task(found, data))
     assert isinstance(task, Proposable)
     proposed = task.advice(found.class_counts)
-    whole = _keep_whole(found, proposed)
-    size = weights.size if weights else image_size(found, num_train, bool(whole))
+    crop_mode = _letterbox(found, proposed)
+    size = weights.size if weights else image_size(found, num_train, bool(crop_mode))
     if found.hears:
         size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
     size = -(-size // task.size_multiple) * task.size_multiple
@@ -107,16 +107,16 @@ def advise(
     if found.hears:
         augment = SPEC_AUGMENT
     elif not task.whole_images:
-        augment = _augmentation(found, size, bool(whole))
+        augment = _augmentation(found, size, bool(crop_mode))
     advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
             **held_out,
             **({} if found.hears else sizes(found, size, weights)),
-            **whole,
+            **crop_mode,
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps per epoch"),
         },
-        **(_of_sounds(found) if found.hears else {}),
+        **(_sound_section(found) if found.hears else {}),
         "augment": augment,
         **(_fine_tuning(weights, batch_size) if weights else {}),
         **({} if weights else _from_scratch(num_train, size, batch_size)),
@@ -124,12 +124,12 @@ def advise(
     }
     for section, fields in proposed.items():
         if section == "model":
-            fields = _of_task(fields, advice["model"], weights)
+            fields = _model_section(fields, advice["model"], weights)
         advice.setdefault(section, {}).update(fields)
     return advice
 
 
-def _of_task(
+def _model_section(
     fields: dict[str, tuple[Any, str]],
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
@@ -192,7 +192,7 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     }
 
 
-def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
+def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     """Propose letterboxing if centre crops would discard much of the images, else {}.
 
     Some tasks, such as detection and segmentation, propose a crop mode for all images.
@@ -206,7 +206,7 @@ def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     return {"crop_mode": ("border", reason)}
 
 
-def _of_sounds(found: Survey) -> Advice:
+def _sound_section(found: Survey) -> Advice:
     """Propose the section `data.sound`, with clips as long as 90 % of the sounds."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
     usual = int(rates[counts.argmax()])
@@ -228,9 +228,11 @@ def _of_sounds(found: Survey) -> Advice:
     }
 
 
-def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any, str]]:
+def _augmentation(
+    found: Survey, size: int, letterboxed: bool
+) -> dict[str, tuple[Any, str]]:
     # Random resized crops would distort wide images, which evaluations letterbox.
-    small = size <= SMALL_SIZE or whole
+    small = size <= SMALL_SIZE or letterboxed
     advice: dict[str, tuple[Any, str]] = {}
     if small:
         padding = max(1, size // 8)
@@ -294,6 +296,5 @@ def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, st
     told = f"about {steps_per_epoch * epochs:,} steps"
     advice: dict[str, tuple[Any, str]] = {"epochs": (epochs, told)}
     if fine_tune:
-        reason = "only the new last layer for one epoch, then all layers"
-        advice["fine_tune"] = True, reason
+        advice["fine_tune"] = True, "the new last layer for one epoch, then all"
     return advice

@@ -32,9 +32,9 @@ class StartWeights(NamedTuple):
     channels: int
 
 
-def image_size(found: Survey, num_train: int, whole: bool) -> int:
+def image_size(found: Survey, num_train: int, letterboxed: bool) -> int:
     # For letterboxed images the longer side becomes the size.
-    sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
+    sides = found.sizes.max(axis=1) if letterboxed else found.sizes.min(axis=1)
     shorter = int(np.median(sides))
     if shorter <= SMALL_SIZE:
         return max(shorter, SMALLEST_SIZE)

@@ -141,9 +141,9 @@ class Attacker:
         self._model, self._task, self._view = model, task, view
         self._threat = threat
         self._prepare = jax.jit(self._prepared)
-        self._begin = jax.jit(self._begun, static_argnums=0)
+        self._start = jax.jit(self._started, static_argnums=0)
         self._advance = jax.jit(self._advanced, static_argnums=0)
-        self._settle = jax.jit(self._settled)
+        self._update = jax.jit(self._updated)
 
     def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
         """Attack a batch; return it with attacked images and `FOOLED_BY`.
@@ -161,12 +161,12 @@ class Attacker:
                 # Saves time only: later attacks do not change fooled images.
                 if np.all(_all_err(worst.errs, given.mask)):
                     break
-                at = self._begin(name, weights, given, goal)
+                at = self._start(name, weights, given, goal)
                 for _ in range(self._threat.steps_of(name)):
                     at = self._advance(name, weights, given, goal, at)
                     pace.sent(at)
                 changed = at.answer if isinstance(at, Climb) else at
-                worst = self._settle(weights, given, changed, worst, np.int32(number))
+                worst = self._update(weights, given, changed, worst, np.int32(number))
         return {**batch, SHOWN: 255 * worst.images, FOOLED_BY: worst.by}
 
     def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
@@ -188,7 +188,7 @@ class Attacker:
         never = len(self._threat.attacks) + 1
         return given, Worst(images, loss, errs, jnp.where(errs, 0, never))
 
-    def _begun(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Any:
+    def _started(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Any:
         """Return the state of an attack before its first step."""
         if name == "fgsm":
             return given.images
@@ -213,7 +213,7 @@ class Attacker:
         pgd = Pgd(ball=ball, steps=self._threat.steps_of(name), step_size=size)
         return pgd.ascend(lambda images: judge(images)[0], given.images, at)
 
-    def _settled(
+    def _updated(
         self,
         weights: Any,
         given: Given,
