@@ -48,7 +48,7 @@ class BoxFileStore:
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return whether each image has a box of each class, bool (n, classes)."""
+        """Whether each image has a box of each class, bool (n, classes)."""
         image = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
         present = np.zeros((len(self.ends), len(self.facts[NAMES])), bool)
         present[image, self.classes] = True
