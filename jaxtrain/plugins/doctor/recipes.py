@@ -19,7 +19,7 @@ CLASSES = {
     "sound": "SoundConfig",
     "train": "TrainConfig",
 }
-# Subsections of the section `data`.
+# Subsections of the `data` section.
 OF_DATA = ("sound", "augment")
 WIDTH = 88
 
@@ -32,7 +32,16 @@ def recipe_text(
     told: Iterable[str],
     looked_at: str = "images",
 ) -> str:
-    """Text of a recipe, as formatted by ruff."""
+    """Return the source code of a recipe, formatted like ruff's output.
+
+    Args:
+      advice: Section -> field -> (value, reason).
+      task: Name of the task.
+      source: Value of `data.source`.
+      out: Path of the recipe, for the command in its docstring.
+      told: Paragraphs of the recipe's docstring.
+      looked_at: Plural noun for the examples.
+    """
     names = sorted(["Config", *(CLASSES[section] for section in advice)])
     paragraphs = [
         line
@@ -71,7 +80,7 @@ def recipe_text(
 
 
 def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
-    """Lines of the fields, each below a comment with the reason."""
+    """Return the lines of the fields, each below a comment with the reason."""
     space, lines = " " * indent, []
     for field, (value, reason) in fields.items():
         if reason:
@@ -82,7 +91,7 @@ def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
             )
         text = repr(value)
         if isinstance(value, str) and not {'"', "\\"} & set(text):
-            # As formatted by ruff and black.
+            # ruff and black prefer double quotes.
             text = f'"{text[1:-1]}"'
         elif isinstance(value, tuple) and not any(
             {*"\"'\\"} & {*str(x)} for x in value
