@@ -248,6 +248,6 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
 @cache
 def _package() -> str:
     """Digest of this package's files."""
-    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    files = sorted(Path(__file__).parents[2].rglob("*.py"))
     joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
     return hashlib.sha256(joined).hexdigest()

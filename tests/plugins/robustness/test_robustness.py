@@ -123,7 +123,7 @@ def test_a_task_without_classes_is_attacked_and_corrupted(tmp_path: Path):
     assert corrupted["relative"] is None
     refused = evaluate(tmp_path, "--ood digits --trust")
     assert refused.code == 2
-    assert f"--ood digits: task = '{task}' has no classes" in refused.stderr
+    assert f"--ood digits: task = '{task}' does not predict" in refused.stderr
     refused = evaluate(tmp_path, "--attack pgd apgd --epsilon 0.1 --trust")
     assert refused.code == 2
     assert "--attack apgd-ce needs one class per image" in refused.stderr
