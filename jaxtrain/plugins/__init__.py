@@ -1,6 +1,6 @@
-"""Capabilities outside the core, one folder each; see `jaxtrain.plugin`.
+"""Built-in plug-ins, one subpackage each; see `jaxtrain.plugin`.
 
-The order is also used for names in help, for proposed tasks, and for metrics in docs.
+Help texts, task proposals and the metrics in the docs list plug-ins in this order.
 """
 
 NAMES = (
@@ -13,5 +13,6 @@ NAMES = (
     *("onnx", "litert", "serve"),
 )
 
-# Its sections are part of the config, and import modules of it.
+# The config includes sections of plug-ins, whose modules import `jaxtrain.config`: it
+# must be imported first.
 import jaxtrain.config  # noqa: E402, F401

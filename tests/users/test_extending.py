@@ -180,7 +180,7 @@ def test_maps_are_learnt_evaluated_and_put_out(
     assert attacked["clean_mean_iou"] == evaluated["mean_iou"] > attacked["mean_iou"]
     # A mask does not follow an image that is moved after it was read.
     assert main(["evaluate", "--workdir", "run", "--trust", "--corruptions"]) == 2
-    assert "--corruptions: some of them move pixels" in capsys.readouterr().err
+    assert "--corruptions: some corruptions move pixels" in capsys.readouterr().err
     # The maps are those that were evaluated.
     import my_segmentation  # pyright: ignore[reportMissingImports]
 

@@ -1,4 +1,4 @@
-"""Adversarial attacks: small changes of images that increase the loss."""
+"""Adversarial attacks: small perturbations of images that increase the loss."""
 
 import math
 from collections.abc import Callable
@@ -22,18 +22,18 @@ LOSS_SCALE = 2.0**10
 
 @dataclass(frozen=True, kw_only=True)
 class Ball:
-    """Norm ball around an image: images with pixels in 0..1 and a limited change.
+    """Norm ball around an image, restricted to pixels in 0..1.
 
     Attributes:
-      epsilon: Largest norm of the change, for pixels in 0..1.
-      norm: Norm of the change: `linf` or `l2`.
+      epsilon: Maximum norm of the perturbation, for pixels in 0..1.
+      norm: Norm of the perturbation: `linf` or `l2`.
     """
 
     epsilon: float
     norm: Norm = "linf"
 
     def direction(self, gradient: jax.Array) -> jax.Array:
-        """Direction of steepest ascent, of norm 1, (B, H, W, C)."""
+        """Return the direction of steepest ascent, with norm 1, (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
         # Divide by the largest value first: squares of small values would underflow.
@@ -78,8 +78,8 @@ class Pgd:
     """Projected gradient ascent on the loss, with a constant step size.
 
     With a random start this is PGD (Madry et al. 2018, arXiv:1706.06083). One step of
-    `epsilon` from the image itself is FGSM (Goodfellow et al. 2015, arXiv:1412.6572),
-    in the direction of the gradient for l2.
+    length `epsilon` from the clean image is FGSM (Goodfellow et al. 2015,
+    arXiv:1412.6572); with the l2 norm, the step follows the gradient, not its sign.
 
     Attributes:
       ball: Norm ball of the allowed images.
@@ -98,8 +98,8 @@ class Pgd:
 
         Args:
           loss_of: Function from images to the loss to increase.
-          images: Images in 0..1, (B, H, W, C), float.
-          start: Images to start from.
+          images: Clean images in 0..1, (B, H, W, C), float.
+          start: Initial images of the attack, (B, H, W, C).
         """
 
         def body(at: jax.Array, _: jax.Array) -> tuple[jax.Array, None]:
@@ -108,7 +108,7 @@ class Pgd:
         return repeat(body, start, jnp.arange(self.steps))[0]
 
     def ascend(self, loss_of: LossOf, images: jax.Array, at: jax.Array) -> jax.Array:
-        """Take one step from `at`. Traced."""
+        """Take one step from the images `at`, (B, H, W, C). Traced."""
         size = self.step_size
         if size is None:
             size = STEP_FACTOR * self.ball.epsilon / self.steps
@@ -121,7 +121,7 @@ class Pgd:
 
 
 def finite(gradient: jax.Array) -> jax.Array:
-    """Replace non-finite gradients by 0: images of NaN would count as a success."""
+    """Replace non-finite gradients by 0: a NaN image would count as misclassified."""
     return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
@@ -130,5 +130,8 @@ def _length(x: jax.Array) -> jax.Array:
 
 
 def _or_one(divisor: jax.Array) -> jax.Array:
-    """Replace 0 by 1; adding an epsilon could underflow, as XLA multiplies divisors."""
+    """Replace divisors of 0 by 1.
+
+    Adding a small epsilon is unsafe: XLA multiplies divisors, and could underflow.
+    """
     return jnp.where(divisor > 0, divisor, 1)

@@ -16,16 +16,17 @@ class AttackConfig(Part):
 
     epsilon: float = field(
         0.031,
-        help="Largest change of the images, for pixels in 0..1, such as 8 / 255 = "
+        help="Maximum norm of the perturbation, for pixels in 0..1, such as 8 / 255 = "
         "0.031.",
     )
     norm: Literal["linf", "l2"] = field(
         "linf",
-        help="Norm of the change: the largest absolute value, or the Euclidean norm.",
+        help="Norm of the perturbation: the largest absolute value, or the Euclidean "
+        "norm.",
     )
     steps: int = field(
         1,
-        help="Number of steps.",
+        help="Number of steps of the attack.",
     )
     step_size: float | None = field(
         None,
@@ -33,7 +34,7 @@ class AttackConfig(Part):
     )
 
     def validate(self) -> None:
-        # A smaller change rounds to the same 8-bit image.
+        # Smaller perturbations round to the same 8-bit image.
         half_level = "at least 1/510 = 0.00196, half a level of grey"
         self._check("epsilon", self.epsilon >= HALF_LEVEL, half_level)
         self._positive("steps", "step_size")
@@ -63,12 +64,12 @@ class TradesConfig(AttackConfig):
     name: str = field("trades", init=False)
     beta: float = field(
         6.0,
-        help="Factor on the divergence between outputs of attacked and clean images; "
-        "more increases robustness and reduces accuracy.",
+        help="Weight of the divergence between outputs of attacked and clean images; "
+        "larger values increase robustness and reduce accuracy on clean images.",
     )
     steps: int = field(
         10,
-        help="Number of steps.",
+        help="Number of steps of the attack.",
     )
 
     def validate(self) -> None:

@@ -46,9 +46,8 @@ class Trades(Plain):
     def check(self, task: Task, name: str) -> None:
         if defines(task, "objective") or not task.one_class_an_image:
             raise UserError(
-                f"method = 'trades' with task = {name!r}: it compares "
-                "class probabilities of images, which the task does not predict; use "
-                "adversarial"
+                "method = 'trades' compares class probabilities of images, which "
+                f"task = {name!r} does not predict: use method = 'adversarial'"
             )
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
@@ -81,7 +80,7 @@ class Trades(Plain):
         batch: Batch,
         key: jax.Array,
     ) -> jax.Array:
-        """Attack the images of a batch to increase the divergence of outputs."""
+        """Return the images of a batch, attacked to increase the divergence."""
 
         def outputs_of(images: jax.Array) -> jax.Array:
             given = params, model_state, images, key

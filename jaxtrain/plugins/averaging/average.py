@@ -48,7 +48,7 @@ class Averaged:
 
     Attributes:
       model: The averaged model.
-      used: Indices of the averaged models, in the given order.
+      used: Indices of the averaged models, ascending.
       goal: Metric that ranks models; None without a validation split.
       values: Validation metric of each model; empty without a validation split.
       value: Validation metric of the average; None without a validation split.
@@ -69,15 +69,15 @@ def average(
     greedy: bool,
     judged_by_validation: bool,
 ) -> Averaged:
-    """Average models of one architecture.
+    """Average the weights of models of the same architecture.
 
     Args:
       models: Two or more models.
       config: Config of the run whose images are used.
       num_images: Number of training images to recompute batch-norm statistics with; 0
         averages the statistics of the models.
-      greedy: Whether to skip models that worsen the average on the validation split,
-        in order of their validation metric.
+      greedy: Whether to add models one by one, best validation metric first, and skip
+        models that worsen the average.
       judged_by_validation: Whether there is a validation split that no model was
         trained on (`find_validation`).
 
@@ -93,9 +93,8 @@ def average(
     if not judged_by_validation:
         if greedy:
             raise UserError(
-                "--greedy needs a validation split that no model was trained on, and "
-                "there is none: leave it out, or set data.validation_split in the "
-                "recipe of the runs"
+                "--greedy needs a validation split that no model was trained on: leave "
+                "it out, or set data.validation_split in the recipe of the runs"
             )
         return Averaged(fit(mean_of(models)), tuple(range(len(models))), None, (), None)
     judge = partial(_judge, *open_subject(first, config, data, "validation"))
@@ -143,7 +142,7 @@ def _greedy(
     fit: Callable[[TrainedModel], TrainedModel],
     judge: Callable[[TrainedModel], "Judged"],
 ) -> list[int]:
-    """Greedy selection of models: recipe 1 of Wortsman et al. 2022."""
+    """Return the indices of a greedy soup: recipe 1 of Wortsman et al. 2022."""
     order = sorted(range(len(models)), key=lambda i: (judged[i].loss, i))
     used, best = order[:1], judged[order[0]].loss
     for i in order[1:]:
@@ -202,7 +201,7 @@ def _with_statistics(
       subject: Evaluation preprocessing of training images.
       source: Training split of the run.
       batch_size: Number of images, or windows, per batch, as in the run.
-      num_images: Largest number of images, or windows.
+      num_images: Maximum number of images, or windows.
       model: Model to recompute the statistics of.
     """
     keeps = momenta(model.description.abstract)
@@ -213,7 +212,8 @@ def _with_statistics(
     size = min(batch_size, most) // devices * devices
     if not size:
         raise UserError(
-            f"--images {num_images}: {devices} devices share a batch: give more images"
+            f"--images {num_images}: a batch needs an image for each of {devices} "
+            "devices: give more images"
         )
     program = compiler(
         _statistics_of(subject, model, keeps), model.mesh, PURPOSE, together=False
@@ -228,7 +228,7 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Create the function that computes the statistics of one batch, by path."""
+    """Return the function that computes the batch-norm statistics of one batch."""
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))

@@ -27,15 +27,16 @@ class AverageArguments:
     models: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
         help="Folders of runs or models, or files of weights; the first is the folder "
-        "of a run, whose images validate the models.",
+        "of a run, whose validation split is used for all models.",
     )
     out: Path = field(
-        help="New folder for the model, as export --format safetensors writes it.",
+        help="New folder for the averaged model, in the format of export --format "
+        "safetensors.",
     )
     greedy: bool = field(
         False,
-        help="Add models to the average from the best on, and skip those that make "
-        "the validation metric worse.",
+        help="Add models to the average one by one, best first, and skip models that "
+        "worsen the validation metric.",
     )
     images: int = field(
         10_000,
@@ -44,8 +45,8 @@ class AverageArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of runs: best, by their validation; latest; or the number of a "
-        "step.",
+        help="Checkpoint of the runs: best (by the monitored metric), latest, or a "
+        "step number.",
     )
     trust: bool = trust_option("the directories name")
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
@@ -71,7 +72,8 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
         given = arguments.models[0] if places else "nothing"
         raise UserError(
             f"average {given}: the first model must be the folder of a run, whose "
-            "images validate all, such as average runs/seed0 runs/seed1 --out soup"
+            "validation split is used for all, as in average runs/seed0 runs/seed1 "
+            "--out soup"
         )
     config = read_run(places[0])
     if arguments.trust:
@@ -97,12 +99,12 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
-    """Table rows: the models, their average, and its path."""
+    """Return table rows: each model, the average, and the path of the average."""
     rows = {}
     for number, name in enumerate(arguments.models):
-        told = f"{found.values[number]:.4f}" if found.values else "not judged"
+        told = f"{found.values[number]:.4f}" if found.values else "not evaluated"
         rows[name] = told + ("" if number in found.used else ", left out")
-    rows["mean"] = f"not judged, of {len(found.used)} models"
+    rows["mean"] = f"not evaluated, of {len(found.used)} models"
     if found.goal is not None:
         told = f"{found.value:.4f} of {len(found.used)} models"
         rows["mean"] = f"{told} ({found.goal.metric} of the validation split)"

@@ -22,29 +22,30 @@ EXAMPLE = "--workdir runs/digits --flops 0.5 --out smaller"
 
 @dataclass(frozen=True, kw_only=True)
 class CompactArguments:
-    """Prune channels of a trained model, to a smaller dense model to fine-tune."""
+    """Prune the channels of a trained model, and write a smaller model to fine-tune."""
 
     workdir: Path = field(
-        help="Folder of a run, or with --criterion scale of a model.",
+        help="Folder of a run; with --criterion scale, also of an exported model.",
     )
     flops: float = field(
         help="FLOPs of the smaller model, as a fraction of the model's FLOPs.",
     )
     out: Path = field(
-        help="New folder for the model, as export --format safetensors writes it.",
+        help="New folder for the smaller model, in the format of export --format "
+        "safetensors.",
     )
     criterion: Literal["taylor", "scale"] = field(
         "taylor",
         help="Importance of a channel: taylor, the change of the training loss "
-        "without the channel; scale, its scale in batch norms.",
+        "without the channel; scale, the batch-norm scale of the channel.",
     )
     images: int = field(
         2048,
-        help="With taylor: number of training images to compute the loss of.",
+        help="With --criterion taylor: number of training images for the loss.",
     )
     keep: float = field(
         0.1,
-        help="Smallest fraction of the channels of each group to keep.",
+        help="Minimum fraction of the channels of each group that remain.",
     )
     multiple: int = field(
         8,
@@ -52,20 +53,20 @@ class CompactArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best, by its validation; latest; or the number of a "
-        "step.",
+        help="Checkpoint of the run: best (by the monitored metric), latest, or a "
+        "step number.",
     )
     verbose: bool = field(
         False,
-        help="Show the number of channels that each group keeps, and layers that are "
-        "not pruned.",
+        help="Show the remaining channels of each group, and layers that are not "
+        "pruned.",
     )
     trust: bool = trust_option()
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 def run(arguments: CompactArguments, signals: StopSignals) -> None:
-    """Rank channels, remove them, write the model and measure it."""
+    """Rank and remove channels, write the smaller model, and measure its latency."""
     _check(arguments)
     with collector.held_back():
         from jaxtrain import load_model
@@ -131,7 +132,7 @@ def _importance(
 def describe(
     found: "Compacted", times: tuple[float, ...] | str, out: Path
 ) -> dict[str, str]:
-    """Table rows: the model before and after."""
+    """Return table rows that compare the model before and after pruning."""
 
     def change(before: float, after: float, text: str) -> str:
         return f"{text.format(before)} -> {text.format(after)} ({after / before:.2f}x)"
@@ -153,7 +154,7 @@ def describe(
 
 
 def describe_groups(found: "Compacted") -> dict[str, str]:
-    """Table rows: channels of each group, and layers without removable channels."""
+    """Return table rows: channels of each group, and layers that are not pruned."""
     rows = {}
     for name, group in found.channels.groups.items():
         if name in found.kept:
@@ -161,5 +162,5 @@ def describe_groups(found: "Compacted") -> dict[str, str]:
             rows[name] = f"{left} of {group.channels}"
         else:
             rows[name] = f"{group.channels}, not followed by a batch norm"
-    whole = found.channels.whole.items()
-    return rows | {name: f"not pruned: {why}" for name, why in whole}
+    unpruned = found.channels.unpruned.items()
+    return rows | {name: f"not pruned: {why}" for name, why in unpruned}

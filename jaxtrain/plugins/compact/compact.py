@@ -32,8 +32,8 @@ class Limits:
     """Constraints of the smaller model.
 
     Attributes:
-      flops: Largest FLOPs per image, as a fraction of the original model's.
-      keep: Smallest fraction of retained channels of each group.
+      flops: Maximum FLOPs per image, as a fraction of the original model's.
+      keep: Minimum fraction of retained channels of each group.
       multiple: Divisor of the number of channels of each group.
     """
 
@@ -71,8 +71,7 @@ def open_channels(about: Description) -> ChannelMap:
     if about.model.transform is not None:
         raise UserError(
             f"model.transform = {about.model.transform!r} may change how the model "
-            "stores channels, such as quantised: train and compact without it, and set "
-            "it for fine-tuning"
+            "stores channels: train and compact without it, and set it for fine-tuning"
         )
     return channels_of(about.abstract, about.blueprint().images(NUM_IMAGES))
 
@@ -98,7 +97,7 @@ def compact(
 
 
 def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept:
-    """Select the units to retain: the most important ones within the FLOPs.
+    """Select the units to retain: the most important units within the FLOPs limit.
 
     Args:
       channels: Channels of a model.
@@ -120,9 +119,9 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     order = np.argsort(np.concatenate(worth), kind="stable")
     owner = np.concatenate(owners)[order]
 
-    def stay(gone: int) -> dict[str, np.ndarray]:
-        """Retained units after removal of the `gone` least important units."""
-        lost, kept = np.bincount(owner[:gone], minlength=len(importance)), {}
+    def retained(num: int) -> dict[str, np.ndarray]:
+        """Return the units that remain after removal of the `num` least important."""
+        lost, kept = np.bincount(owner[:num], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
             number = _rounded(units - less, unit, limits.multiple)
@@ -130,32 +129,32 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
             kept[name] = np.sort(np.argsort(-of_units, kind="stable")[:number])
         return kept
 
-    whole, low, high = channels.flops({}), 0, len(order)
-    fewest = channels.flops(stay(high)) / whole
+    total, low, high = channels.flops({}), 0, len(order)
+    fewest = channels.flops(retained(high)) / total
     if fewest > limits.flops:
         raise UserError(
             f"--flops {limits.flops:g}: with {limits.keep:g} of the channels of each "
             f"group (--keep) and multiples of {limits.multiple} (--multiple) the "
-            f"smallest value is {fewest:.3f}; give more, or a smaller --keep or "
+            f"smallest value is {fewest:.3f}; raise --flops, or lower --keep or "
             "--multiple"
         )
     while low < high:
         middle = (low + high) // 2
-        if channels.flops(stay(middle)) <= limits.flops * whole:
+        if channels.flops(retained(middle)) <= limits.flops * total:
             high = middle
         else:
             low = middle + 1
-    return stay(high)
+    return retained(high)
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round a number of units to the nearest multiple in channels, at least one."""
+    """Round a number of units so that its channels are a multiple of `multiple`."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 
 
 def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
-    """Restrict a trained model to some of its channels.
+    """Return a trained model without the units that are not in `kept`.
 
     Raises:
       UserError: The model fails with fewer channels.
@@ -187,7 +186,7 @@ def _check_computes(about: Description) -> None:
     """Check that a smaller model runs in training and in evaluation.
 
     Raises:
-      UserError: The model fails, as its code has fixed numbers of channels.
+      UserError: The model fails, because its code hard-codes numbers of channels.
     """
     graphdef, params, state = split_model(about.abstract)
     images, key = about.blueprint().images(NUM_IMAGES), jax.random.key(0)

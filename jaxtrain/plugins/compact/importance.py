@@ -39,12 +39,13 @@ Importance = dict[str, np.ndarray]
 
 
 def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
-    """Batch-norm scales, relative to the mean scale of the group.
+    """Return the batch-norm scales of each group, relative to the group's mean.
 
-    They are averaged over the norms of a group; groups without norms are omitted.
+    Scales are averaged over the batch norms of a group; groups without batch norms are
+    omitted.
 
     Raises:
-      UserError: No channels have a batch norm.
+      UserError: No group has a batch norm.
     """
     norms = {
         "/".join(map(str, (*path, "scale")))
@@ -69,7 +70,7 @@ def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
         raise UserError(
             f"--criterion scale: no channels of model.name = "
             f"{model.description.model.name!r} are followed by a batch norm: choose "
-            "taylor"
+            "--criterion taylor"
         )
     return found
 
@@ -82,10 +83,10 @@ def by_taylor(
     batch_size: int,
     num_images: int,
 ) -> Importance:
-    """First-order change of the loss, squared, when channels become zero.
+    """Return the squared first-order change of the loss when channels become zero.
 
-    It is averaged over batches of training images, with the model in evaluation mode,
-    so that batch norms use running statistics.
+    Squares are averaged over batches of training images. The model is in evaluation
+    mode, so that batch norms use running statistics.
 
     Args:
       model: Model with weights.
@@ -93,7 +94,7 @@ def by_taylor(
       subject: Task and preprocessing of the model.
       source: Training split of the run.
       batch_size: Number of images, or of sliding windows, per batch.
-      num_images: Largest number of images.
+      num_images: Maximum number of images.
 
     Raises:
       UserError: The task has no loss per example, or there are too few images.
@@ -108,7 +109,8 @@ def by_taylor(
     size = min(size, num_images, len(source)) // devices * devices
     if not size:
         raise UserError(
-            f"--images {num_images}: {devices} devices share a batch: give more images"
+            f"--images {num_images}: a batch needs an image for each of {devices} "
+            "devices: give more images"
         )
     axes = sorted({axis for group in channels.groups.values() for axis in group.taken})
 
@@ -133,7 +135,7 @@ def by_taylor(
 
 
 def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
-    """Sum over all kernel inputs that read a unit, float64 (units,)."""
+    """Return the sum over the kernels that read each unit, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)
         for axis in group.taken
@@ -142,9 +144,9 @@ def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.nda
 
 
 def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Apply:
-    """Create the function that multiplies weights with gradients of a batch.
+    """Return the function that multiplies weights by their gradients for a batch.
 
-    For each axis, products are summed over all other dims of its array.
+    For each of `axes`, products are summed over all other dims of the array.
     """
     task, mesh = subject.task, model.mesh
     apply = functools.partial(apply_model, model.graphdef)

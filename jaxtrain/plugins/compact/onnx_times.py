@@ -17,12 +17,14 @@ from jaxtrain.plugins.onnx import onnx_file
 
 # Number of warm-up calls and of timed calls per model.
 BEFORE, TIMES = 5, 50
-# Number of images to check each file with.
+# Number of images for the comparison of each file with its model.
 CHECKED = 8
 
 
 def onnx_times(models: Sequence[TrainedModel]) -> tuple[float, ...] | str:
-    """Median seconds per image of exported models, checked against the models.
+    """Return the median seconds per image of models that are exported to ONNX.
+
+    The outputs of each file are compared with its model.
 
     Returns:
       Seconds per model, or the reason why they cannot be measured.

@@ -2,8 +2,8 @@
 
 XLA:CPU has fast kernels for matrix products and plain convolutions, but not for JAX's
 gradients: a kernel gradient is a convolution with images as channels, and the input
-gradient of a strided convolution is dilated with zeros. Both are rewritten here as fast
-operations; `benchmarks/convolutions.py` measures the speed-up.
+gradient of a strided convolution is dilated with zeros. This module computes both
+gradients with fast operations; `benchmarks/convolutions.py` measures the speed-up.
 
 Shapes: images (N, H, W, C), kernels (KH, KW, C / groups, O), outputs (N, HO, WO, O).
 """
@@ -36,7 +36,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
 
 
 def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
-    """Replace the convolution of a model's layers by this module's.
+    """Replace the convolution function of a model's layers by `conv_general_dilated`.
 
     Args:
       model: Model to change.
@@ -54,7 +54,7 @@ def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
 def _on_each(
     mesh: Mesh, x: jax.Array, kernel: jax.Array, *args: Any, **options: Any
 ) -> jax.Array:
-    """Convolve the batch shard of each device.
+    """Convolve the batch shard of each device, with replicated kernels.
 
     Without `shard_map`, XLA would all-gather the images for the scan over them.
     """
@@ -83,15 +83,16 @@ def conv_general_dilated(
 ) -> jax.Array:
     """Convolve as `jax.lax.conv_general_dilated`, but faster on CPUs.
 
-    Output and gradients are the same sums in another order. Dilated kernels, grouped
-    but not depthwise convolutions, other ranks and an explicit precision fall back to
-    `lax`. Forward mode (`jax.jvp`) is unsupported.
+    Outputs and gradients equal the results of `lax` except for the order of summation.
+    Dilated convolutions, grouped but not depthwise convolutions, inputs that are not of
+    rank 4, and calls with `options` such as `precision` fall back to `lax`. Forward
+    mode (`jax.jvp`) is unsupported.
     """
     dilated = {*(lhs_dilation or ()), *(rhs_dilation or ())} - {1}
     grouped = feature_group_count > 1
     depthwise = feature_group_count == x.shape[-1] == kernel.shape[-1]
-    asked = any(value is not None for value in options.values())
-    if x.ndim != 4 or dilated or asked or (grouped and not depthwise):
+    has_options = any(value is not None for value in options.values())
+    if x.ndim != 4 or dilated or has_options or (grouped and not depthwise):
         return lax.conv_general_dilated(
             x,
             kernel,

@@ -52,13 +52,13 @@ def input_grad(
     depthwise: bool,
     dy: jax.Array,
 ) -> jax.Array:
-    """Input gradient of images of `size`, one stride phase at a time.
+    """Return the input gradient, (N, *size, C), computed per stride phase.
 
-    Image rows p, p + stride, ... depend only on every stride-th kernel row, from
-    (p + padding) % stride on; columns likewise.
+    The gradients of image rows p, p + stride, ... depend only on the kernel rows from
+    (p + padding) % stride in steps of the stride; columns likewise.
     """
     if kernel.shape[0] < moves.strides[0] or kernel.shape[1] < moves.strides[1]:
-        # A phase has no kernel elements: use JAX's gradient.
+        # Some phases have no kernel elements: use JAX's gradient.
         groups = dy.shape[-1] if depthwise else 1
         shape = (dy.shape[0], *size, kernel.shape[2] * groups)
         like = jax.ShapeDtypeStruct(shape, dy.dtype)
@@ -84,14 +84,14 @@ def input_grad(
         return phase(rows[0], columns[0])
     phases = jnp.stack([jnp.stack([phase(r, c) for c in columns], 3) for r in rows], 2)
     num, height, _, width, *_ = phases.shape
-    whole = phases.reshape(num, height * down, width * right, -1)
-    return whole[:, : size[0], : size[1]]
+    joined = phases.reshape(num, height * down, width * right, -1)
+    return joined[:, : size[0], : size[1]]
 
 
 def _phase(
     phase: int, stride: int, pad: int, kernel: int, inputs: int, outputs: int
 ) -> tuple[int, tuple[int, int]]:
-    """First kernel element of a phase, and the padding of its convolution.
+    """Return the first kernel element of a phase, and the padding of its convolution.
 
     Args:
       phase: Number of the phase, from 0.
@@ -122,7 +122,7 @@ def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
 def grad_of_kernel(
     x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
 ) -> jax.Array:
-    """Kernel gradient, computed for a few images at a time and summed."""
+    """Return the kernel gradient of a dense convolution, a few images at a time."""
     num, pixels = len(x), dy.shape[1] * dy.shape[2]
     if num > 1 and pays_as_patches(x.dtype, kernel):
         return _from_patches(x, dy, kernel, moves)
@@ -150,8 +150,8 @@ def _from_patches(
     """Sum products of bfloat16 gradients and patches, a few images at a time.
 
     XLA:CPU has no fast bfloat16 product with a transposed left operand, so `dy` is
-    transposed before the loop. The loop has at least two iterations, as XLA would move
-    the transpose into a loop of one.
+    transposed before the loop. The loop has at least two iterations, because XLA would
+    move the transpose into a loop of one iteration.
     """
     num, (_, rows, columns, features) = len(x), dy.shape
     most = max(1, PATCHES_AT_ONCE // (rows * columns))
@@ -174,14 +174,15 @@ def _from_rows(
 ) -> jax.Array:
     """Convolve the rows of several images, as one single-channel image, with `dy`.
 
-    Columns and channels are merged to one axis. Along it, `dy` is a kernel dilated by
-    the number of channels, so that each output is one kernel column and channel.
+    Columns and channels are merged into one axis. Along this axis, `dy` is a kernel
+    dilated by the number of channels, so that each output is a kernel column and
+    channel.
     """
     num, height, width, channels = x.shape
     _, rows, columns, features = dy.shape
     (down, right), ((top, _), (left, _)) = moves.strides, moves.padding
     need = (rows - 1) * down + kernel[0]
-    # Images stacked vertically, each padded to a multiple of the stride.
+    # Height of each of the vertically stacked images, a multiple of the stride.
     tall = need if num == 1 else -(-need // down) * down
     wide_ = (columns - 1) * right + kernel[1]
     dtype = wide(x.dtype)

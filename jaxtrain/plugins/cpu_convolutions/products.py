@@ -12,16 +12,16 @@ from jax import lax
 from jaxtrain.dtypes import wide
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-# Number of output channels from which on kernels are fast, and largest number of
+# Minimum number of output channels for which kernels are fast, and maximum number of
 # columns that are computed together to reach it.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
 # Up to this number of output channels, JAX's kernel gradient is faster on XLA:CPU.
 FEW_FEATURES = 16
-# Smallest number of channels for which bfloat16 products of patches are faster than
+# Minimum number of channels for which bfloat16 products of patches are faster than
 # convolutions, which XLA:CPU computes in float32.
 MANY_CHANNELS = 64
-# Number of patches per product, and number of output pixels per group of images, whose
-# inputs fit in the L2 cache.
+# Number of patches per product, and number of output pixels per group of images; the
+# inputs then fit in the L2 cache.
 PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
 
 
@@ -35,7 +35,7 @@ class Moves(NamedTuple):
     padding: tuple[tuple[int, int], tuple[int, int]]
 
     def outputs(self, size: Sequence[int], kernel: Sequence[int]) -> tuple[int, int]:
-        """Rows and columns of the output."""
+        """Return the numbers of rows and columns of the output."""
         rows, columns = (
             (n + sum(pads) - k) // stride + 1
             for n, k, stride, pads in zip(
@@ -51,13 +51,13 @@ def is_product(kernel: Sequence[int], moves: Moves) -> bool:
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Multiply matrices; bfloat16 is only fast with a float32 result."""
+    """Multiply matrices; XLA:CPU is fast in bfloat16 only with a float32 result."""
     y = lax.dot(a, b, preferred_element_type=wide(a.dtype))
     return y.astype(a.dtype)
 
 
 def sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Compute `a.T @ b`, with the wider matrix on the right, which is faster."""
+    """Compute `a.T @ b`; the product is fastest with the wider matrix on the right."""
     a, b = a.astype(wide(a.dtype)), b.astype(wide(b.dtype))
     if b.shape[1] >= a.shape[1]:
         return lax.dot_general(a, b, (((0,), (0,)), ((), ())))
@@ -76,7 +76,7 @@ def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax
 
 
 def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve, by products of patches if that is faster.
+    """Convolve, by matrix products of patches (im2col) if they are faster.
 
     Products are faster in bfloat16 with many channels, and for outputs smaller than the
     kernel: 512 channels of 2x2 pixels take a seventieth of the time.
@@ -113,8 +113,8 @@ def from_bits(x: jax.Array) -> jax.Array:
 def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
     """Convolve; with few channels, compute several output columns at once.
 
-    The kernel is stacked along the features once per column, each copy shifted by a
-    stride. XLA:CPU computes more features faster, and the memory layout of the output
+    One copy of the kernel per column, each shifted by a stride, is stacked along the
+    features. XLA:CPU is faster with more features, and the memory layout of the output
     is the same.
     """
     length, width, channels, features = kernel.shape
@@ -129,15 +129,15 @@ def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
         jnp.pad(kernel, ((0, 0), (i, spread - i), (0, 0), (0, 0)))
         for i in range(0, spread + 1, right)
     ]
-    whole = jnp.stack(copies, 3).reshape(length, width + spread, channels, -1)
-    y = plain(x, whole, Moves((down, right * at_once), moves.padding))
+    stacked = jnp.stack(copies, 3).reshape(length, width + spread, channels, -1)
+    y = plain(x, stacked, Moves((down, right * at_once), moves.padding))
     return y.reshape(*y.shape[:2], columns, features)
 
 
 def shifted(
     x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
 ) -> list[jax.Array]:
-    """Strided slices of the images for each kernel element, KH * KW x (N, HO, WO, C).
+    """Return a strided slice of the images per kernel element, (N, HO, WO, C) each.
 
     Args:
       x: Images (N, H, W, C).

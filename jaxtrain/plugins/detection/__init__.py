@@ -4,7 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="detection",
-    requires=("segmentation",),  # Backbones, and EXIF orientation of targets.
+    requires=("segmentation",),  # For backbones, and EXIF orientation of targets.
     subject="tasks",
     predictions={"boxes": "jaxtrain.plugins.detection.box_part:Boxes"},
     models={"fcos": "jaxtrain.plugins.detection.model:FCOS"},

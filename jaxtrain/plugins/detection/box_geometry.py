@@ -1,6 +1,6 @@
 """Box operations on the device: IoU, geometric transforms and NMS.
 
-Boxes are left, top, right and bottom, (..., 4).
+Boxes are arrays (..., 4) of left, top, right and bottom, in pixels.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.boxes import MIN_AREA, PADDING
 
-# Indices of x and y of each corner in (left, top, right, bottom).
+# (x, y) of each corner, as indices into (left, top, right, bottom).
 CORNERS = ((0, 1), (2, 1), (2, 3), (0, 3))
 # Minimum fraction of a box's area that a mosaic must retain (ultralytics' `area_thr`).
 MIN_SHARE = 0.1
@@ -26,7 +26,7 @@ def areas(boxes: jax.Array) -> jax.Array:
 
 
 def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the areas of intersection and union, with broadcasting."""
+    """Return the intersection and union areas of two broadcast arrays of boxes."""
     least = jnp.maximum(boxes[..., :2], others[..., :2])
     most = jnp.minimum(boxes[..., 2:], others[..., 2:])
     both = areas(jnp.concatenate([least, most], -1))
@@ -34,7 +34,7 @@ def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
-    """Return the IoU; 0 for boxes without area."""
+    """Return the IoU of two broadcast arrays of boxes, 0 to 1; 0 for empty boxes."""
     both, either = overlaps(boxes, others)
     return both / jnp.where(either > 0, either, 1)
 
@@ -54,15 +54,18 @@ def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
 def transform_boxes(
     target: dict[str, Any], geometry: Geometry, min_share: float = 0.0
 ) -> dict[str, Any]:
-    """Transform the boxes of one image to the bounds of their transformed corners.
+    """Replace each box of an image by the bounding box of its transformed corners.
 
     Boxes are clipped to the image; boxes with an area below `MIN_AREA` become padding.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), `crowd` (M,) and `size` (2,).
       geometry: Geometric transform of the image.
-      min_share: Minimum fraction of a transformed box's area inside the image; crowds
-        are exempt.
+      min_share: Minimum fraction of a transformed box's area inside the image; boxes
+        below it become padding, except crowds.
+
+    Returns:
+      The transformed target, with the same fields.
     """
     corners = geometry.points(target["boxes"][:, jnp.array(CORNERS)])
     boxes = jnp.concatenate([corners.min(1), corners.max(1)], -1)
@@ -85,11 +88,11 @@ def transform_boxes(
 def mosaic_boxes(
     targets: Sequence[dict[str, Any]], tiles: Sequence[Tile]
 ) -> dict[str, Any]:
-    """Return the concatenated boxes of the images of a mosaic.
+    """Return the target of a mosaic: the transformed boxes of its images, concatenated.
 
     Args:
       targets: Targets of the images, as for `transform_boxes`.
-      tiles: Geometry of each image in the mosaic.
+      tiles: Geometric transform of each image to its tile.
     """
     moved = [
         transform_boxes(target, tile, MIN_SHARE)
@@ -111,7 +114,7 @@ def nms(
     """Greedy per-class NMS, like torchvision's `batched_nms`, in a fixed-length loop.
 
     Args:
-      boxes: Boxes of an image, best first, (K, 4).
+      boxes: Boxes of an image, in descending order of score, (K, 4).
       classes: Class of each box, (K,).
       threshold: IoU above which the lower-scoring box is suppressed.
 

@@ -1,4 +1,4 @@
-"""Validation of listed boxes, and the store made of them."""
+"""Validation of boxes from annotation files, and construction of the box store."""
 
 import dataclasses
 import math
@@ -17,15 +17,22 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.detection.box_store import BoxFileStore
 from jaxtrain.plugins.segmentation import upright
 
-# Maximum side of an image in pixels, beyond any image format.
+# Maximum height and width of an image in pixels; larger values are invalid.
 MAX_SIDE = 2**24
-# Fraction of the image side by which a box may exceed its image through rounding.
+# Rounding tolerance: fraction of the image side by which a box may exceed its image.
 ROUNDING = 0.005
 MEND = "fix the box, or remove it"
 
 
 class ListedBox(NamedTuple):
-    """Corners and class index of a box, and whether it is a crowd."""
+    """A validated box of an annotation file.
+
+    Attributes:
+      corners: Left, top, right and bottom; in pixels if the image has a `size`, else
+        normalised to 0 to 1.
+      kind: Class index.
+      crowd: Whether the box covers a crowd of objects (`iscrowd` of COCO).
+    """
 
     corners: tuple[float, float, float, float]
     kind: int
@@ -33,11 +40,13 @@ class ListedBox(NamedTuple):
 
 
 class ListedImage(NamedTuple):
-    """Path of an image relative to the root of the data set, with its boxes.
+    """An image of an annotation file, with its boxes.
 
     Attributes:
-      where: Name of the image in messages.
+      where: Location of the image's entry or file, for error messages.
+      path: Path relative to the root of the data set.
       size: Height and width in pixels; None for normalised boxes.
+      boxes: Validated boxes of the image.
     """
 
     where: str
@@ -80,10 +89,10 @@ def to_store(
     problems: Problems,
     remarks: Sequence[Remark] = (),
 ) -> Opened:
-    """Return the store of images with boxes, and the splits.
+    """Return the `BoxFileStore` of the images, and the image indices of each split.
 
     Args:
-      config: Section `data` of the run.
+      config: `data` section of the config.
       root: Directory of the images.
       images: Images of each split.
       names: Names of the classes.
@@ -92,7 +101,7 @@ def to_store(
       remarks: Remarks for the user so far.
 
     Raises:
-      UserError: There are problems; one message lists them all.
+      UserError: The data set is invalid; one message lists all problems.
     """
     splits: NamedSplits = {}
     images, duplicates = _drop_duplicates(images)
@@ -156,7 +165,7 @@ def _drop_duplicates(
 
 
 def _digest(images: list[ListedImage], sizes: list[int]) -> str:
-    """Return the SHA-256 of the names and sizes of the files, and of all boxes."""
+    """Return the SHA-256 of the file names, file sizes and boxes."""
     told = (repr((one.size, one.boxes)).encode() for one in images)
     known = (b"\0".join((one.path, x)) for one, x in zip(images, told, strict=True))
     return digest(zip(known, sizes, strict=True))
@@ -195,7 +204,7 @@ def _drop_unused_classes(
 
     Returns:
       Remarks, the names of the classes with boxes, and the new index of each class, -1
-      for dropped ones.
+      for dropped classes.
     """
     if not images.get("train"):
         problems.check()
@@ -217,7 +226,9 @@ def _drop_unused_classes(
             )
             remarks.append(Remark(f"only in {split}", text, serious=True))
     if not used.any() and not problems:
-        raise UserError(f"{config.source} has no boxes to train on")
+        raise UserError(
+            f"{config.source} has no boxes to train on: check the annotation files"
+        )
     numbers = np.where(used, np.cumsum(used) - 1, -1)
     unused = [names[i] for i in np.flatnonzero(~used).tolist()]
     if unused:

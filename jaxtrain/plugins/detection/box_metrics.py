@@ -21,7 +21,7 @@ MOST = COUNTS[-1]
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
-# Metric name -> (title, function of the evaluation).
+# Metric name -> (title, function that computes the metric from the results).
 KNOWN: dict[str, tuple[str, Callable[["Found"], Any]]] = {
     "map": ("mAP", lambda found: found.mean(EVERY)),
     "map50": ("mAP at 0.5", lambda found: found.mean(slice(0, 1))),
@@ -40,10 +40,10 @@ class Found(NamedTuple):
     """Evaluation results per class; NaN for classes without ground truth.
 
     Attributes:
-      precision: Average precision for each of `AREAS` at each threshold,
+      precision: Average precision by area range (`AREAS`), class and IoU threshold,
         (4, classes, 10).
-      recall: Recall of boxes of all areas with each of `COUNTS` at each threshold,
-        (3, classes, 10).
+      recall: Recall for boxes of all areas, by detection limit (`COUNTS`), class and
+        IoU threshold, (3, classes, 10).
       num_true: Number of ground-truth boxes, (classes,).
     """
 
@@ -57,12 +57,12 @@ class Found(NamedTuple):
 
 
 class Match(NamedTuple):
-    """Matched detections of a class in an image, best first.
+    """Matched detections of one class in one image, in descending order of score.
 
     Attributes:
       score: Score of each detection, (n,).
-      hit: Whether each detection matches a ground-truth box, per area and threshold,
-        (4, 10, n).
+      hit: Whether each detection matches a ground-truth box, by area range and IoU
+        threshold, (4, 10, n).
       ignored: Whether each detection is ignored, e.g. if it matches a crowd,
         (4, 10, n).
     """
@@ -79,11 +79,11 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
       keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, the
         detections and the ground truth as in `evaluate`.
     """
-    once = _Once()
+    cached = _CachedEvaluation()
 
     def metric(value: Callable[[Found], Any], **rest: Any) -> Metric:
         def evaluate_kept(kept: Any, num_examples: int) -> Any:
-            return value(once(kept))
+            return value(cached(kept))
 
         return Metric(keep=keep, value=evaluate_kept, **rest)
 
@@ -102,8 +102,8 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
     }
 
 
-class _Once:
-    """Cached evaluation, shared by all metrics."""
+class _CachedEvaluation:
+    """Caches the evaluation of the last arrays, because all metrics share it."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None
@@ -115,12 +115,13 @@ class _Once:
 
 
 def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) -> Found:
-    """Compare detections with the ground truth.
+    """Evaluate the detections of N images against the ground truth.
 
     Args:
       found: Detections: `boxes` (N, K, 4), left, top, right, bottom; `scores` (N, K);
         `classes` (N, K), -1 for padding.
-      true: Ground truth: `boxes` (N, M, 4), `classes` (N, M) and `crowd` (N, M).
+      true: Ground truth: `boxes` (N, M, 4); `classes` (N, M), -1 for padding; `crowd`
+        (N, M).
     """
     found_classes, true_classes = found["classes"], true["classes"]
     num_classes = (
@@ -158,18 +159,24 @@ def areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def outside(sizes: np.ndarray) -> np.ndarray:
-    """Mask of areas (n,) outside each of `AREAS`, bool (4, n)."""
+    """Whether areas (n,) are outside each range of `AREAS`, bool (4, n)."""
     return (sizes < AREAS[:, :1]) | (sizes > AREAS[:, 1:])
 
 
 def match(
     boxes: np.ndarray, scores: np.ndarray, true: np.ndarray, crowd: np.ndarray
 ) -> Match:
-    """Match the detections of a class in an image with the ground truth, best first.
+    """Match the detections of one class in one image with its ground-truth boxes.
 
-    Each detection matches the unmatched ground-truth box with the highest IoU. Ignored
-    boxes (crowds, areas out of range) match only if no other box does; a crowd can
-    match several detections.
+    In descending order of score, each detection matches the unmatched box with the
+    highest IoU. Ignored boxes (crowds, areas out of range) match only if no other box
+    does; a crowd can match several detections.
+
+    Args:
+      boxes: Boxes of the detections, (n, 4).
+      scores: Score of each detection, (n,).
+      true: Ground-truth boxes, (m, 4).
+      crowd: Whether each ground-truth box is a crowd, bool (m,).
     """
     order = np.argsort(-scores, kind="mergesort")[:MOST]
     overlap = overlaps(boxes[order], true, crowd)
@@ -205,7 +212,13 @@ def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarr
 
 
 def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndarray:
-    """Return the average precision for an area range at each threshold, (10,)."""
+    """Return the average precision at each IoU threshold, (10,).
+
+    Args:
+      matches: Matches of one class, per image.
+      area: Index of the area range in `AREAS`.
+      num_true: Number of ground-truth boxes in the area range.
+    """
     found = np.zeros(len(THRESHOLDS))
     if not matches:
         return found
@@ -226,7 +239,12 @@ def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndar
 
 
 def recalls(matches: list[Match], num_true: int) -> np.ndarray:
-    """Return the recall with each of `COUNTS` at each threshold, (3, 10)."""
+    """Return the recall by detection limit (`COUNTS`) and IoU threshold, (3, 10).
+
+    Args:
+      matches: Matches of one class, per image.
+      num_true: Number of ground-truth boxes of the class.
+    """
     found = np.zeros((len(COUNTS), len(THRESHOLDS)), int)
     for one in matches:
         counts = one.hit[ALL] & ~one.ignored[ALL]

@@ -20,17 +20,18 @@ class BoxArguments:
 
     coco: Path | None = field(
         None,
-        help="Detection models: .json file for all boxes, in COCO's results format.",
+        help="Detection models: output .json file for all boxes, in COCO's results "
+        "format.",
     )
     coco_images: Path | None = field(
         None,
-        help="With --coco: COCO .json file that lists the images and their ids; None: "
-        "ids of the run's data, numbers in the file names, or positions.",
+        help="With --coco: COCO .json file with the ids of the images; None uses the "
+        "ids in the run's data set, else numeric file names, else positions.",
     )
 
 
 class Boxes(PredictionPart):
-    """Output file in COCO's results format."""
+    """Writes the predicted boxes to a file in COCO's results format."""
 
     Options = BoxArguments
     paths = ("coco",)

@@ -1,7 +1,7 @@
-"""Locations of FCOS, and the assignment of ground-truth boxes to them.
+"""Locations of FCOS, and the assignment of ground-truth boxes to locations.
 
 Tian et al. 2020, arXiv:2006.09214, with centre sampling. A location inside several
-boxes is assigned the smallest of them.
+boxes is assigned the smallest box.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Places:
-    """Locations of all levels, concatenated.
+    """Locations of all pyramid levels, concatenated.
 
     Attributes:
       points: (x, y) in pixels of the image, float32 (N, 2).
@@ -55,7 +55,14 @@ def make_places(
     strides: Sequence[int],
     bounds: Sequence[tuple[float, float]],
 ) -> Places:
-    """Return the locations of levels, whose `shapes` are (rows, columns)."""
+    """Return the locations of all pyramid levels.
+
+    Args:
+      shapes: (rows, columns) of the output map of each level.
+      strides: Stride of each level in pixels.
+      bounds: Minimum and maximum distance to the farthest side of a box, in pixels,
+        for each level.
+    """
     points, stride, least, most = [], [], [], []
     levels = zip(shapes, strides, bounds, strict=True)
     for (rows, columns), pixels, (low, high) in levels:
@@ -109,7 +116,11 @@ def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned
 
 
 def centerness(distances: jax.Array) -> jax.Array:
-    """Return the centerness of locations in their assigned box, 0 to 1 (equation 3)."""
+    """Return the centerness of locations in their boxes, (...,), 0 to 1 (equation 3).
+
+    Args:
+      distances: Pixels to the left, top, right and bottom of the box, (..., 4).
+    """
     across, down = distances[..., 0::2], distances[..., 1::2]
     ratio = across.min(-1) / across.max(-1) * (down.min(-1) / down.max(-1))
     return jnp.sqrt(ratio)

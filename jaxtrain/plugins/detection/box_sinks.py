@@ -1,4 +1,4 @@
-"""Predicted boxes, written batch by batch as COCO results."""
+"""Writer of predicted boxes as COCO results, batch by batch."""
 
 import contextlib
 import json
@@ -36,7 +36,7 @@ def coco_results(
       run: Directory of the run or model.
 
     Raises:
-      UserError: The list of images cannot be read, or lacks an image.
+      UserError: The file of `--coco-images` cannot be read, or lacks an image.
     """
     ids = find_ids(names, _finder(model), listing, run)
     remark = f"{path}: image_id is {ids.origin}"
@@ -47,7 +47,7 @@ def coco_results(
 def coco(
     path: Path, model: TrainedModel, ids: CocoIds, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write all boxes to the file of `--coco`, in COCO's results format."""
+    """Open the file of `--coco`; yield a sink that writes boxes as COCO results."""
     decoder, finder = model.decoder, _finder(model)
     with opened("--coco", path, json_list, renames) as write:
 
@@ -77,7 +77,7 @@ def _finder(model: TrainedModel) -> Finder:
 
 @contextlib.contextmanager
 def json_list(path: Path) -> Iterator[Callable[[list[Any]], None]]:
-    """Write a JSON list, one value per line."""
+    """Open a file for a JSON list; yield a function that writes values to the list."""
     with path.open("w", encoding="utf-8") as file:
         started = False
 

@@ -1,4 +1,4 @@
-"""Image files with boxes, which are resized with the image and padded in number."""
+"""Store of image files with boxes, which are padded to a fixed number per image."""
 
 import os
 from collections.abc import Mapping
@@ -27,6 +27,7 @@ class BoxFileStore:
       crowd: Whether each box is a crowd, bool (boxes,).
       ends: Cumulative number of boxes up to each image, (N,).
       sizes: Height and width of each image, (N, 2); None for normalised boxes (0 to 1).
+      facts: Metadata of the data set, with the keys of `jaxtrain.data.boxes`.
       drawn_on_stored: Whether boxes refer to the stored pixels, before the EXIF
         orientation is applied.
       remarks: Remarks for the user from reading the data set.
@@ -43,11 +44,11 @@ class BoxFileStore:
     remarks: tuple[Remark, ...] = ()
     drawn_on_stored: bool = False
 
-    # Sizes vary; greyscale images are read as colour.
+    # Height and width vary; greyscale images are decoded as RGB.
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Presence of each class in each image, bool (n, classes)."""
+        """Whether each image has a box of each class, bool (n, classes)."""
         image = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
         present = np.zeros((len(self.ends), len(self.facts[NAMES])), bool)
         present[image, self.classes] = True
@@ -86,7 +87,7 @@ class BoxFileStore:
             )
             hint = upright.exif_hint(placed.image_size, target.size, placed.orientation)
             raise UnreadableError(
-                f"it has {actual_size} pixels, and its boxes are for an image of "
+                f"it has {actual_size} pixels, but its boxes are for an image of "
                 f"{expected_size}{hint}"
             )
         if self.drawn_on_stored:

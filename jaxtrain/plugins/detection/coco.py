@@ -37,6 +37,10 @@ class Category(NamedTuple):
 def open_coco(name: str, config: DataConfig) -> Opened:
     """Open images with boxes from one COCO JSON file, or one per split.
 
+    Args:
+      name: JSON file, or directory of the data set.
+      config: `data` section of the config.
+
     Raises:
       UserError: A file cannot be read or is invalid; one message lists all problems.
     """
@@ -63,7 +67,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     problems.check()
     names, ids = [shown(one.name) for one in every], [one.id for one in every]
     remarks = left_out.remarks_of(counts)
-    # COCO results have integer category ids.
+    # COCO results need integer category ids; other ids are replaced by 1, 2, ...
     integer_ids = all(isinstance(id, int) for id in ids)
     result_ids = [int(id) for id in ids] if integer_ids else [*range(1, len(ids) + 1)]
     return to_store(config, root, images, names, result_ids, problems, remarks)
@@ -75,12 +79,12 @@ def read_lists(
     problems: Problems | None = None,
     needed: Sequence[str] = LISTS,
 ) -> dict[str, list[Any]]:
-    """Return the lists of a JSON file by key.
+    """Return the top-level lists of a JSON file by key.
 
     Args:
       source: Data source, which prefixes messages.
       path: Path of the file.
-      problems: Collects remarks on the encoding.
+      problems: Collector of remarks on the encoding, or None.
       needed: Keys of the required lists.
 
     Raises:
@@ -91,7 +95,7 @@ def read_lists(
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
         text = decode_user_text(data)
-        # `json.dump` writes NaN for a missing area.
+        # `nan=True`: `json.dump` writes NaN for a missing area.
         values = parse(text.content, nan=True)
     except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is not JSON: {error}") from None
@@ -100,8 +104,9 @@ def read_lists(
     for name in needed:
         if not (isinstance(values, dict) and isinstance(values.get(name), list)):
             raise UserError(
-                f"{source}: {shown(path)} has no list {name!r}: expected an object of "
-                f"lists {', '.join(needed)}, as COCO's instances_train2017.json"
+                f"{source}: {shown(path)} has no list {name!r}: expected an object "
+                f"with the lists {', '.join(needed)}, as in COCO's "
+                "instances_train2017.json"
             )
     return {name: found for name, found in values.items() if isinstance(found, list)}
 
@@ -112,7 +117,8 @@ def _order(one: Category) -> tuple[bool, Any, str]:
 
 def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:
     if len(values) > MAX_CATEGORIES:
-        problems.add(f"{len(values):,} categories", f"give {MAX_CATEGORIES:,} at most")
+        text = f"{len(values):,} categories, more than {MAX_CATEGORIES:,}"
+        problems.add(text, "remove the unused categories")
         return
     seen = dict[Id, str]()
     for i, value in enumerate(values):
@@ -122,7 +128,8 @@ def _categories(values: list[Any], problems: Problems) -> Iterator[Category]:
         if id is None or name is None:
             continue
         if seen.setdefault(id, name) != name:
-            problems.add(f"the id {id} occurs twice", "give each a unique id", where)
+            fix = "give each category a unique id"
+            problems.add(f"the id {id} occurs twice", fix, where)
             continue
         yield Category(id, nfc(name))
 

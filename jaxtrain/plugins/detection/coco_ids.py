@@ -20,9 +20,9 @@ from jaxtrain.plugins.detection.coco_paths import ImageFinder
 from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.segmentation import upright
 
-# Option that names a list, and the kind of data source that has one.
+# Option for a list of image ids, and the kind of data sources with image ids.
 OPTION, KIND = "--coco-images", "coco"
-# Longer numbers in file names are not image ids.
+# Maximum number of digits of an image id in a file name.
 MAX_DIGITS = 18
 
 Parts = tuple[bytes, ...]
@@ -33,7 +33,7 @@ class CocoIds:
     """Ids of images and classes.
 
     Attributes:
-      images: Path of an image, as given -> its id.
+      images: Path of an image, as given to `predict` -> image id.
       categories: Id of each class.
       origin: Description of the source of the image ids.
       on_stored: Whether boxes, in the data and in the results, refer to the stored
@@ -49,19 +49,22 @@ class CocoIds:
 def find_ids(
     names: FileNames, finder: Finder, listing: Path | None, workdir: Path
 ) -> CocoIds:
-    """Find the ids of images: from a list, the run's data, file names, or by counting.
+    """Return the image and category ids for COCO results.
+
+    Image ids are read from `listing`. Without it, they are the ids in the data set of
+    the run, else numeric file names, else positions from 1.
 
     Args:
       names: Paths of the images.
       finder: Names and ids of the model's classes.
-      listing: JSON file that lists these images, or None.
+      listing: COCO JSON file that lists all images, or None.
       workdir: Directory of the run or the model.
 
     Raises:
-      UserError: The list cannot be read, or lacks an image.
+      UserError: The file `listing` cannot be read, or lacks an image.
     """
     paths = [names[i] for i in range(len(names))]
-    # The run's config may be unreadable here, and a model may have no run.
+    # An exported model has no run, and the config of a run may be unreadable.
     data = None
     if is_run(workdir):
         with contextlib.suppress(UserError, OSError):
@@ -70,20 +73,20 @@ def find_ids(
     if listing is not None:
         found = _ids_from_list(paths, finder, listing)
         return dataclasses.replace(found, on_stored=on_stored)
-    ids, origin = _ids_from_data(paths, data), "as in the data of the run"
+    ids, origin = _ids_from_data(paths, data), "as in the data set of the run"
     if ids is None:
         ids, origin = _ids_from_names(paths), "the number in the file name"
     if ids is None:
         ids = {path: i for i, path in enumerate(paths, start=1)}
         origin = (
-            "the position of the image in this file, from 1; file_name has its path, "
-            f"and {OPTION} FILE.json takes the ids from a list of images"
+            "the position of the image in this file, from 1; file_name is its path, "
+            f"and {OPTION} FILE.json reads the ids from a list of images"
         )
     return CocoIds(ids, finder.category_ids, origin, on_stored)
 
 
 def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds:
-    """Ids from a list, matched by the trailing parts of the images' paths."""
+    """Return ids from a COCO file, matching images by trailing path components."""
     source = f"{OPTION} {listing}"
     values = read_lists(source, str(listing), needed=("images",))
     ids, by_file_name = (
@@ -99,7 +102,7 @@ def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds
     for path in paths:
         parts = _parts(os.path.abspath(path))
         known = [ids[parts[i:]] for i in range(len(parts)) if parts[i:] in ids]
-        # A list from another machine may have other directories.
+        # Directories may differ in a list from another machine: match a unique name.
         known = known or (
             by_file_name[parts[-1]] if len(by_file_name[parts[-1]]) == 1 else []
         )
@@ -116,13 +119,15 @@ def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds
 
 
 def _parts(name: bytes) -> Parts:
-    """Parts of a POSIX or Windows path, without `.` and `..`."""
+    """Return the components of a POSIX or Windows path, without `.` and `..`."""
     parts = name.replace(b"\\", b"/").split(b"/")
     return tuple(part for part in parts if part not in (b"", b".", b".."))
 
 
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
-    """Ids of the classes by name; a class missing in the list keeps its training id.
+    """Return the category id of each class, matched by name.
+
+    A class that the list lacks has the id in the training data.
 
     Raises:
       UserError: The training id belongs to another class in the list.
@@ -147,11 +152,11 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
 def _ids_from_data(
     paths: list[bytes], config: DataConfig | None
 ) -> dict[bytes, Any] | None:
-    """Ids from the run's data set, or None if it lacks any of the images."""
+    """Return the ids in a COCO data set, or None if the data set lacks an image."""
     kind, _, name = ("" if config is None else config.source).partition(":")
     if config is None or kind != KIND:
         return None
-    # The run's data set may not be on this machine.
+    # The data set of the run may be missing on this machine.
     with contextlib.suppress(UserError, OSError):
         place, wanted = os.path.expanduser(name), {os.path.realpath(p) for p in paths}
         root = os.path.expanduser(config.images_dir or root_of(place))
@@ -172,9 +177,9 @@ def _ids_from_data(
 
 
 def _ids_from_names(paths: list[bytes]) -> dict[bytes, Any] | None:
-    """Image ids from the numbers in file names, as in COCO.
+    """Return image ids from numeric file names, as in COCO.
 
-    None if a name is not a number, or if two numbers are equal.
+    None if a file name is not a number, or if two numbers are equal.
     """
     stems = [os.path.splitext(os.path.basename(path))[0] for path in paths]
     if not all(stem.isdigit() and len(stem) <= MAX_DIGITS for stem in stems):

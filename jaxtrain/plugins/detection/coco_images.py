@@ -21,17 +21,17 @@ LISTS = ("images", "annotations", "categories")
 
 
 class ImageReader:
-    """Reads the images of one file with their boxes.
+    """Reads the images of one COCO file with their boxes.
 
     Args:
-      config: Config of the data.
+      config: `data` section of the config.
       folder: Directory of all images.
-      file: File of the split.
-      named: Whether messages name the file, needed if there are several.
+      file: Annotation file of the split.
+      named: Whether messages include the file name, needed with several files.
       problems: Collector of errors that `data.max_bad_fraction` does not cover.
 
     Attributes:
-      counts: Counts of the entries left out.
+      counts: Counts of the entries that are left out.
     """
 
     def __init__(
@@ -51,10 +51,12 @@ class ImageReader:
     def images(
         self, values: dict[str, list[Any]], kinds: dict[Id, int]
     ) -> list[ListedImage]:
-        """Return the usable images of a file; too many unusable images are a problem.
+        """Return the usable images of the file.
+
+        A share of unusable entries above `data.max_bad_fraction` is a problem.
 
         Args:
-          values: Lists of the file.
+          values: Lists of the file, as returned by `coco.read_lists`.
           kinds: Category id -> class index.
         """
         # None marks an image that is left out.
@@ -98,19 +100,24 @@ class ImageReader:
         """Return an image with the path and size of its file.
 
         Raises:
-          UnusableError: The file does not exist, or has no size.
+          UnusableError: The file does not exist, or its size is unknown.
         """
         path = self._finder.find(image.name)
         return ListedImage(where, path, image.size or self._size(path), [])
 
     def _size(self, path: bytes) -> tuple[int, int]:
-        """Return the size of the image file in the orientation of its boxes."""
+        """Return (height, width) of an image file, in the orientation of its boxes.
+
+        Raises:
+          UnusableError: The file is not a readable image.
+        """
         place = os.path.join(os.fsencode(self._folder.root), path)
         try:
             file = files.open_file(read_unless_large(place), self._config.max_pixels)
         except UnreadableError as error:
             text = f"{shown(path)} has no size in the list, and is unreadable: {error}"
-            raise UnusableError(text, "fix it", "without a size") from None
+            fix = "replace the image, or remove its entry"
+            raise UnusableError(text, fix, "without a size") from None
         size = file.height, file.width
         if self._config.boxes_drawn_on == upright.STORED:
             return upright.stored_size(size, file.orientation)
@@ -135,7 +142,7 @@ class ImageReader:
         if image is None:  # The image was left out, so its boxes are too.
             return
         if read.category not in kinds:
-            text, fix = f"no category has the id {read.category}", "add it"
+            text, fix = f"no category has the id {read.category}", "add the category"
             cause = "of categories that are not listed"
             defect = left_out.Defect(text, fix, where)
             self.counts.add_defect(title, cause, defect)

@@ -9,8 +9,8 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import in_any_case, shown
 from jaxtrain.errors import UserError
 
-# File names in the annotation directory, case-insensitive: the long names of COCO and
-# CVAT, with a suffix such as a year, and shorter names.
+# Annotation files, case-insensitive: instances_NAME.json (COCO, CVAT) or NAME.json,
+# where NAME is a split with an optional suffix, such as train2017.
 INSTANCES = re.compile(r"instances_(.+)\.json", re.IGNORECASE)
 SPLIT_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[\d_.-].*)?", re.IGNORECASE)
 # Roboflow's annotation file, next to the images of each split.
@@ -41,6 +41,10 @@ class CocoFile(NamedTuple):
 def find_files(source: str, place: str) -> list[CocoFile]:
     """Find the annotation files of a data set, training split first.
 
+    Args:
+      source: Data source, which prefixes messages.
+      place: Directory of the data set, or its only annotation file.
+
     Raises:
       UserError: There is no training split, or a split has two files.
     """
@@ -70,7 +74,7 @@ def find_files(source: str, place: str) -> list[CocoFile]:
 
 
 def root_of(place: str) -> str:
-    """Root directory of a data set, below which its images lie."""
+    """Return the directory that contains the images of a data set."""
     is_folder = os.path.isdir(place)
     folder = place if is_folder else os.path.dirname(place) or "."
     # A directory called `labels` may itself be the root.
@@ -80,7 +84,7 @@ def root_of(place: str) -> str:
 
 
 def is_coco(place: str, names: Iterable[str]) -> bool:
-    """Whether a directory with these entries is a COCO data set."""
+    """Whether a directory with the entries `names` is a COCO data set."""
     for name in names:
         folder = os.path.join(place, name)
         if name.lower() == ROBOFLOW:
@@ -95,7 +99,7 @@ def is_coco(place: str, names: Iterable[str]) -> bool:
 
 
 def folder_below(root: str, place: str) -> str | None:
-    """Path of a directory relative to `root`, matched case-insensitively.
+    """Return the path of a directory relative to `root`, matched case-insensitively.
 
     An exact match takes precedence. None if the directory does not exist.
     """
@@ -109,7 +113,7 @@ def folder_below(root: str, place: str) -> str | None:
 
 
 def annotation_files(place: str) -> list[tuple[str, str]]:
-    """Split name, perhaps with a suffix, and path of each annotation file."""
+    """Return (split name, path) of each annotation file, such as (train2017, FILE)."""
     for name in ANNOTATIONS:
         within = folder_below(place, name)
         if within is not None:
@@ -127,7 +131,7 @@ def annotation_files(place: str) -> list[tuple[str, str]]:
 
 
 def _named(folder: str) -> list[tuple[str, str]]:
-    """Annotation files of one directory, as `annotation_files` returns them."""
+    """Return (split name, path) of each annotation file directly in a directory."""
     files = _json(folder)
     instances = [(INSTANCES.fullmatch(name), name) for name in files]
     named = [(match[1], name) for match, name in instances if match is not None]
@@ -140,23 +144,23 @@ def _named(folder: str) -> list[tuple[str, str]]:
 
 
 def _json(folder: str) -> list[str]:
-    """Names of the JSON files in a directory, without hidden ones."""
+    """Return the names of the JSON files in a directory, except hidden files."""
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return [n for n in names if n.lower().endswith(".json") and not n.startswith(".")]
 
 
 def _split_of(name: str) -> str | None:
-    """Split at the start of a name such as train2017, in lower case."""
+    """Return the lower-case split of a name such as train2017, or None."""
     match = SPLIT_NAME.fullmatch(name)
     return match[1].lower() if match else None
 
 
 def _places(name: str, split: str) -> tuple[str, ...]:
-    """Usual image directories of a split, relative to the root.
+    """Return the usual image directories of a split, relative to the root.
 
     Args:
-      name: Split with suffix, as in the file name, such as train2017.
-      split: Split without the suffix.
+      name: Name in the annotation file's name, with suffix, such as train2017.
+      split: Split without suffix, such as train.
     """
     names: Sequence[str] = [part for part in dict.fromkeys((name, split)) if part]
     within = [f"images/{part}" for part in names]

@@ -12,10 +12,10 @@ DRIVE = re.compile(rb"[A-Za-z]:")
 
 
 class ImageFinder:
-    """Finds listed images inside one directory.
+    """Resolves the image paths of annotation files below a root directory.
 
     Args:
-      folder: Root directory; nothing outside is read unless `allow_outside` is set.
+      folder: Root directory; files outside are read only if `allow_outside` is set.
       places: Candidate image directories relative to the root, likeliest first.
     """
 
@@ -26,12 +26,13 @@ class ImageFinder:
         self._places = [*map(os.fsencode, there)]
 
     def find(self, name: bytes) -> bytes:
-        """Path of an image relative to the root directory.
+        """Return the path of an image relative to the root directory.
 
-        A path from another machine is matched by its trailing parts.
+        Paths from other machines are matched by their trailing components.
 
         Raises:
-          UnusableError: The file does not exist, is not regular, or lies outside.
+          UnusableError: The file does not exist, is not a regular file, or is outside
+            the root directory.
         """
         for path in self._candidates(name):
             if os.path.lexists(os.path.join(self._root, path)):

@@ -10,7 +10,7 @@ Bounds = tuple[float, float, float, float]
 
 
 def bounds(segmentation: Any) -> Bounds | None:
-    """Bounding box of a segmentation, or None if it is empty or invalid."""
+    """Return the bounding box of a segmentation; None if it is empty or invalid."""
     if isinstance(segmentation, dict):
         return _mask_bounds(segmentation)
     parts = segmentation if isinstance(segmentation, list) else []
@@ -31,7 +31,7 @@ def bounds(segmentation: Any) -> Bounds | None:
 
 
 def _mask_bounds(mask: dict[str, Any]) -> Bounds | None:
-    """Bounding box of an uncompressed RLE mask, in column-major order."""
+    """Return the bounding box of an RLE mask in column-major order, or None."""
     counts, size = mask.get("counts"), mask.get("size")
     if isinstance(counts, str):
         counts = _decompress_counts(counts)
@@ -55,8 +55,8 @@ def _mask_bounds(mask: dict[str, Any]) -> Bounds | None:
 def _decompress_counts(text: str) -> list[int] | None:
     """Decode COCO's compressed RLE counts; None if they are invalid.
 
-    Counts are stored in groups of five bits, lowest first, as differences from the
-    count two positions before.
+    Each count is stored in groups of five bits, lowest first. From the fourth count on,
+    the stored value is the difference from the count two positions before.
     """
     counts: list[int] = []
     value = shift = 0

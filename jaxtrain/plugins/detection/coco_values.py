@@ -26,7 +26,14 @@ class NamedImage(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """A box annotation: ids of image and category; left, top, width and height."""
+    """A box annotation.
+
+    Attributes:
+      image: Image id.
+      category: Category id.
+      box: Left, top, width and height in pixels.
+      crowd: Whether the box covers a crowd of objects (`iscrowd`).
+    """
 
     image: Id
     category: Id
@@ -35,7 +42,11 @@ class Annotation(NamedTuple):
 
 
 def image(value: Any) -> NamedImage:
-    """Parse an image entry; an invalid or missing size becomes None."""
+    """Parse an image entry; an invalid or missing size becomes None.
+
+    Raises:
+      UnusableError: The entry has no valid id or file name.
+    """
     name = encoded_name(text(value, "file_name"))
     sides = [value.get(field) for field in ("height", "width")]
     height, width = (
@@ -46,7 +57,11 @@ def image(value: Any) -> NamedImage:
 
 
 def annotation(value: Any) -> Annotation:
-    """Parse an annotation; a missing bbox is computed from its segmentation."""
+    """Parse an annotation; a missing bbox is computed from its segmentation.
+
+    Raises:
+      UnusableError: An id, the box or `iscrowd` is invalid.
+    """
     number, kind = id_of(value, "image_id"), id_of(value, "category_id")
     given = value.get("bbox")
     if given is None or given == []:
@@ -55,12 +70,14 @@ def annotation(value: Any) -> Annotation:
         box = _box(given)
     if box is None:
         raise UnusableError(
-            "it has neither bbox nor segmentation", "give x, y, w, h", "without a bbox"
+            "neither bbox nor segmentation is valid",
+            "set bbox to [x, y, width, height]",
+            "without a bbox",
         )
     crowd = str(value.get("iscrowd") or 0).lower()
     if crowd not in ("0", "1", "true", "false"):
         told = f"iscrowd is {shown(repr(value['iscrowd'])[:40])}"
-        raise UnusableError(told, "give 0 or 1", "whose iscrowd is not 0 or 1")
+        raise UnusableError(told, "set it to 0 or 1", "whose iscrowd is not 0 or 1")
     return Annotation(number, kind, box, crowd in ("1", "true"))
 
 
@@ -69,7 +86,7 @@ def _box(value: Any) -> coco_segmentation.Bounds:
     if len(numbers) != 4 or not all(map(math.isfinite, numbers)):
         raise UnusableError(
             "bbox is not a list of four numbers",
-            "give x, y, w, h",
+            "set bbox to [x, y, width, height]",
             "whose bbox is not a list of four numbers",
         )
     left, top, width, height = numbers
@@ -88,10 +105,10 @@ def _number(value: Any) -> float:
 
 
 def id_of(value: Any, field: str) -> Id:
-    """Return an id; a string of digits becomes an integer.
+    """Return the id in a field of a JSON object; a string of digits becomes an integer.
 
     Raises:
-      UnusableError: The object has no valid id.
+      UnusableError: The field is missing, or is not a valid id.
     """
     found = value.get(field) if isinstance(value, dict) else None
     told = str(found).strip() if type(found) in (int, float, str) else ""
@@ -104,7 +121,7 @@ def id_of(value: Any, field: str) -> Id:
 
 
 def text(value: Any, field: str) -> str:
-    """Return a string field of an object, which must be a valid file name.
+    """Return a string field of a JSON object; it must be encodable as a file name.
 
     Raises:
       UnusableError: The field is missing or invalid.

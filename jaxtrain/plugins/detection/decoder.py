@@ -19,18 +19,18 @@ from jaxtrain.tasks.exported import ExportedArray, Pairing
 from jaxtrain.tasks.pictures import labelled_boxes
 from jaxtrain.tasks.prediction import SEPARATOR, AnswerParts, Prediction, Row
 
-# Export without NMS: left, top, right and bottom in pixels, then the score of each
-# class, for each location (batch, locations, 4 + classes).
+# Output of a model exported without NMS, (batch, locations, 4 + classes): left, top,
+# right and bottom in pixels, then the class scores.
 BOXES = "boxes_and_scores"
-# Export with NMS: left, top, right, bottom, score and class, best first,
-# (batch, keep, 6); padding has score 0 and class -1.
+# Output of a model exported with NMS, (batch, keep, 6): left, top, right, bottom, score
+# and class, in descending order of score; padding has score 0 and class -1.
 FOUND = "detections"
-# Maximum difference between matching detections of two exported models.
+# Maximum scaled difference of each column between matching detections of two backends.
 PAIR_DIFFERENCE = 0.05
 
 
 class BoxPrediction(Prediction):
-    """Boxes of one image.
+    """Predicted boxes of one image.
 
     Args:
       names: Names of the classes.
@@ -78,7 +78,7 @@ class BoxDecoder(OutputDecoder):
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.
-      finder: Box decoder of the outputs.
+      finder: Functions that compute boxes from the outputs.
     """
 
     in_units = "boxes in pixels"
@@ -162,7 +162,7 @@ def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
 def _match_detections(
     detections: np.ndarray, reference: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Reorder detections to match a reference, and return the share of matches.
+    """Reorder detections to match a reference, and return the fraction of matches.
 
     Ties in score or IoU may resolve differently between backends.
 
@@ -172,8 +172,8 @@ def _match_detections(
       scale: Scale of the differences of each column, (6,).
 
     Returns:
-      The nearest detection for each reference within `PAIR_DIFFERENCE`, else the
-      reference; and the share of matched detections.
+      The nearest detection to each reference within `PAIR_DIFFERENCE`, else the
+      reference, (n, keep, 6); and the fraction of matched detections.
     """
     away = np.abs((detections[:, None] - reference[:, :, None]) / scale).max(-1)
     nearest = away.argmin(-1)

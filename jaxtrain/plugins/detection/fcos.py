@@ -14,7 +14,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.plugins.detection.box_geometry import clip_boxes, generalized_iou, nms
 from jaxtrain.plugins.detection.box_places import Places, assign, centerness
 
-# Maximum logarithm of a distance in strides, larger than any image needs.
+# Maximum logarithm of a distance in strides (exp(8) = 2,981), against overflow.
 MAX_LOG = 8.0
 # Radius of centre sampling in strides.
 RADIUS = 1.5
@@ -48,7 +48,7 @@ class Flat(NamedTuple):
 
 
 def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
-    """Flatten and concatenate maps (B, rows, columns, features) of the levels."""
+    """Concatenate the output maps (B, rows, columns, features) of all levels."""
 
     def joined(name: str) -> jax.Array:
         maps = [widen(level[name]) for level in outputs]
@@ -63,7 +63,7 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
 
 def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
-    """Return the boxes at `distances` (..., N, 4) from the locations."""
+    """Convert pixel distances from locations, (..., N, 4), to boxes, (..., N, 4)."""
     points = jnp.asarray(places.points, distances.dtype)
     return jnp.concatenate(
         [points - distances[..., :2], points + distances[..., 2:]], -1
@@ -79,6 +79,11 @@ def losses(
 
     Losses are normalised per image, not per batch, so the loss of an image does not
     depend on the other images of its batch.
+
+    Args:
+      flat: Outputs of all levels.
+      target: Targets as for `assign`, with a leading batch axis.
+      places: Locations of the levels.
     """
     found = jax.vmap(lambda one: assign(one, places, RADIUS))(dict(target))
     there = found.assigned.astype(flat.classes.dtype)
@@ -103,9 +108,11 @@ def losses(
 def candidates(
     flat: Flat, places: Places, size: tuple[int, int]
 ) -> tuple[jax.Array, jax.Array]:
-    """Return a box per location, (B, N, 4), and its class scores, (B, N, C).
+    """Return the box of each location, (B, N, 4), and its class scores, (B, N, C).
 
     Args:
+      flat: Outputs of all levels.
+      places: Locations of the levels.
       size: Height and width of the image, to which boxes are clipped.
     """
     boxes = to_boxes(flat.distances, places)
@@ -123,7 +130,7 @@ def detect(
     score_threshold: float,
     nms_threshold: float,
 ) -> dict[str, jax.Array]:
-    """Return the detections of images after NMS, best first.
+    """Return the detections of each image after NMS, in descending order of score.
 
     Args:
       boxes: Box of each location, (B, N, 4).

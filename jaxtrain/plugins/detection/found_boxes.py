@@ -1,4 +1,4 @@
-"""Predicted boxes in pixels of the original image, not the model's input."""
+"""Detections in pixels of the original image instead of the model's input."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -8,12 +8,12 @@ import numpy as np
 
 from jaxtrain.tasks.decoder import OutputFacts
 
-# Minimum score of boxes in pictures and tables.
+# Minimum score of boxes in annotated images and tables.
 SHOWN_SCORE = 0.3
 
 
 class Finder(NamedTuple):
-    """Box decoder of a detector's outputs.
+    """Functions that compute boxes from a detector's outputs, and their metadata.
 
     Boxes are left, top, right and bottom in pixels of the model's input image.
 
@@ -36,7 +36,7 @@ class Finder(NamedTuple):
 
 
 class FoundBoxes(NamedTuple):
-    """Detections of one image, best first.
+    """Detections of one image, in descending order of score.
 
     Attributes:
       boxes: Left, top, right and bottom in pixels of the image, float64 (n, 4).
@@ -65,8 +65,8 @@ def boxes_of(
     Args:
       found: Results of `Finder.of` for several images.
       i: Index of the image.
-      facts: Facts of the run, with the resizing to the model's input.
-      size: Height and width of the original image; None keeps boxes in pixels of the
+      facts: Metadata of the run, with the resizing to the model's input.
+      size: Height and width of the original image; None returns boxes in pixels of the
         model's input.
     """
     there = found["classes"][i] >= 0

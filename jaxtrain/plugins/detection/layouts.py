@@ -9,13 +9,13 @@ from jaxtrain.plugins.detection.coco_layouts import annotation_files, is_coco
 from jaxtrain.plugins.detection.yolo_layout import YAML, is_yolo
 from jaxtrain.regular_file import open_regular
 
-# Number of bytes of a JSON file that are read to detect its format.
+# Number of bytes that are read from a JSON file to detect its format.
 START_BYTES = 2**16
 COCO_KEYS = (b'"images"', b'"file_name"')
 
 
 class CocoLayout(FolderLayout):
-    """Boxes in COCO JSON files."""
+    """Directory layout with boxes in COCO JSON files."""
 
     format = "COCO JSON"
     endings = (".json",)
@@ -36,7 +36,7 @@ class CocoLayout(FolderLayout):
 
 
 class YoloLayout(FolderLayout):
-    """Boxes in a text file per image."""
+    """Directory layout with a YOLO label file per image."""
 
     format = "YOLO"
     endings = (".yaml", ".yml")

@@ -23,9 +23,9 @@ class Defect(NamedTuple):
     """An entry that counts towards `data.max_bad_fraction`.
 
     Attributes:
-      text: Description of what is wrong.
+      text: Description of the defect.
       fix: Remedy, as an imperative.
-      where: Location of the entry in the list.
+      where: Location of the entry in the annotation file.
     """
 
     text: str
@@ -35,7 +35,7 @@ class Defect(NamedTuple):
 
 @dataclass
 class Cause:
-    """Number of entries left out for one cause, and the location of the first."""
+    """Number of entries left out for one cause, and the location of the first entry."""
 
     first: str
     number: int = 0
@@ -46,9 +46,9 @@ class LeftOut:
     """Counts of the images and boxes of a split that are left out or clipped.
 
     Attributes:
-      causes: Title of a remark -> cause -> count.
-      defects: Title -> the first defects.
-      num_defects: Title -> number of all defects.
+      causes: Title of a remark -> cause -> number of entries.
+      defects: Title of a remark -> the first `NUM_NAMED` defects.
+      num_defects: Title of a remark -> number of all defects.
     """
 
     causes: dict[str, dict[str, Cause]] = field(default_factory=dict)
@@ -56,12 +56,12 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count an entry that is harmless to leave out, such as a box without area."""
+        """Count an entry whose removal is harmless, such as a box without area."""
         merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
         merged.number += 1
 
     def add_defect(self, title: str, cause: str, defect: Defect) -> None:
-        """Count a defect; `data.max_bad_fraction` limits the share of defects."""
+        """Count a defect; `data.max_bad_fraction` limits the fraction of defects."""
         self.add(title, cause, defect.where)
         self.num_defects[title] = self.num_defects.get(title, 0) + 1
         some = self.defects.setdefault(title, [])
@@ -80,24 +80,24 @@ class LeftOut:
             return None
 
     def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Corners of a box clipped to its image, or None if nothing remains.
+        """Return the corners of a box clipped to its image, or None without an area.
 
         Args:
           box: Left, top, width and height in pixels.
           size: Height and width of the image.
-          where: Location of the box in the list.
+          where: Location of the box in the annotation file.
         """
         left, top, width, height = map(float, box)
         right, bottom, (rows, columns) = left + width, top + height, size
         if width <= 0 or height <= 0:
-            self.add(BOXES, "of no area", where)
+            self.add(BOXES, "without area", where)
             return None
         merged = max(left, 0.0), max(top, 0.0), min(right, columns), min(bottom, rows)
         if merged[2] <= merged[0] or merged[3] <= merged[1]:
-            self.add(BOXES, "outside of their images", where)
+            self.add(BOXES, "outside their images", where)
             return None
         if max(-left, -top, right - columns, bottom - rows) > ROUNDING:
-            self.add(CLIPPED, "that leave their images by more than a pixel", where)
+            self.add(CLIPPED, "that exceed their images by more than a pixel", where)
         return merged
 
     def check(
@@ -107,9 +107,9 @@ class LeftOut:
 
         Args:
           title: Title of the remark.
-          num: Number of entries in the list.
-          config: Config of the data, with `max_bad_fraction`.
-          problems: Collects the defects.
+          num: Number of entries in the annotation file.
+          config: `data` section of the config, with `max_bad_fraction`.
+          problems: Collector of the defects.
         """
         bad, most = self.num_defects.get(title, 0), config.max_bad_fraction
         if not bad or not defects.too_many(bad, num, most):
@@ -123,7 +123,7 @@ class LeftOut:
 
 
 def remarks_of(counts: Sequence[LeftOut]) -> tuple[Remark, ...]:
-    """Remarks on the entries left out of several lists, one per title."""
+    """Merge the counts of several annotation files into one remark per title."""
     merged: dict[str, dict[str, Cause]] = {}
     for one in counts:
         for title, causes in one.causes.items():

@@ -21,7 +21,8 @@ from jaxtrain.plugins.segmentation.dense import DenseModel, Level
 
 # Channels of the box and centerness heads.
 BOXES, CENTERNESS = 4, 1
-# Initial class probability; keeps early losses from being dominated by background.
+# Initial class probability, against background dominating the first losses (Lin et al.
+# 2017, arXiv:1708.02002, section 3.3).
 PRIOR = 0.01
 # Maximum number of groups of a group norm, and minimum channels of each.
 GROUPS, GROUP_SIZE = 32, 8
@@ -71,7 +72,10 @@ class FCOS(DenseModel):
         places: Sequence[int],
         layers: Layers,
     ) -> None:
-        """Append a pyramid of `num` levels, with lateral connections at `places`."""
+        """Append a pyramid of `num` levels.
+
+        `places` are the indices of the backbone levels with lateral connections.
+        """
         pyramid: dict[str, nnx.Module] = {}
         for i, place in enumerate(places):
             width = levels[place].channels
@@ -119,7 +123,7 @@ def _read_spec(spec: Any) -> tuple[list[int], int]:
 
 
 def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[int]:
-    """Return the index of the backbone level of each stride that the backbone has.
+    """Return the indices of the backbone levels with one of the strides.
 
     Raises:
       UserError: No stride matches, or strides do not double from level to level.
@@ -134,12 +138,12 @@ def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[
             f"model.backbone = {name!r} has features at the strides "
             f"{', '.join(map(str, sorted(by_stride)))}, and the task has strides "
             f"{', '.join(map(str, strides))}: set task.strides to "
-            "consecutive strides of the backbone, then larger ones"
+            "consecutive strides of the backbone, then larger strides"
         )
     if not doubled:
         raise UserError(
             f"task.strides = {tuple(strides)}: model.name = 'fcos' needs "
-            "each stride to be twice the previous one"
+            "each stride to be twice the previous stride"
         )
     return matched
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from jaxtrain.config.metadata import field
 from jaxtrain.config.part import Part
 
-# Largest distance to a side that a level regresses, in its strides (FCOS, section 3.2).
+# Largest distance that a level regresses, in units of its stride (FCOS, section 3.2).
 REACH = 8.0
 
 
@@ -34,7 +34,7 @@ class DetectionConfig(Part):
     )
     category_ids: tuple[int, ...] | None = field(
         None,
-        help="COCO category id of each class; None takes the ids of the data.",
+        help="COCO category id of each class; None uses the ids in the data set.",
     )
 
     def validate(self) -> None:
@@ -46,6 +46,6 @@ class DetectionConfig(Part):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Minimum and maximum distance to the farthest side of a box, per level."""
+        """Minimum and maximum pixels to the farthest side of a box, per level."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))

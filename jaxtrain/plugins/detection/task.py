@@ -26,7 +26,7 @@ from jaxtrain.tasks.proposals import Advice
 
 # Maximum number of boxes that the label text of an example lists.
 MAX_NAMED = 12
-# Number of top-scoring candidates per image that enter NMS; `keep` if that is larger.
+# Minimum number of top-scoring candidates per image that enter NMS; `keep` if larger.
 CANDIDATES = 300
 
 
@@ -37,7 +37,7 @@ class Detection(Task):
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: Facts of the data set, with the class names.
+      facts: Metadata of the data set, with the class names.
       **given: Fields of `DetectionConfig`.
 
     Raises:
@@ -118,9 +118,7 @@ class Detection(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
-        letterbox_reason = (
-            "the full image, letterboxed: objects cut off cannot be detected"
-        )
+        letterbox_reason = "pads the full image: cropped objects cannot be detected"
         flip_reason = "boxes are flipped too; False if classes differ by left and right"
         return {
             "data": {"crop_mode": ("border", letterbox_reason)},
@@ -164,7 +162,7 @@ class Detection(Task):
 def output_spec(
     image_shape: tuple[int, int, int], strides: Sequence[int], num_classes: int
 ) -> tuple[dict[str, tuple[int, int, int]], ...]:
-    """Return the shapes of the output maps of each level."""
+    """Return the shapes (rows, columns, channels) of the output maps of each level."""
     height, width, _ = image_shape
     features = {"boxes": 4, "centerness": 1, "classes": num_classes}
     return tuple(
@@ -176,7 +174,7 @@ def output_spec(
 def make_finder(
     options: DetectionConfig, names: tuple[str, ...], image_shape: tuple[int, int, int]
 ) -> Finder:
-    """Return the box decoder; boxes are in input-image pixels."""
+    """Return the functions that compute boxes from outputs, in input-image pixels."""
     ids = options.category_ids or tuple(range(len(names)))
 
     def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:
@@ -198,7 +196,7 @@ def make_finder(
 
 
 def _output_places(options: DetectionConfig, outputs: Any) -> Places:
-    """Return the locations of the output maps, whose shapes follow the image size."""
+    """Return the locations of all levels, for the shapes of the output maps."""
     shapes = [level["boxes"].shape[1:3] for level in outputs]
     return make_places(shapes, options.strides, options.bounds)
 

@@ -43,7 +43,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 
     Args:
       name: Directory of the data set, or its YAML file.
-      config: Section `data` of the run.
+      config: `data` section of the config.
 
     Raises:
       UserError: The directory or a file is invalid; one message lists all problems.
@@ -85,7 +85,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
         ignored = "".join(f"; {r.title}: {r.text}" for r in _ignored_files(scan, texts))
         raise UserError(f"{source} has no images: expected {LAYOUT}{ignored}")
     for what, num in unread.items():
-        remarks.append(Remark("columns not read", f"{what}, of {num:,} rows", False))
+        remarks.append(Remark("columns not read", f"{what}, in {num:,} rows", False))
     remarks += [*layout.remarks, *_ignored_files(scan, texts)]
     ids = range(len(names))
     return to_store(config, folder.root, images, names, ids, problems, remarks)
@@ -94,7 +94,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 def _splits(
     parts: SplitParts, pairs: LabelFiles
 ) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
-    """Return the images of each split without duplicates, and remarks on them."""
+    """Return the unique images of each split, and remarks on duplicates."""
     seen, remarks = dict[bytes, str](), list[Remark]()
     found: dict[str, list[LabelledFile]] = {}
     unlabelled: list[bytes] = []
@@ -138,7 +138,7 @@ def _yaml_of(folder: Folder) -> str | None:
 
 
 def _class_files(texts: FolderScan, pairs: LabelFiles, parts: SplitParts) -> list[str]:
-    """Return the class-name files next to the data or the labels."""
+    """Return the files of class names in the root or the label directories."""
     folders = [b""]
     for part in (part for some in parts.values() for part in some):
         place = None if part.files is not None else pairs.folder_of_labels(part.place)
@@ -169,7 +169,7 @@ def _names(
       file: YAML file, or None.
       values: Content of the YAML file.
       lists: Files with a class name per line.
-      problems: Collects remarks on encodings.
+      problems: Collector of remarks on encodings.
 
     Raises:
       UserError: No file has the class names, or files disagree.
@@ -219,13 +219,15 @@ def _check_names(source: str, path: str, names: Any) -> list[str]:
     good = isinstance(names, list) and 0 < len(names) <= MAX_NAMES
     if not good or not all(isinstance(name, str | int) for name in names):
         raise UserError(
-            f"{source}: {shown(path)} has no valid `names`: expected a list of texts, "
-            "or texts by class index, such as names: [cat, dog]"
+            f"{source}: {shown(path)} has no valid `names`: expected a list of strings "
+            "or a mapping of class indices to strings, such as names: [cat, dog]"
         )
     texts = [nfc(shown(str(name))) for name in names]
     if len({*texts}) < len(texts):
         twice = next(name for name in texts if texts.count(name) > 1)
-        raise UserError(f"{source}: {shown(path)} has the name {twice!r} twice")
+        raise UserError(
+            f"{source}: {shown(path)} has the name {twice!r} twice: rename one class"
+        )
     return texts
 
 
@@ -243,7 +245,7 @@ def _boxes(
     problems: Problems,
     unread: collections.Counter[str],
 ) -> Iterator[ListedBox]:
-    """Yield the boxes of an image; `unread` counts the rows with unread columns."""
+    """Yield the boxes of an image; `unread` counts the rows with ignored columns."""
     path = pair.label
     if path is None or problems.attempt(folder.size, path) is None:
         return

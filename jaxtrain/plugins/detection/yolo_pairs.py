@@ -22,10 +22,11 @@ TEXTS = FileKind("label file", _is_label, lambda: (LABEL,), "NAME.txt")
 
 
 class LabelledFile(NamedTuple):
-    """An image and its label file, relative to the root of the data set.
+    """Paths of an image and its label file, relative to the root of the data set.
 
     Attributes:
-      where: Name of the image in messages.
+      image: Path of the image.
+      where: Path of the image, or line of the list, for error messages.
       label: Label file; None for an image without boxes.
     """
 
@@ -65,7 +66,7 @@ class LabelFiles:
         return pairs
 
     def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
-        """Return the label file of an image; `taken`: label file -> image."""
+        """Return the label file of an image; add it to `taken`, label file -> image."""
         folder, name = os.path.split(image)
         stem = os.path.splitext(name)[0]
         found = self._in_folder(folder).get(stem, [])
@@ -119,7 +120,7 @@ class LabelFiles:
         return place
 
     def _report_unlabelled(self, part: SplitPart, pairs: list[LabelledFile]) -> None:
-        """Report a part in which no image has a label file."""
+        """Report a part of a split in which no image has a label file."""
         folder = part.place
         if part.files is not None:
             folder = os.path.dirname(pairs[0].image)
@@ -128,9 +129,9 @@ class LabelFiles:
         if labels is not None:
             what = f"{shown(labels) or 'the directory'} has no label file for them"
         self._problems.add(
-            f"{shown(part.place) or 'the set'}: {num} images, and {what}",
+            f"{shown(part.place) or 'the set'}: {num} images, but {what}",
             "add labels/... with a text file for each image that has boxes, or move "
-            "the images away: all would count as images without boxes",
+            "the images away: without label files, they count as images without boxes",
         )
 
     def _check_orphans(self, part: SplitPart, taken: set[bytes]) -> None:

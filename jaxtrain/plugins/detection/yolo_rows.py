@@ -13,7 +13,8 @@ LINE = (
     "fractions of the image from 0 to 1"
 )
 BOX, TRIANGLE = 4, 6
-# Rotated boxes may exceed the image by this fraction; larger values must be pixels.
+# Fraction of the image by which a rotated box may exceed it; larger coordinates are
+# rejected as pixels.
 FARTHEST = 1.0
 
 
@@ -30,7 +31,7 @@ class YoloRow(NamedTuple):
 
 
 def num_keypoints(values: dict[str, Any]) -> int:
-    """Return the number of keypoint columns, by `kpt_shape` of data.yaml."""
+    """Return the number of keypoint columns, from `kpt_shape` in data.yaml, or 0."""
     shape = values.get("kpt_shape")
     if isinstance(shape, list) and all(type(n) is int and 0 < n < 10**4 for n in shape):
         return math.prod(shape)
@@ -38,10 +39,10 @@ def num_keypoints(values: dict[str, Any]) -> int:
 
 
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
-    """Parse a row.
+    """Parse a row of a label file.
 
-    An extra value, after the four of a box or the even number of a polygon, is a
-    confidence.
+    A box has four coordinates, a polygon an even number; an additional last value is a
+    confidence and is ignored.
 
     Args:
       fields: Fields of the row.

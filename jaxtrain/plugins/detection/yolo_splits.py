@@ -33,27 +33,27 @@ SplitParts = dict[str, list[SplitPart]]
 
 
 def root_of(file: str, path: Any) -> str:
-    """Root directory of the data set of a YAML file.
+    """Return the root directory of a data set that a YAML file describes.
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the file. If it is an existing directory outside the
-        file's directory, it is the root.
+      path: Value of `path` in the file. An existing directory outside the directory of
+        the file is the root; otherwise the directory of the file is.
     """
-    own = os.path.dirname(file) or "."
-    if not isinstance(path, str) or not os.path.isdir(os.path.join(own, path)):
-        return own
-    named = os.path.normpath(os.path.join(own, path))
-    inside, folder = (os.path.join(os.path.realpath(x), "") for x in (named, own))
-    return own if inside.startswith(folder) else named
+    yaml_dir = os.path.dirname(file) or "."
+    if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):
+        return yaml_dir
+    named = os.path.normpath(os.path.join(yaml_dir, path))
+    inside, folder = (os.path.join(os.path.realpath(x), "") for x in (named, yaml_dir))
+    return yaml_dir if inside.startswith(folder) else named
 
 
 class YoloSplits:
-    """Finds the parts of each split.
+    """Finds the directories and file lists of each split.
 
     Args:
       folder: Root directory of the data set.
-      scan: Scan of its images.
+      scan: Scan of the images in the root directory.
       file: YAML file of the data set, or None.
       values: Content of the YAML file.
       problems: Collector of unusable entries.
@@ -72,14 +72,14 @@ class YoloSplits:
         self._yaml = shown(os.path.basename(file or ""))
         self.remarks: list[Remark] = []
         root = os.path.abspath(folder.root)
-        own = root if file is None else os.path.abspath(os.path.dirname(file))
-        bases = [root, own]
+        yaml_dir = root if file is None else os.path.abspath(os.path.dirname(file))
+        bases = [root, yaml_dir]
         if isinstance(path := values.get("path"), str) and _is_name(path):
-            bases.insert(0, os.path.join(own, path))
+            bases.insert(0, os.path.join(yaml_dir, path))
         self._bases = [os.fsencode(base) for base in dict.fromkeys(bases)]
 
     def parts(self) -> SplitParts:
-        """Return the parts of each split, the training split first.
+        """Return the directories and file lists of each split, training split first.
 
         Splits in the YAML file take precedence over directories.
         """
@@ -107,7 +107,7 @@ class YoloSplits:
         return {split: every[split] for split in order if split in every}
 
     def _named(self) -> tuple[SplitParts, dict[str, str]]:
-        """Return the parts listed in the YAML file, and the paths that do not exist."""
+        """Return the splits in the YAML file, and paths of splits that do not exist."""
         named: SplitParts = {}
         lacking: dict[str, str] = {}
         for key, value in self._values.items():
@@ -142,7 +142,11 @@ class YoloSplits:
         return named, lacking
 
     def _part(self, text: str) -> SplitPart | None:
-        """Resolve a path in the YAML file; None if it does not exist."""
+        """Resolve a path in the YAML file; None if it does not exist.
+
+        Raises:
+          UnusableError: The path is neither a directory nor a readable list.
+        """
         place = self._resolve(text, self._bases)
         if place is None:
             return None
@@ -250,7 +254,10 @@ class YoloSplits:
                     yield split, name
 
     def _below(self, place: bytes, some_are_named: bool) -> Iterator[tuple[str, bytes]]:
-        """Yield the splits below an image directory, or one training split."""
+        """Yield (split, directory) for the splits below an image directory.
+
+        Without subdirectories of splits, the directory is the training split.
+        """
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}
         if not any(splits.values()):

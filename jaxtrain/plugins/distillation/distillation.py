@@ -16,15 +16,15 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import main_outputs
 from jaxtrain.plugins.distillation.imitations import find_imitation
 from jaxtrain.plugins.distillation.options import DistillationConfig
-from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.teacher import CachedTeacherOutputs, Teacher
 from jaxtrain.plugins.distillation.teacher_method import TeacherMethod
 from jaxtrain.tasks.base import Task, defines
 from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Default weight of the teacher in the loss: Tian et al. 2020, arXiv:1910.10699; for
-# hard distillation Touvron et al. 2021.
+# Default weight of the distillation loss: Tian et al. 2020, arXiv:1910.10699; for hard
+# distillation, Touvron et al. 2021.
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
@@ -37,7 +37,7 @@ class Distillation(TeacherMethod, Plain):
 
     Options = DistillationConfig
     caches_teacher = True
-    _asked: Teacher | KeptAnswers | None = None
+    _teacher: Teacher | CachedTeacherOutputs | None = None
     _imitation: Callable[[Any, Any], jax.Array] | None = None
 
     def __init__(self, **given: Any):
@@ -68,32 +68,32 @@ class Distillation(TeacherMethod, Plain):
             )
 
     def taught_by(
-        self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
+        self, teacher: Teacher | CachedTeacherOutputs, task: Task, outputs: Any
     ) -> "Distillation":
         imitation = find_imitation(task)
         assert imitation is not None, "a run has called `check`"
         method = copy.copy(self)
-        method._asked = teacher
+        method._teacher = teacher
         method._imitation = partial(imitation, **self._how)
         jax.eval_shape(method._imitation, outputs, outputs)
         return method
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
-        assert self._asked is not None, "a run has called `taught_by`"
+        assert self._teacher is not None, "a run has called `taught_by`"
         assert self._imitation is not None
         imitation = self._imitation
         (_, batch, _), task = given, objective.task
         images = batch["image"]
-        said = self._asked.ask(objective.beside, batch, objective.normalization)
+        target = self._teacher.ask(objective.beside, batch, objective.normalization)
 
         def losses(
             params: Any, model_state: Any, batch: Batch, key: jax.Array
         ) -> tuple[jax.Array, Metrics, Any]:
             outputs, model_state = objective.forward(params, model_state, images, key)
-            own, metrics = losses_and_metrics(task, outputs, task.target(batch))
-            apart = imitation(main_outputs(outputs), said)
-            metrics |= {"label_loss": own.mean(), "teacher_loss": apart.mean()}
-            total = (1 - self._share) * own + self._share * apart
+            label, metrics = losses_and_metrics(task, outputs, task.target(batch))
+            teacher = imitation(main_outputs(outputs), target)
+            metrics |= {"label_loss": label.mean(), "teacher_loss": teacher.mean()}
+            total = (1 - self._share) * label + self._share * teacher
             return total, metrics, model_state
 
         lowered = dataclasses.replace(objective, losses=losses)

@@ -39,9 +39,9 @@ def imitate_labels(
     """Distillation loss of multi-label probabilities.
 
     Soft: mean over the labels of T^2 KL(p || q), with p and q the sigmoids of teacher
-    and student logits / T. It is binary cross entropy with targets p, minus the entropy
-    of p. Hard: binary cross entropy with the labels that the teacher predicts, whose
-    probability exceeds 0.5.
+    and student logits / T. The KL divergence is computed as the binary cross entropy
+    with targets p, minus the entropy of p. Hard: binary cross entropy with the labels
+    to which the teacher assigns a probability above 0.5.
 
     Args:
       logits: Logits, (B, labels); computed in at least float32.

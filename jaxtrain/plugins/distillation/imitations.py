@@ -1,4 +1,4 @@
-"""Distillation losses by task: its `imitation`, or a default for core tasks."""
+"""Distillation losses by task: the task's `imitation`, or the default of core tasks."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -39,10 +39,10 @@ class Imitation(Protocol):
 
 
 def find_imitation(task: Task) -> Imitation | None:
-    """Distillation loss of a task, or None if it does not support distillation."""
-    own = getattr(task, "imitation", None)
-    if own is not None:
-        return own
+    """Return the distillation loss of a task, or None if it defines none."""
+    custom = getattr(task, "imitation", None)
+    if custom is not None:
+        return custom
     for kind in type(task).__mro__:
         if kind in IMITATIONS:
             return partial(IMITATIONS[kind], task)
@@ -50,10 +50,10 @@ def find_imitation(task: Task) -> Imitation | None:
 
 
 def teacher_options(task: Task) -> tuple[str, ...]:
-    """Task options that must be equal for teacher and student.
+    """Return the names of the task options that must match for teacher and student.
 
-    They define the meaning of the outputs. A task may declare them as
-    `teacher_options`.
+    These options define the meaning of the outputs. A task may declare them in an
+    attribute `teacher_options`.
     """
     default = ("mean", "std") if isinstance(task, Regression) else ()
     return getattr(task, "teacher_options", default)

@@ -24,13 +24,13 @@ class DistillationConfig(Part):
     )
     teacher_precision: str | None = field(
         None,
-        help="Precision policy of the teacher, as precision; None: the policy that it "
-        "was trained with.",
+        help="Precision policy of the teacher, a value of precision; None: its "
+        "training policy.",
     )
     weight: float | None = field(
         None,
-        help="Weight of the distillation loss; 1 - weight is the weight of the labels' "
-        "loss; None: 0.9, with hard 0.5.",
+        help="Weight of the distillation loss; the task loss has the weight 1 - "
+        "weight. None: 0.9, or 0.5 with hard.",
     )
     temperature: float | None = field(
         None,

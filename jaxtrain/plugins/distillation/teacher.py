@@ -26,17 +26,18 @@ FILTERS = {"bilinear": "linear", "bicubic": "cubic"}
 class Teacher:
     """Forward pass of the teacher, in evaluation mode and without gradients.
 
-    It gets the student's augmented and mixed images, normalized as in the teacher's
-    training.
+    Its inputs are the student's augmented and mixed images, normalized as in the
+    teacher's training.
 
     Attributes:
-      apply: Function `(weights, prepared images) -> outputs`.
+      apply: Function `(weights, preprocessed images) -> outputs`.
       layout: Layout of the weights; images are sharded by the batch only.
       normalization: Mean and standard deviation of the pixel normalization.
       image_shape: Height, width and channels of the teacher's images.
       interpolation: Interpolation from other image sizes, bilinear or bicubic.
       dtype: Dtype of the teacher's images.
-      order: Indices of the student's classes in the outputs; None for the same order.
+      order: Index of each class of the student in the teacher's outputs; None if the
+        classes have the same order.
     """
 
     apply: Callable[[Any, jax.Array], Any]
@@ -80,7 +81,7 @@ class Teacher:
         return self.normalization.normalized(pixels).astype(self.dtype)
 
 
-class KeptAnswers:
+class CachedTeacherOutputs:
     """Cached teacher outputs, looked up by example index."""
 
     @scopes.other_model("teacher")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.distillation.teacher import KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.teacher import CachedTeacherOutputs, Teacher
 from jaxtrain.plugins.distillation.weights import (
     TeacherWeights,
     plan_teacher,
@@ -26,8 +26,8 @@ class TeacherMethod(Method):
         The run records its digest in the options, as `teacher_digest`.
       teacher_digest: Required prefix of the digest; None accepts any.
       teacher_precision: Precision policy of the teacher; None is its training policy.
-      caches_teacher: Whether teacher outputs may be cached (`KeptAnswers`) if images
-        are the same in every epoch.
+      caches_teacher: Whether teacher outputs may be cached (`CachedTeacherOutputs`) if
+        images are the same in every epoch.
       trained: Weights of the teacher, after `open`.
     """
 
@@ -38,11 +38,11 @@ class TeacherMethod(Method):
     trained: Weights | None = None
 
     def taught_by(
-        self, teacher: Teacher | KeptAnswers, task: Task, outputs: Any
+        self, teacher: Teacher | CachedTeacherOutputs, task: Task, outputs: Any
     ) -> "TeacherMethod":
         """Return a copy of the method that uses a teacher.
 
-        The teacher's weights, or its cached outputs, are in `objective.beside`.
+        `objective.beside` has the weights of the teacher, or its cached outputs.
 
         Args:
           teacher: Teacher of the run.
@@ -63,11 +63,11 @@ class TeacherMethod(Method):
         field = "method.teacher"
         trained = load_named(self.teacher, field, self.teacher_digest)
         found = trained.digest()
-        taught = begun.get("teacher_digest", found)
-        if begun.get("teacher") == self.teacher and taught != found:
+        recorded = begun.get("teacher_digest", found)
+        if begun.get("teacher") == self.teacher and recorded != found:
             raise UserError(
                 f"{field} = {self.teacher!r} has changed since the run started: its "
-                f"sha256 was {str(taught)[:NUM_SHOWN]}, and {trained.where} has "
+                f"sha256 was {str(recorded)[:NUM_SHOWN]}, and {trained.where} has "
                 f"{found[:NUM_SHOWN]}; restore it, or start again with --fresh or "
                 "another --workdir"
             )
@@ -87,5 +87,5 @@ class TeacherMethod(Method):
             precision=self.teacher_precision,
             caches=self.caches_teacher,
         )
-        teacher = planned.asked if planned.answers is None else KeptAnswers()
+        teacher = planned.teacher if planned.cached is None else CachedTeacherOutputs()
         return self.taught_by(teacher, context.task, outputs), planned

@@ -37,31 +37,32 @@ from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
 
-# Largest number of class names in a message.
+# Maximum number of class names in a message.
 MAX_NAMED = 3
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherWeights(MethodInputs):
-    """Plan of a teacher's inputs to a step; no weights are loaded yet.
+    """Inputs of a training step from the teacher, before its weights are loaded.
 
     Attributes:
       trained: Resolved weights of the teacher.
-      weights: Abstract parameters and other state, with shardings.
-      asked: Forward pass of the teacher.
-      answers: Abstract cached outputs for all training examples, or None.
-      reason: Reason why outputs are not cached; "" if they are.
+      weights: Abstract parameters and model state, with shardings.
+      teacher: Forward pass of the teacher.
+      cached: Abstract cached outputs for all training examples; None if outputs are
+        computed in each step.
+      reason: Reason why outputs are not cached, or empty.
     """
 
     trained: Weights
     weights: tuple[Any, Any]
-    asked: Teacher
-    answers: Any = None
+    teacher: Teacher
+    cached: Any = None
     reason: str = ""
 
     @property
     def abstract(self) -> Any:
-        return self.weights if self.answers is None else self.answers
+        return self.weights if self.cached is None else self.cached
 
     def read(self) -> tuple[Any, Any]:
         """Load the weights onto the devices.
@@ -80,23 +81,23 @@ class TeacherWeights(MethodInputs):
         seen: Normalization,
     ) -> Any:
         weights = self.read()
-        if self.answers is None:
+        if self.cached is None:
             return weights
 
         def ask(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
             batch = prepare_plain(prepare, data, batches)
-            return self.asked.ask(weights, batch, seen), batch
+            return self.teacher.ask(weights, batch, seen), batch
 
-        return kept.of_each_example(ask, weights, self.answers, data, dataset, mesh)
+        return kept.of_each_example(ask, weights, self.cached, data, dataset, mesh)
 
     def describe(self) -> dict[str, str]:
         about, digest = self.trained.about, self.trained.digest()
         height, width, channels = about.image_shape
         text = f"{about.model.name} at {height}x{width}x{channels}, {about.precision}"
-        if self.answers is None:
+        if self.cached is None:
             how = f"computed in each step: {self.reason}"
         else:
-            size = num_bytes(self.answers) / 1e6
+            size = num_bytes(self.cached) / 1e6
             how = f"computed once, {size:,.1f} MB on each device"
         return {
             "teacher": f"{self.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
@@ -112,17 +113,19 @@ def plan_teacher(
     precision: str | None,
     caches: bool,
 ) -> tuple[TeacherWeights, Any]:
-    """Plan a teacher's inputs, and its abstract outputs for a micro-batch.
+    """Return the inputs of a step from a teacher, and its abstract outputs.
+
+    The outputs have the shapes for a micro-batch.
 
     Args:
       trained: Resolved weights of the teacher.
-      named: Name of the teacher, for messages.
+      named: Name of the teacher in messages.
       context: Context of the student's run.
       precision: Precision policy of the teacher; None is its training policy.
       caches: Whether to cache outputs if images are the same in every epoch.
 
     Raises:
-      UserError: The teacher does not fit the task or the images.
+      UserError: The teacher is incompatible with the task or the images.
     """
     about, config, task = trained.about, context.config, context.task
     source, layout, images = context.source, context.layout, context.images
@@ -134,7 +137,8 @@ def plan_teacher(
     weights = abstract_weights(about)
     trained.check_whole(weights, f"{named} does not fit its own description")
     policy = parse(about.precision)
-    # The student's layout is keyed by paths, which the teacher may share.
+    # The student's layout is keyed by parameter paths, which may also exist in the
+    # teacher.
     alone = dataclasses.replace(
         layout, split_dims={}, annotations={}, copies=None, grouped=frozenset[str]()
     )
@@ -147,34 +151,34 @@ def plan_teacher(
         dtype=policy.compute_dtype,
         order=_order_of_classes(about, task, named),
     )
-    said = _said(teacher, weights, images)
-    _check_outputs(task, said, images, named)
+    outputs = _abstract_outputs(teacher, weights, images)
+    _check_outputs(task, outputs, images, named)
     placed = jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),
         weights,
         alone.weights(weights),
     )
-    answers = _answers(said, len(source), layout)
+    cached = _abstract_cache(outputs, len(source), layout)
     obstacles = {
         "the method may need outputs for other images": not caches,
         **kept.changes_of_images(config.data, source.input),
-        **kept.too_large(answers),
+        **kept.too_large(cached),
     }
     reason = next((why for why, holds in obstacles.items() if holds), "")
     planned = TeacherWeights(
-        trained, placed, teacher, answers=None if reason else answers, reason=reason
+        trained, placed, teacher, cached=None if reason else cached, reason=reason
     )
-    return planned, said
+    return planned, outputs
 
 
-def _answers(said: Any, num: int, layout: Layout) -> Any:
-    """Abstract outputs for `num` examples, from a micro-batch's."""
+def _abstract_cache(outputs: Any, num: int, layout: Layout) -> Any:
+    """Return the abstract, replicated cache of the outputs for `num` examples."""
     everywhere = replicated(layout.mesh)
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
             (num, *x.shape[1:]), x.dtype, sharding=everywhere
         ),
-        said,
+        outputs,
     )
 
 
@@ -190,7 +194,9 @@ def _apply(
         return predict(graphdef, params, model_state, images, mesh=layout.mesh)
 
 
-def _said(teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct) -> Any:
+def _abstract_outputs(
+    teacher: Teacher, weights: Any, images: jax.ShapeDtypeStruct
+) -> Any:
     some = Normalization((0.5,) * images.shape[-1], (0.5,) * images.shape[-1])
     return jax.eval_shape(partial(teacher.ask, seen=some), weights, {"image": images})
 
@@ -222,26 +228,26 @@ def _check_images(
     if about.input != input:
         sections = [f"data.{name}" for x in (input, about.input) for name in vars(x)]
         raise UserError(
-            f"{named} was trained on {_seen(about.input)}, and this run uses "
-            f"{_seen(input)}: give a teacher with the same {sections[0]}"
+            f"{named} was trained on {_described(about.input)}, and this run uses "
+            f"{_described(input)}: give a teacher with the same {sections[0]}"
         )
     ours, theirs = shape[-1], about.image_shape[-1]
     if ours != theirs and {ours, theirs} != {1, 3}:
         raise UserError(
             f"{named} was trained on images of {counted(theirs, 'channel')}, and this "
-            f"run has {ours}: only grey and colour are converted; give another teacher"
+            f"run has {ours}: only 1 and 3 channels are converted; give another teacher"
         )
 
 
-def _seen(input: InputKind) -> str:
+def _described(input: InputKind) -> str:
     return f"{input.noun}s" + (f" as {input.settings}" if input.settings else "")
 
 
 def _check_outputs(
-    task: Task, said: Any, images: jax.ShapeDtypeStruct, named: str
+    task: Task, outputs: Any, images: jax.ShapeDtypeStruct, named: str
 ) -> None:
     wanted = abstract_outputs(task, images.shape[:1], images.dtype)
-    shapes, expected = (jax.tree.map(np.shape, tree) for tree in (said, wanted))
+    shapes, expected = (jax.tree.map(np.shape, tree) for tree in (outputs, wanted))
     if shapes != expected:
         raise UserError(
             f"{named} outputs {shapes} for images {images.shape}, expected "
@@ -252,7 +258,9 @@ def _check_outputs(
 def _order_of_classes(
     about: Description, task: Task, named: str
 ) -> tuple[int, ...] | None:
-    """Indices of the run's classes in a teacher's outputs; None for the same order.
+    """Return the index of each of the run's classes in a teacher's outputs.
+
+    None if the classes have the same order, or if either model has no class names.
 
     Raises:
       UserError: The teacher has other classes.

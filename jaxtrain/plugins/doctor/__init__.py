@@ -5,8 +5,8 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # `new` estimates the duration, `data --pack` packs, `data --check` writes a report,
-    # and checks targets of images rotated by EXIF.
+    # In this order: the time estimate of `new`; `data --pack`; the HTML page of
+    # `data --check`, and its checks of boxes and masks on images rotated by EXIF.
     requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.doctor.data_command import DataArguments
 
 PREVIEW = Path("preview.png")
-# Number of batches to show, one per row: some augmentations are drawn per batch.
+# Number of batches in the preview, one per row: some augmentations are sampled per
+# batch.
 NUM_STEPS = 4
 
 
@@ -35,7 +36,7 @@ def pack(arguments: "DataArguments") -> None:
     """Pack a source, and print the skipped images."""
     assert arguments.pack is not None
     if arguments.out is None:
-        raise UserError("--pack: give the folder to pack into, --out DIR")
+        raise UserError("--pack requires --out DIR, the folder of the packed images")
     fields = ("data_dir", "include", "max_bad_fraction")
     given = {name: getattr(arguments, name) for name in fields}
     known: dict[str, Any] = {
@@ -43,7 +44,7 @@ def pack(arguments: "DataArguments") -> None:
         for name, value in given.items()
         if value is not None
     }
-    # None keeps the value of the config.
+    # The config's value applies to options that are None.
     config = replace(arguments.overrides.data, source=arguments.pack, **known)
     form = arguments.format or "jpeg"
     index = pack_data(config, arguments.out, size=arguments.size, format=form)
@@ -71,17 +72,18 @@ def preview(arguments: "DataArguments") -> None:
     from jaxtrain.weights.trust import trust_recipe
 
     if arguments.config is None:
-        raise UserError("--preview: give the recipe, --config FILE")
+        raise UserError("--preview requires a recipe, --config FILE")
     out = arguments.out or PREVIEW
     if out.suffix.lower() != ".png":
         raise UserError(f"--out {out}: the preview is a PNG file, such as {PREVIEW}")
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")
-    # Images do not depend on parallelism, which one device may not support.
+    # One device may not support the recipe's parallelism, and images do not depend on
+    # it.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
     setup = build_setup(plain, devices=jax.devices()[:1])
-    picture = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
+    image = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))
     with atomic_output("--out", out) as partial, reported("--out", out):
-        picture.save(partial, "PNG")
+        image.save(partial, "PNG")
     print(f"{out} shows training images: above as stored, below as augmented")

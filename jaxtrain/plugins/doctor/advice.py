@@ -28,12 +28,12 @@ from jaxtrain.weights import load
 # Default backbone of models that are built on a classifier.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
-# Largest sample rate in Hz, longest clip in seconds, and number of sounds below which a
-# small network is proposed.
+# Maximum sample rate in Hz, maximum clip length in seconds, and number of sounds below
+# which a small network is proposed.
 SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
 SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
     "time_masks": (2, "SpecAugment: masked intervals of time"),
-    "frequency_masks": (2, "and masked bands of frequency"),
+    "frequency_masks": (2, "SpecAugment: masked bands of frequency"),
 }
 STEPS_PER_EPOCH, TOTAL_STEPS, EPOCHS = 20, 4000, (20, 100)
 BATCH_SIZES, LARGEST_BATCH = (8, 16, 32, 64, 128, 256), 128
@@ -44,14 +44,14 @@ SMALLEST_WINDOW = (0.35, 1.0)
 
 
 def find_weights(pretrained: str) -> StartWeights:
-    """Read the model's name, image size and channels of pretrained weights.
+    """Return the model name, image size and channels of pretrained weights.
 
     Raises:
-      UntrustedError: The weights are of a custom model that is not trusted.
-      UserError: Missing or unsupported weights.
+      UntrustedError: The weights belong to a custom model that is not trusted.
+      UserError: The weights are missing or unsupported.
     """
     about = load(pretrained).about
-    # The recipe will load this custom code, so it must be allowed.
+    # The recipe will import the code of a custom model, so the user must trust it.
     own.check_allowed("model.name", about.model.name)
     height, _, channels = about.image_shape
     return StartWeights(pretrained, about.model.name, height, channels)
@@ -64,7 +64,7 @@ def advise(
 
     Args:
       found: Survey of the data set.
-      data: Source of the data, with the fields needed to open it.
+      data: `data` section with the source, and the fields needed to open it.
       weights: Weights to fine-tune; None trains from scratch.
 
     Raises:
@@ -74,8 +74,8 @@ def advise(
     task = tasks.kind(suitable_task(found, data))
     assert isinstance(task, Proposable)
     proposed = task.advice(found.class_counts)
-    whole = _keep_whole(found, proposed)
-    size = weights.size if weights else image_size(found, num_train, bool(whole))
+    crop_mode = _letterbox(found, proposed)
+    size = weights.size if weights else image_size(found, num_train, bool(crop_mode))
     if found.hears:
         size = SMALL_SIZE if num_train < FEW_SOUNDS else LARGEST_SIZE
     size = -(-size // task.size_multiple) * task.size_multiple
@@ -86,7 +86,7 @@ def advise(
     fitting = [b for b in BATCH_SIZES if b <= min(largest, num_train / STEPS_PER_EPOCH)]
     batch_size = max(fitting, default=min(BATCH_SIZES[0], num_train))
     steps_per_epoch = num_train // batch_size
-    outside = "links, or paths in a table, may point outside of the folder"
+    outside = "links, or paths in a table, may point outside the folder"
     given = {
         "source": (data.source, ""),
         "data_dir": (data.data_dir, ""),
@@ -107,16 +107,16 @@ def advise(
     if found.hears:
         augment = SPEC_AUGMENT
     elif not task.whole_images:
-        augment = _augmentation(found, size, bool(whole))
+        augment = _augmentation(found, size, bool(crop_mode))
     advice: Advice = {
         "data": {
             **{field: one for field, one in given.items() if one[0] is not None},
             **held_out,
             **({} if found.hears else sizes(found, size, weights)),
-            **whole,
+            **crop_mode,
             "batch_size": (batch_size, f"{steps_per_epoch:,} steps per epoch"),
         },
-        **(_of_sounds(found) if found.hears else {}),
+        **(_sound_section(found) if found.hears else {}),
         "augment": augment,
         **(_fine_tuning(weights, batch_size) if weights else {}),
         **({} if weights else _from_scratch(num_train, size, batch_size)),
@@ -124,12 +124,12 @@ def advise(
     }
     for section, fields in proposed.items():
         if section == "model":
-            fields = _of_task(fields, advice["model"], weights)
+            fields = _model_section(fields, advice["model"], weights)
         advice.setdefault(section, {}).update(fields)
     return advice
 
 
-def _of_task(
+def _model_section(
     fields: dict[str, tuple[Any, str]],
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
@@ -138,8 +138,8 @@ def _of_task(
 
     Args:
       fields: Fields of the task's model.
-      classifier: Fields of the classifier; `dropout` and `stem` are removed if the
-        task's model has a backbone.
+      classifier: Fields of the classifier. `dropout` and `stem` are removed in place if
+        the task's model has a backbone.
       weights: Weights to fine-tune, if any.
     """
     if "name" not in fields:
@@ -154,7 +154,7 @@ def _of_task(
 
 
 def _backbone(model: str) -> dict[str, tuple[str, str]]:
-    """Proposed stem or backbone of a model that is built on a classifier."""
+    """Return the proposed stem or backbone of a model that is built on a classifier."""
     if model == "convnet":
         return {"stem": ("cifar", "keeps the resolution of small images")}
     if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
@@ -163,10 +163,10 @@ def _backbone(model: str) -> dict[str, tuple[str, str]]:
 
 
 def suitable_task(found: Survey, data: DataConfig) -> str:
-    """Name of the task that fits a data set.
+    """Return the name of the task for the targets of a data set.
 
     Raises:
-      UserError: No task fits.
+      UserError: No task supports the targets.
     """
     task = tasks.suitable(found.facts, found.groups)
     if task is None:
@@ -180,8 +180,8 @@ def suitable_task(found: Survey, data: DataConfig) -> str:
 def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     if num_train < FEWEST_EXAMPLES:
         raise UserError(
-            f"{num_train} training images are too few to train on and to hold some "
-            f"out for evaluations: give {FEWEST_EXAMPLES} or more"
+            f"{num_train} training images are too few to hold some out for "
+            f"evaluations: provide {FEWEST_EXAMPLES} or more"
         )
     fraction = 0.2 if num_train < FEW_EXAMPLES else 0.1
     part = f"{fraction:.0%} of the training images, stratified by class"
@@ -192,21 +192,22 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     }
 
 
-def _keep_whole(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
-    """Crop mode that keeps wide or tall images uncropped; {} if it is not needed.
+def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
+    """Propose letterboxing if centre crops would discard much of the images, else {}.
 
     Some tasks, such as detection and segmentation, propose a crop mode for all images.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
-    part = cut_away(found.sizes)
-    if part <= MUCH:
+    fraction = cut_away(found.sizes)
+    if fraction <= MUCH:
         return {}
-    return {"crop_mode": ("border", f"{part:.0%} is outside the centred square")}
+    reason = f"{fraction:.0%} of the area is outside the centred square"
+    return {"crop_mode": ("border", reason)}
 
 
-def _of_sounds(found: Survey) -> Advice:
-    """Proposed section `data.sound`; nine of ten sounds fit into a clip."""
+def _sound_section(found: Survey) -> Advice:
+    """Propose the section `data.sound`, with clips as long as 90 % of the sounds."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
     usual = int(rates[counts.argmax()])
     rate = min(usual, SPEECH_RATE)
@@ -214,12 +215,12 @@ def _of_sounds(found: Survey) -> Advice:
     told += "" if rate == usual else "; speech needs no more"
     long = float(np.quantile(found.seconds, 0.9))
     seconds = min(max(math.ceil(10 * long - 1e-6) / 10, 0.1), LONGEST)
-    # The next power of two above 25 ms, and a hop of 10 ms, as usual for speech.
+    # For speech, windows of 25 ms (here the next power of two) every 10 ms are usual.
     window = 2 ** math.ceil(math.log2(0.025 * rate))
     return {
         "sound": {
             "sample_rate": (rate, told),
-            "seconds": (seconds, f"nine of ten sounds last {long:.2f} s at most"),
+            "seconds": (seconds, f"90 % of the sounds last {long:.2f} s at most"),
             "window": (window, f"{1000 * window / rate:.0f} ms"),
             "hop": (max(1, rate // 100), "10 ms"),
             "mels": (min(64, window // 4), "bands of the mel scale"),
@@ -227,15 +228,17 @@ def _of_sounds(found: Survey) -> Advice:
     }
 
 
-def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any, str]]:
-    # A random crop of a wide image would be distorted, unlike in evaluations.
-    small = size <= SMALL_SIZE or whole
+def _augmentation(
+    found: Survey, size: int, letterboxed: bool
+) -> dict[str, tuple[Any, str]]:
+    # Random resized crops would distort wide images, which evaluations letterbox.
+    small = size <= SMALL_SIZE or letterboxed
     advice: dict[str, tuple[Any, str]] = {}
     if small:
         padding = max(1, size // 8)
         advice["crop_padding"] = padding, f"shifts by up to {padding} pixels"
     else:
-        reason = "another crop of the image in every epoch"
+        reason = "a different crop of the image in every epoch"
         advice["random_resized_crop"] = True, reason
     if not small and found.counts["train"] < LARGE_SET:
         reason = "smaller crops, usual for large data sets, may miss the object"
@@ -247,7 +250,7 @@ def _augmentation(found: Survey, size: int, whole: bool) -> dict[str, tuple[Any,
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Model, and optimizer as in fastai: learning rate 2e-3 for a batch size of 64."""
+    """Propose the weights' model, and fastai's AdamW: 2e-3 at a batch size of 64."""
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {
         "model": {
@@ -256,8 +259,8 @@ def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
         },
         "optimizer": {
             "name": ("adamw", "robust to the choice of the learning rate"),
-            "learning_rate": (rate, "of the last layer; lower for earlier layers"),
-            "weight_decay": (0.01, "not of biases and normalisation layers"),
+            "learning_rate": (rate, "for the last layer; lower for earlier layers"),
+            "weight_decay": (0.01, "excludes biases and normalisation layers"),
         },
     }
 
@@ -272,16 +275,16 @@ def _from_scratch(num_train: int, size: int, batch_size: int) -> Advice:
     elif num_train >= LARGE_SET:
         model = {"name": ("resnet50", "enough images for a large model")}
     else:
-        reason = "a good start up to 100,000 images; resnet50 for more"
+        reason = "suits up to 100,000 images; resnet50 suits more"
         model = {"name": ("resnet18", reason)}
     return {
         "model": model,
         "optimizer": {
             "name": ("adamw", "robust to the choice of the learning rate"),
-            "learning_rate": (rate, "grows with the square root of the batch size"),
-            "weight_decay": (0.05, "not of biases and normalisation layers"),
+            "learning_rate": (rate, "scaled by the square root of the batch size"),
+            "weight_decay": (0.05, "excludes biases and normalisation layers"),
             "schedule": ("cosine", "decays to 0 at the end"),
-            "warmup_fraction": (0.05, "the learning rate rises from 0 first"),
+            "warmup_fraction": (0.05, "the learning rate first rises from 0"),
         },
     }
 
@@ -293,5 +296,5 @@ def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, st
     told = f"about {steps_per_epoch * epochs:,} steps"
     advice: dict[str, tuple[Any, str]] = {"epochs": (epochs, told)}
     if fine_tune:
-        advice["fine_tune"] = True, "for an epoch only the new last layer, then all"
+        advice["fine_tune"] = True, "the new last layer for one epoch, then all"
     return advice

@@ -12,34 +12,36 @@ from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
 
 def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
-    """Report cropped or too small boxes, and classes with few boxes in training.
+    """Report boxes that are cropped away or too small, and classes with few boxes.
 
     Args:
       scan: Scan of the data set.
       train: Training split of the run.
-      config: Data section of the run; without an image size all boxes are visible.
+      config: `data` section of the config; without an image size, all boxes are
+        visible.
     """
     if NUM_BOXES not in train.facts:
         return []
     found: list[Finding] = []
     listed, seen = scan.boxes.sum(0)
-    lost, whole = int((listed - seen).sum()), int(listed.sum())
+    lost, num_listed = int((listed - seen).sum()), int(listed.sum())
     trained, left = scan.boxes[SPLITS.index("train")]
     hint = ""
     if config.image_size is not None and lost:
         hint = "Raise data.image_size"
         if config.fit[-1] == "center":
-            hint += ", or keep the whole image with data.crop_mode = border"
+            hint += ", or use the full image with data.crop_mode = border"
         hint += "."
         title = (
-            f"{lost:,} of {counted(whole, 'box', 'boxes')} cropped, or smaller than "
-            f"{MIN_AREA:g} square pixels, with data.image_size = {config.image_size}"
+            f"{lost:,} of {counted(num_listed, 'box', 'boxes')} cropped, or smaller "
+            f"than {MIN_AREA:g} square pixels, with data.image_size = "
+            f"{config.image_size}"
         )
         found.append(Finding("boxes_lost", "warning", title, hint=hint))
     else:
         left = trained
     names = np.array(train.facts[NAMES], object)
-    # Skip classes without training boxes: the data set's remarks report them.
+    # The remarks of the data set report classes without training boxes.
     none = (left == 0) & train.strata().any(0)
     unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
     if unseen:

@@ -1,4 +1,4 @@
-"""Check of a data set, top to bottom: open, scan, check, write."""
+"""Check of a data set: open it, scan it, run the checks, and write the reports."""
 
 import os
 import time
@@ -25,9 +25,10 @@ from jaxtrain.plugins.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.plugins.doctor.scan import Scan, scan
 
 JSON, PAGE = "data_report.json", "data_report.html"
-# Default image size: a multiple of the strides of all tasks.
+# Image size for a config without one: a multiple of the strides of all tasks.
 _ANY_SIZE = 512
-# (config, splits) -> name of the task, and (kind, message) of each problem of a run.
+# (config, splits) -> name of the task, and (kind, message) of each error that would
+# stop a run.
 Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 
@@ -45,11 +46,12 @@ def check(
     Args:
       config: Config of the run.
       out: Folder of the reports.
-      sized: Whether the config is a recipe, which must be complete.
-      judge: Function that lists the problems of a run
-        (`jaxtrain.trainer.data_checks.judge`). None checks no task.
+      sized: Whether the config is a recipe, which must set the image size if images
+        differ in size.
+      judge: Function that lists the errors that would stop a run
+        (`jaxtrain.trainer.data_checks.judge`). None skips the checks of the task.
       predicted: Split -> predicted probabilities of a trained model, (n, classes).
-      clean_list: File to write the names of images without problems to.
+      clean_list: Output file for the names of images without problems, or None.
 
     Raises:
       UserError: The data set cannot be opened, or a file cannot be written.
@@ -58,10 +60,11 @@ def check(
     store, named = opening.open_store(config.data)
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
-            f"--write-clean: it lists files for data.include, but "
-            f"{config.data.source} has no image files; leave it out"
+            f"--write-clean {clean_list}: {config.data.source} has no image files to "
+            "list for data.include; leave it out"
         )
-    # A recipe without an image size requires images of equal size.
+    # Without an image size, a recipe is valid only for images of equal size: read the
+    # sizes.
     shape = store.image_shape
     if sized:
         shape = sources.stored_shape(config.data, store, named)
@@ -119,7 +122,7 @@ def check(
 
 
 def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
-    """Names of the images to keep, one per line, for `data.include`.
+    """Return the contents of a file for `data.include`: one image name per line.
 
     Names are separated by NUL instead if any name contains a line break.
 
@@ -127,7 +130,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
       store: Store with `names`; `names[index]` is a file's path relative to the folder
         of the data set, in bytes.
       scan: Scan of the data set.
-      left_out: Rows of images to leave out.
+      left_out: Rows of the scan whose images are not listed.
     """
     kept = [
         os.fsencode(store.names[index])
@@ -139,7 +142,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
 
 
 def _complete(config: Config, stored: sources.StoredShape) -> Config:
-    """Set the image size if the images need one and the config has none."""
+    """Set `data.image_size` if images differ in size and the config lacks it."""
     if not images.lacks_size(stored, config.data.image_size):
         return config
     return replace(config, "data.image_size", _ANY_SIZE)

@@ -73,7 +73,11 @@ def _trust(arguments: "DataArguments") -> None:
 
 
 def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
-    """Refuse a clean list of a subset: it would leave out all other images."""
+    """Reject `--write-clean` with slices, because the list lacks all other images.
+
+    Raises:
+      UserError: The config names slices of the data set.
+    """
     from jaxtrain.data.sources import sliced_splits
 
     found = sliced_splits(config.data)
@@ -86,7 +90,7 @@ def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
 
 
 def _config(arguments: "DataArguments") -> Config:
-    """Config of the data to check."""
+    """Return the config whose data are checked."""
     recipe, source, workdir = arguments.config, arguments.source, arguments.workdir
     given, data_dir = arguments.overrides, arguments.data_dir
     if source is not None:
@@ -108,12 +112,16 @@ def _config(arguments: "DataArguments") -> Config:
     if workdir is not None:
         return _config_of_run(workdir, given, with_recipe=recipe is not None)
     if recipe is None:
-        raise UserError("--check: give --config FILE, --source or --workdir DIR")
+        raise UserError("--check requires --config FILE, --source or --workdir DIR")
     return given
 
 
 def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
-    """Config of a run, compared with the recipe if there is one."""
+    """Return the config of a run; with a recipe, its data must match the run's.
+
+    Raises:
+      UserError: The run was trained on other data, or options have no effect.
+    """
     from jaxtrain.config.recipe import read_run
     from jaxtrain.trainer.settle import settle
 
@@ -139,7 +147,7 @@ def _show(diagnosis: "Diagnosis") -> None:
     counts, noun = diagnosis.scan.count_examples(), diagnosis.scan.noun
     speed = len(diagnosis.scan) / max(diagnosis.seconds, 1e-9)
     table = Table(title="data", title_justify="left", show_header=False)
-    # Class names may look like rich's markup, which a Text ignores.
+    # Names may contain rich's markup; `Text` prints it unchanged.
     table.add_row("source", Text(printable(diagnosis.source)))
     if diagnosis.task is not None:
         table.add_row("task", Text(printable(diagnosis.task)))

@@ -18,14 +18,14 @@ from jaxtrain.plugins.segmentation import upright
 ODD_ASPECT = 3.0
 # Sounds whose length differs from the clip length by this factor are reported.
 ODD_LENGTH = 2.0
-# With fewer examples than this, a 10 % validation split may lack a class.
+# A class with fewer training examples may be absent from a 10 % validation split.
 FEW = 10
-# Ratio of largest to smallest class that counts as imbalanced.
+# Ratio of the largest to the smallest class from which classes are imbalanced.
 MAX_RATIO = 10
-# Largest number of classes named in a title.
+# Maximum number of classes named in a title.
 NUM_NAMED = 10
-# Smallest standard deviation of pixels in 0..255 for an image with content; below, only
-# compression noise is left.
+# Images whose pixels (0 to 255) have a smaller standard deviation show only compression
+# noise.
 MIN_CONTRAST = 2.0
 # Kind of remark -> level and title.
 REMARKS: dict[str, tuple[Level, str]] = {
@@ -37,20 +37,20 @@ REMARKS: dict[str, tuple[Level, str]] = {
 }
 # Effect of `data.crop_mode` on images of unusual shape.
 SHOWN_SHAPE = {
-    "center": "The centred square is used, which may show little of these: crop them, "
-    "or set data.crop_mode to border.",
-    "border": "The full image is used, scaled down, with a border: crop them if that "
-    "is too small.",
-    "squash": "They are squashed to a square: crop them, or set data.crop_mode to "
-    "border.",
+    "center": "Only the centred square is used, which may miss the object: crop the "
+    "images, or set data.crop_mode to border.",
+    "border": "The full image is scaled down and padded with a border: crop the images "
+    "if the objects become too small.",
+    "squash": "The images are squashed to a square: crop them, or set data.crop_mode "
+    "to border.",
 }
-# Suffix of a finding's kind -> relation of the similar images.
+# Suffix of a finding's kind -> description of a group of duplicates.
 CASES = {
     "_conflict": "with different labels",
     "_leak": "in more than one split",
     "": "in one split",
 }
-# Key of `CASES` -> groups of rows.
+# Key of `CASES` -> groups of duplicates, as rows of the scan.
 Groups = dict[str, list[list[int]]]
 
 
@@ -59,8 +59,8 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
 
     Args:
       scan: Scan of the data set.
-      config: Data section of the run.
-      targets: Name of dense targets: boxes or masks.
+      config: `data` section of the config.
+      targets: "boxes" or "masks" for targets with positions in the image, else empty.
     """
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():
@@ -79,7 +79,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
 
 
 def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
-    """Report files skipped when the data set was opened, and `more` remarks."""
+    """Convert the remarks of the store, and `more` remarks, to findings."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
@@ -87,7 +87,7 @@ def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
             f"{remark.title}: {remark.text}",
         )
         for remark in (*remarks_of(store), *more)
-        if remark.title != upright.TITLE  # The check reads all images.
+        if remark.title != upright.TITLE  # `check_files` reports all such images.
     ]
 
 
@@ -96,7 +96,7 @@ def check_lengths(scan: Scan, sound: SoundConfig) -> list[Finding]:
 
     Args:
       scan: Scan of a sound data set.
-      sound: Config section of the sound.
+      sound: `data.sound` section of the config.
     """
     seconds = scan.size[:, 1] / 1000
     cases = (
@@ -119,13 +119,14 @@ def check_sizes(
     *,
     sized: bool,
 ) -> list[Finding]:
-    """Report different sizes, and unusual aspect ratios.
+    """Report images that differ in size, and unusual aspect ratios.
 
     Args:
       scan: Scan of the data set.
-      stored: Stored image shape, as measured for a recipe.
-      config: Data section of the run.
-      sized: Whether there is a recipe, which must then set data.image_size.
+      stored: Height, width and channels of the stored images; None if unknown.
+      config: `data` section of the config.
+      sized: Whether the config is a recipe, which must set data.image_size if images
+        differ in size.
     """
     rows = np.flatnonzero(scan.readable)
     if not len(rows):
@@ -136,7 +137,7 @@ def check_sizes(
         title = (
             f"images of {num_sizes} sizes, and no data.image_size"
             if num_sizes > 1
-            else "image files may differ in size, and there is no data.image_size"
+            else "image files may differ in size, and data.image_size is not set"
         )
         found.append(Finding("sizes", "error" if sized else "note", title))
     height, width = scan.size[rows].T
@@ -159,12 +160,12 @@ def check_blank(scan: Scan) -> list[Finding]:
 
 
 def check_classes(scan: Scan) -> list[Finding]:
-    """Report invalid labels, and classes of unusual sizes."""
+    """Report invalid labels, empty and small classes, and imbalance."""
     if scan.labels is None:
         return []
     num, counts = len(scan.class_names), scan.count_classes()
     wrong = np.flatnonzero((scan.labels < 0) | (scan.labels >= num)).tolist()
-    title = f"{{}} with a label outside of 0 to {num - 1}"
+    title = f"{{}} with a label outside 0 to {num - 1}"
     found = of_rows("labels_missing", "warning", title, wrong, noun=scan.noun)
     train, total = counts[SPLITS.index("train")], counts.sum(axis=0)
     trained = train[train > 0]
@@ -191,7 +192,7 @@ def check_classes(scan: Scan) -> list[Finding]:
 
 
 def _unreadable(scan: Scan, config: DataConfig) -> list[Finding]:
-    """Report unreadable images: an error if they would end a run, else a warning."""
+    """Report unreadable images: an error above `max_bad_fraction`, else a warning."""
     bad = scan.unreadable
     over = scan.over_limit(bad, config.max_bad_fraction)
     title = "{} that cannot be read"
@@ -219,7 +220,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
 def named(
     kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
 ) -> Finding:
-    """Create a finding about classes: number, problem, and first names."""
+    """Return a finding about classes, titled by number, problem and first names."""
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     first = ", ".join(names[:NUM_NAMED]) + more
     title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
@@ -234,7 +235,7 @@ def find_equal(scan: Scan) -> Groups:
 
 
 def find_similar(scan: Scan) -> Groups:
-    """Group near-duplicate images, with only the first of exact duplicates."""
+    """Group near-duplicate images; the first of exact duplicates represents them."""
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])
@@ -243,7 +244,12 @@ def find_similar(scan: Scan) -> Groups:
 
 
 def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
-    """Report duplicates and near-duplicates."""
+    """Report duplicates and near-duplicates.
+
+    Args:
+      scan: Scan of the data set.
+      same: Groups of exact duplicates (`find_equal`).
+    """
     return [
         *_report(same, "duplicates", f"equal {scan.noun}s", "warning"),
         *_report(find_similar(scan), "near", f"nearly equal {scan.noun}s", "note"),
@@ -251,11 +257,12 @@ def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
 
 
 def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
-    """Rows of the images that a clean list leaves out.
+    """Return the rows of the images that `--write-clean` does not list.
 
-    They are unreadable images, images with invalid targets, and duplicates. One image
-    of each group of duplicates stays, unless their labels differ: from the test split,
-    else from the validation split, so that evaluations do not change.
+    These are unreadable images, images with invalid targets, and duplicates. If the
+    labels of a group of duplicates differ, all its images are left out. Otherwise one
+    image remains: from the test split, else from the validation split, so that
+    evaluations do not change.
     """
     left_out = {*scan.unreadable, *scan.bad_targets}
     for case, groups in same.items():
@@ -271,7 +278,7 @@ def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
         return len(set(scan.split[rows].tolist())) > 1
 
     found: Groups = {case: [] for case in CASES}
-    # Conflicts across splits come first.
+    # Groups across splits are sorted first.
     for rows in sorted(groups, key=lambda rows: (not across(rows), rows)):
         differ = scan.labels is not None and len(set(scan.labels[rows].tolist())) > 1
         found["_conflict" if differ else "_leak" if across(rows) else ""].append(rows)

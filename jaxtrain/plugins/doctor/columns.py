@@ -11,13 +11,13 @@ from jaxtrain.plugins.doctor.report import Finding, Level
 
 
 def check_columns(train: Source, config: Config) -> list[Finding]:
-    """Report constant, or nearly constant, columns of the training split."""
+    """Report training columns that are constant, rarely 1, or have missing values."""
     targets, names = train.all_targets(), train.facts.get(NAMES)
     if names is None or targets is None:
         return []
     targets, groups, few = original(targets, train.facts), train.strata(), []
     if groups.ndim > 1 and config.task.name != "regression":
-        # -1 is an unknown label.
+        # Unknown labels are -1.
         targets = np.where(targets < 0, np.nan, targets)
     constant, missing = [], []
     for name, column in zip(names, targets.T, strict=True):

@@ -21,7 +21,7 @@ class Action(NamedTuple):
 
     Attributes:
       function: Function to call, "module:name" in this package.
-      takes: Names of its options.
+      takes: Names of the options that the action uses.
       fields: Config fields that an action without a recipe uses.
     """
 
@@ -60,31 +60,31 @@ class DataArguments:
     )
     prepare: str | None = field(
         None,
-        help="Prepare this set, such as tfds:mnist, for training without TensorFlow.",
+        help="Prepare this TFDS data set, such as tfds:mnist, for training without "
+        "TensorFlow.",
     )
     pack: str | None = field(
         None,
-        help="Pack the splits of this data.source, to be trained on as packed:DIR.",
+        help="Pack the splits of this data.source, for training on packed:DIR.",
     )
     verify: Path | None = field(
         None,
-        help="Read all files of this packed folder, and compare them with their "
-        "digests.",
+        help="Verify the checksums of all files of this packed folder.",
     )
 
     config: Path | None = field(
         None,
-        help="With --check or --preview: the recipe whose data are used.",
+        help="With --check or --preview: recipe that names the data set.",
     )
     source: str | None = field(
         None,
-        help="With --check: the data, in the format of data.source, in place of a "
+        help="With --check: data set, in the format of data.source, instead of a "
         "recipe.",
     )
     workdir: Path | None = field(
         None,
-        help="With --check: a trained run, whose predictions are used to find wrong "
-        "labels.",
+        help="With --check: directory of a trained run, whose predictions are used to "
+        "find wrong labels.",
     )
     out: Path | None = field(
         None,
@@ -93,13 +93,13 @@ class DataArguments:
     )
     write_clean: Path | None = field(
         None,
-        help="With --check: write the names of the good images to this file, for "
-        "data.include.",
+        help="With --check: write the names of images without problems to this file, "
+        "for data.include.",
     )
     manual_dir: Path | None = field(
         None,
-        help="With --prepare: folder of manually downloaded files, which TFDS then "
-        "does not download.",
+        help="With --prepare: folder of manually downloaded files, which TFDS uses "
+        "instead of a download.",
     )
     data_dir: Path | None = field(
         None,
@@ -108,8 +108,8 @@ class DataArguments:
     )
     size: int | None = field(
         None,
-        help="With --pack: pixels to which the shorter side of larger images is scaled "
-        "down, with --format raw both sides of all images; None: as stored.",
+        help="With --pack: shorter side, in pixels, to which larger images are scaled "
+        "down; with --format raw, height and width of all images. None: as stored.",
     )
     format: Literal["jpeg", "raw"] | None = field(
         None,
@@ -118,24 +118,27 @@ class DataArguments:
     )
     max_bad_fraction: float | None = field(
         None,
-        help="With --pack: fraction of a split's images that may be unreadable and "
-        "are then left out; None: 0.02.",
+        help="With --pack: maximum fraction of unreadable images of a split, which are "
+        "left out; None: 0.02.",
     )
     include: Path | None = field(
         None,
-        help="With --pack: a file that lists the images to keep, as data.include.",
+        help="With --pack: file that lists the images to pack, as data.include.",
     )
     trust: bool = field(
         False,
-        help="With --check or --preview: load the custom code that the folder of "
-        "--workdir, or of model.pretrained, names: its files are shown, and compared "
+        help="With --check or --preview: load the custom code that is named in the "
+        "folder of --workdir or of model.pretrained; its files are shown, and compared "
         "with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
     @staticmethod
     def starting_config(given: Mapping[str, Any]) -> Config:
-        """Config with the source of `--check --source`, which other fields may need."""
+        """Return a config with the source of `--check --source`.
+
+        Defaults of other fields may depend on the source.
+        """
         source = given.get("source")
         if not source or "check" not in given:
             return Config()
@@ -146,16 +149,16 @@ class DataArguments:
 
 def run(arguments: DataArguments, signals: StopSignals) -> None:
     """Run the requested action."""
-    asked = [action for action in ACTIONS if getattr(arguments, action)]
-    if len(asked) != 1:
+    requested = [action for action in ACTIONS if getattr(arguments, action)]
+    if len(requested) != 1:
         raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
-    action = ACTIONS[asked[0]]
-    _check_options(arguments, asked[0], action)
+    action = ACTIONS[requested[0]]
+    _check_options(arguments, requested[0], action)
     resolve(f"{__package__}.{action.function}")(arguments)
 
 
 def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
-    """Refuse options and config fields that an action does not use."""
+    """Reject options and config fields that an action does not use."""
     takes = (*ACTIONS, *action.takes, "overrides")
     for option, value in vars(arguments).items():
         if option not in takes and value is not None and value is not False:

@@ -11,7 +11,7 @@ SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 SMALL_SIZE = 48
 # Smaller images are enlarged to this size, as networks downsample a few times.
 SMALLEST_SIZE = 8
-# (largest number of images, largest image size) of smaller data sets.
+# (maximum number of training images, maximum image size) of small data sets.
 SIZE_LIMITS = ((10_000, 128), (100_000, 160))
 LARGEST_SIZE = 224
 
@@ -32,9 +32,9 @@ class StartWeights(NamedTuple):
     channels: int
 
 
-def image_size(found: Survey, num_train: int, whole: bool) -> int:
+def image_size(found: Survey, num_train: int, letterboxed: bool) -> int:
     # For letterboxed images the longer side becomes the size.
-    sides = found.sizes.max(axis=1) if whole else found.sizes.min(axis=1)
+    sides = found.sizes.max(axis=1) if letterboxed else found.sizes.min(axis=1)
     shorter = int(np.median(sides))
     if shorter <= SMALL_SIZE:
         return max(shorter, SMALLEST_SIZE)
@@ -57,12 +57,12 @@ def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
     reason = f"the images have {shapes} pixels"
     if size > SMALL_SIZE:
         reason += "; larger sizes take more time, and pay off with many images"
-    shown = "some have colours" if found.colour else "all sampled images are grey"
+    shown = "some images are in colour" if found.colour else "all samples are grey"
     return {"image_size": (size, reason), "channels": (3 if found.colour else 1, shown)}
 
 
 def _images_of(weights: StartWeights) -> dict[str, tuple[int, str]]:
-    reason = "as in the training of the weights; smaller ones take less time"
+    reason = "as in the training of the weights; smaller images take less time"
     channels = "grey images are converted to colour" if weights.channels == 3 else ""
     return {
         "image_size": (weights.size, reason),

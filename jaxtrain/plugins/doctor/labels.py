@@ -12,25 +12,25 @@ import numpy as np
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import Scan
 
-# Kind of finding -> splits that share thresholds, and its title. Training examples are
-# separate: the model is overconfident on them.
+# Kind of finding -> splits that share thresholds, and title of the finding. Training
+# examples are separate, because the model is overconfident on them.
 JUDGED = {
     "wrong_labels": (("validation", "test"), "{} whose label is likely wrong"),
     "in_sample": (
         ("train",),
-        "{} in training whose label the model doubts, though trained on it",
+        "{} in training whose label the model doubts, although trained on it",
     ),
 }
-# The rounded mean of equal numbers may exceed them.
+# Tolerance of thresholds: the mean of equal floats may exceed them by rounding.
 _ROUNDING = 1e-6
 
 
 class Doubts(NamedTuple):
-    """Likely label errors by a model's predictions.
+    """Likely label errors, estimated from the predictions of a model.
 
     Attributes:
-      wrong: Examples with likely wrong labels, most likely first.
-      better: Suggested class of each of these examples.
+      wrong: Indices of the examples with likely wrong labels, most likely first, (n,).
+      better: Suggested class of each example in `wrong`, (n,).
       joint: Estimated joint distribution of given (rows) and true (columns) labels,
         (classes, classes), with sum 1.
     """
@@ -59,7 +59,7 @@ def check_labels(
         images.
 
     Returns:
-      Findings; and estimated fraction of wrong labels by kind of finding.
+      Findings, and the estimated fraction of wrong labels by kind of finding.
     """
     assert scan.labels is not None
     names = scan.class_names
@@ -90,7 +90,7 @@ def check_labels(
 
 
 def find_doubts(labels: np.ndarray, probabilities: np.ndarray) -> Doubts:
-    """Find likely wrong labels by predicted probabilities.
+    """Find likely wrong labels by confident learning.
 
     Args:
       labels: Class indices of the examples, (N,).
@@ -112,12 +112,13 @@ def find_doubts(labels: np.ndarray, probabilities: np.ndarray) -> Doubts:
     confident_joint = np.zeros((num_classes, num_classes))
     np.add.at(confident_joint, (labels[confident], likeliest[confident]), 1)
     # Rows are scaled to the number of examples of each label (equation 3).
-    # All labels of a class without confident examples count as right.
+    # All labels of a class without confident examples count as correct.
     rows = confident_joint.sum(axis=1, keepdims=True)
     known = np.where(rows > 0, confident_joint, np.eye(num_classes))
     joint = known / np.maximum(rows, 1) * counts[:, None]
     wrong = np.flatnonzero(confident & (likeliest != labels))
-    # Ranked by the normalized margin between given label and suggested class.
+    # Rank by the normalized margin: probability of the given label minus that of the
+    # suggested class.
     margin = given[wrong] - probabilities[wrong, likeliest[wrong]]
     wrong = wrong[np.argsort(margin, kind="stable")]
     return Doubts(wrong, likeliest[wrong], joint / joint.sum())

@@ -42,7 +42,8 @@ class Look(NamedTuple):
         equal otherwise (see `hash_pixels`).
       moments: Mean and mean square of each channel in 0..1, (2, channels).
       small: Grey thumbnail, uint8 (SMALL, SMALL).
-      unreadable: Reason if the image is unreadable; other attributes are empty then.
+      unreadable: Reason why the image is unreadable, without other attributes; empty
+        for a readable image.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """
 
@@ -59,7 +60,7 @@ class Look(NamedTuple):
 
 
 def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
-    """Decode an image as a run would, and describe it."""
+    """Decode an image as in a run, and return its properties."""
     if not source.input.are_pictures:
         return _look_at_other(stored, source.input)
     wanted = source.image_shape[-1]
@@ -78,7 +79,7 @@ def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
 
 
 def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:
-    """64-bit hash of size and decoded pixels of an image.
+    """Return a 64-bit hash of the size and decoded pixels of an image.
 
     The probability of a collision among a million images is 1 / 4e7.
 
@@ -90,7 +91,7 @@ def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:
 
 
 def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
-    """Image for display, uint8 (H, W, C).
+    """Return an example as an image for display, uint8 (H, W, C).
 
     Raises:
       UnreadableError: The file is damaged.
@@ -111,7 +112,7 @@ def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
-    """Describe a file of another input, such as a sound, and its evaluation image."""
+    """Return the properties of a sound or other non-image input, and of its image."""
     assert isinstance(stored, StoredFile)
     try:
         about, part = kind.look_at(stored.data), kind.decode(stored.data)
@@ -126,8 +127,8 @@ def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
 
 
 def _image_of(stored: np.ndarray, kind: InputKind) -> np.ndarray:
-    """Convert a stored example to the image of a run, uint8 (H, W, C)."""
-    # On CPU: a GPU may be in use by other runs.
+    """Convert a stored example to the model's input image, uint8 (H, W, C)."""
+    # Convert on the CPU, because a GPU may be in use by runs.
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         image = _to_images(kind)(jnp.asarray(stored)[None])[0]
     return np.rint(np.asarray(image)).astype(np.uint8)
@@ -148,7 +149,7 @@ def _of_pixels(pixels: np.ndarray, mode: str) -> Look:
 def _of_picture(
     picture: Image.Image, mode: str, format: str = "", remarks: Sequence[str] = ()
 ) -> Look:
-    # Histograms are seven times as fast as NumPy's mean and standard deviation.
+    # Pillow's histogram is seven times as fast as NumPy's mean and standard deviation.
     counts = np.array(picture.histogram(), np.int64).reshape(-1, 256)
     return _describe(counts, picture.convert("L"), mode, format, remarks)
 
@@ -160,9 +161,18 @@ def _describe(
     format: str = "",
     remarks: Sequence[str] = (),
 ) -> Look:
-    """Describe an image by its histogram, (channels, 256), and its grey version."""
+    """Return the properties of an image.
+
+    Args:
+      counts: Histogram of the pixels, (channels, 256).
+      grey: Greyscale version of the image.
+      mode: Pillow mode, as in `Look`.
+      format: Format of the file, as in `Look`.
+      remarks: Unusual properties of the file, as in `Look`.
+    """
     width, height = grey.size
-    # Halving large images first takes a third of the time, with a rounding difference.
+    # `reducing_gap` first shrinks large images by an integer factor: a third of the
+    # time, equal up to rounding.
     small = np.asarray(
         grey.resize((SMALL, SMALL), Image.Resampling.BILINEAR, reducing_gap=3.0)
     )
@@ -174,14 +184,14 @@ def _describe(
 def _remarks(name: str, file: ImageFile) -> list[str]:
     """List the unusual properties of a readable file."""
     found = []
-    # Other extensions are not checked.
+    # Unknown extensions are not checked.
     ending = os.path.splitext(name)[1].lower()
     if formats.ENDINGS.get(ending, file.format) != file.format:
         found.append("extension")
     if file.orientation != 1:
         found.append("rotated")
     if file.format != "JPEG":
-        # The pixels are good: other defects of the file do not matter.
+        # The pixels were decoded, so other defects of the file do not matter.
         with (
             contextlib.suppress(Exception),
             Image.open(io.BytesIO(file.data), formats=(file.format,)) as image,

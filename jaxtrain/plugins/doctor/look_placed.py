@@ -29,7 +29,7 @@ class PlacedTarget(NamedTuple):
 
 
 def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
-    """Transform a target with its image, and describe it.
+    """Transform a target with its image, and return its properties.
 
     Args:
       target: Target as read from the store.
@@ -41,8 +41,8 @@ def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
         return PlacedTarget()
     size = look.height, look.width
     try:
-        whole = (0, 0, look.width, look.height)
-        placed = place(target, Placed(size, whole, size, look.orientation))
+        full = (0, 0, look.width, look.height)
+        placed = place(target, Placed(size, full, size, look.orientation))
     except UnreadableError as error:
         return PlacedTarget(problem=str(error))
     if NUM_BOXES in source.facts:

@@ -9,9 +9,9 @@ from jaxtrain.plugins.doctor.checks import named
 from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Fraction of pixels below which a class is rare.
+# Fraction of the training pixels below which a class is rare.
 RARE = 1e-3
-# Segmentation losses that do not depend on the number of pixels of a class.
+# Segmentation losses that weight classes independently of their number of pixels.
 BALANCED = ("dice", "cross_entropy_dice", "lovasz")
 
 

@@ -1,9 +1,9 @@
 """Search of near-duplicate images, by perceptual hashes and thumbnails.
 
 The hash is the pHash of Zauner 2010 (Implementation and Benchmarking of Perceptual
-Image Hash Functions): the signs of the lowest frequencies of the grey image. Candidates
-with few different bits are found by multi-index hashing (Norouzi et al. 2012,
-arXiv:1307.2982), without a comparison of all pairs. As 64 bits collide too often, a
+Image Hash Functions): the thresholded lowest frequencies of the grey image. Candidate
+pairs with few different bits are found by multi-index hashing (Norouzi et al. 2012,
+arXiv:1307.2982), without comparing all pairs. As 64 bits collide too often, a candidate
 pair counts only if its grey thumbnails are correlated.
 """
 
@@ -14,22 +14,22 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# Side of the thumbnail.
+# Height and width of the thumbnails in pixels.
 PRINT = 16
-# Largest number of different bits: JPEG quality 75, half the size or a fifth less
-# contrast change 0 to 4 bits (benchmarks/RESULTS.md).
+# Maximum Hamming distance of near-duplicates: JPEG quality 75, half the size or a fifth
+# less contrast change 0 to 4 bits (benchmarks/RESULTS.md).
 MAX_BITS = 4
-# Number of parts of the hash: two hashes within MAX_BITS bits share at least one part.
+# Number of bands of the hash: two hashes within MAX_BITS bits share at least one band.
 NUM_BANDS = MAX_BITS + 1
-# Smallest correlation of the thumbnails.
+# Minimum correlation of the thumbnails of near-duplicates.
 MIN_CORRELATION = 0.995
-# Frequencies per direction. Bits are thresholded at the median of all coefficients but
-# the first, which is the mean.
+# DCT frequencies per axis. A bit is set if the coefficient is above the median of all
+# coefficients except the first, the mean of the image.
 _NUM_FREQUENCIES = 8
-# Number of pairs compared at a time.
+# Number of pairs whose thumbnails are compared at a time.
 _CHUNK = 2**14
-# Largest number of comparisons per image and part of the hash: with the next images
-# whose part is equal, in the order of the full hashes.
+# Maximum number of comparisons per image and band: with the next images with an equal
+# band, sorted by the full hash.
 MAX_NEIGHBOURS = 20_000
 
 
@@ -44,7 +44,7 @@ def perceptual_hashes(small: np.ndarray) -> np.ndarray:
 
 
 def fingerprints(small: np.ndarray) -> np.ndarray:
-    """Resize grey images (n, side, side) to thumbnails of side PRINT, uint8."""
+    """Resize grey images (n, side, side) to thumbnails, uint8 (n, PRINT, PRINT)."""
     num, side, _ = small.shape
     parts = small.reshape(num, PRINT, side // PRINT, PRINT, side // PRINT)
     return np.rint(parts.mean(axis=(2, 4))).astype(np.uint8)
@@ -53,8 +53,9 @@ def fingerprints(small: np.ndarray) -> np.ndarray:
 def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
     """Group near-duplicate images; return the ascending indices of each group.
 
-    A series of n frames has n^2 / 2 pairs: pairs are joined immediately and not stored,
-    and images in one group are not compared again.
+    A series of n similar frames has n^2 / 2 pairs. To bound memory and time, groups are
+    merged pair by pair without storing the pairs, and images in one group are not
+    compared again.
 
     Args:
       hashes: pHash of each image, (N,).
@@ -63,24 +64,24 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
     for pairs in _in_chunks(map(joined.apart, _candidates(hashes))):
-        # Pairs of the chunk may have been joined since.
+        # Earlier chunks may have joined pairs of this chunk.
         pairs = joined.apart(pairs)
         joined.join(pairs[_look_alike(flat, pairs)])
     return equal_ones(joined.groups)
 
 
 class Joined:
-    """Union-find over 0 to `num` - 1, with O(num) memory.
+    """Union-find over the numbers 0 to `num` - 1, with O(num) memory.
 
     Attributes:
-      groups: Group of each number, its smallest member, (num,).
+      groups: Smallest member of the group of each number, (num,).
     """
 
     def __init__(self, num: int):
         self.groups = np.arange(num)
 
     def apart(self, pairs: np.ndarray) -> np.ndarray:
-        """Filter pairs (n, 2) to those in different groups."""
+        """Return the pairs, out of (n, 2), that connect different groups."""
         one, other = self.groups[pairs.T]
         return pairs[one != other]
 
@@ -99,7 +100,7 @@ class Joined:
 
 
 def equal_ones(values: np.ndarray) -> list[np.ndarray]:
-    """Ascending positions of each value that occurs more than once."""
+    """Return the ascending indices of each value that occurs more than once."""
     _, kinds, counts = np.unique(values, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[kinds] > 1)
     order = places[np.argsort(kinds[places], kind="stable")]
@@ -108,7 +109,7 @@ def equal_ones(values: np.ndarray) -> list[np.ndarray]:
 
 
 def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Whether the thumbnails of each pair (n, 2) are correlated, (n,)."""
+    """Whether the thumbnails of each pair (n, 2) are correlated, bool (n,)."""
 
     def unit(some: np.ndarray) -> np.ndarray:
         rows = some.astype(np.float32)
@@ -120,7 +121,7 @@ def _look_alike(flat: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 
 
 def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield pairs (n, 2) with at most MAX_BITS different bits, without duplicates."""
+    """Yield pairs (n, 2) with at most MAX_BITS different bits, each pair once."""
     bounds = np.linspace(0, 64, NUM_BANDS + 1).astype(int)
     masks = [
         np.uint64((1 << int(stop)) - (1 << int(start)))
@@ -147,7 +148,7 @@ def _candidates(hashes: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _in_chunks(pairs: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
-    """Merge small arrays of pairs, and split large ones."""
+    """Concatenate and split arrays of pairs (n, 2) into arrays of `_CHUNK` pairs."""
     waiting: list[np.ndarray] = []
     for some in pairs:
         waiting.append(some)

@@ -1,4 +1,4 @@
-"""`main.py new`."""
+"""`main.py new`: write a recipe for a new data set."""
 
 import shlex
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.plan.estimate import Estimate
 
 EXAMPLE = "--data folder:photos --out configs/photos.py"
-# Largest number of mask classes to name.
+# Maximum number of mask classes to name.
 NUM_NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewArguments:
-    """Write a recipe for your own images or sounds, after a look at them."""
+    """Inspect your own images or sounds, and write a recipe for them."""
 
     data: str = field(
         help="The images or sounds: a folder with one folder per class, or any "
@@ -43,7 +43,7 @@ class NewArguments:
     trust: bool = trust_option("the folder of --pretrained names")
     allow_outside: bool = field(
         False,
-        help="Whether images may be outside of the folder, as data.allow_outside.",
+        help="Whether images may be outside the folder, as data.allow_outside.",
     )
     targets: tuple[str, ...] = field(
         (),
@@ -68,7 +68,7 @@ class NewArguments:
 
 
 def run(arguments: NewArguments, signals: StopSignals) -> None:
-    """Survey the images, write the recipe, time some steps, and print the results."""
+    """Survey the data, write the recipe, time some steps, and print the results."""
     from jaxtrain.config.recipe import load_config
     from jaxtrain.data.opening import complete
     from jaxtrain.plugins.doctor.advice import advise, find_weights, suitable_task
@@ -104,10 +104,10 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
     found = survey(data)
     task, advice = suitable_task(found, data), advise(found, data, weights)
     seen = describe(found)
-    words = "; ".join(f"{name}: {text}" for name, text in seen.items())
+    summary = "; ".join(f"{name}: {text}" for name, text in seen.items())
 
     def write(*more: str) -> "Config":
-        told = [f"What was seen: {words}.", *more]
+        told = [f"Data set: {summary}.", *more]
         with atomic_output("--out", out) as partial, reported("--out", out):
             text = recipe_text(advice, task, source, out, told, f"{found.noun}s")
             partial.write_text(text, encoding="utf-8")
@@ -115,17 +115,17 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
 
     config = write()
     show_table("data", seen)
-    print(f"{out} is written; timing a few steps of it here")
+    print(f"{out} is written; timing a few training steps")
     expected = estimate(config)
     rows = describe_time(expected)
     if "time" in rows:
-        write(f"Time, estimated: {rows['time']}.")
+        write(f"Estimated time: {rows['time']}.")
     show_table("estimate", rows)
     print("\n".join(next_commands(out, bool(own_references(config)))))
 
 
 def describe(found: "Survey") -> dict[str, str]:
-    """Describe the data set."""
+    """Return the rows of the table `data`: title -> text."""
     from jaxtrain.data.stores import describe_remarks
 
     counts, sizes, noun = found.class_counts, found.sizes, found.noun
@@ -157,7 +157,7 @@ def _range(least: str, most: str) -> str:
 
 
 def describe_time(expected: "Estimate | str") -> dict[str, str]:
-    """Describe the duration of the run, and options for a faster one."""
+    """Return the rows of the table `estimate`: duration, and options to reduce it."""
     from jaxtrain.plugins.plan.estimate import roughly
 
     if isinstance(expected, str):
@@ -173,9 +173,14 @@ def describe_time(expected: "Estimate | str") -> dict[str, str]:
     return rows
 
 
-def next_commands(out: Path, own_parts: bool) -> list[str]:
-    """Next commands for a recipe, one per line."""
-    trust = " --trust" if own_parts else ""
+def next_commands(out: Path, custom_code: bool) -> list[str]:
+    """Return lines with the next commands for a recipe.
+
+    Args:
+      out: Path of the recipe.
+      custom_code: Whether the recipe names custom code, which needs `--trust`.
+    """
+    trust = " --trust" if custom_code else ""
     recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")
     commands = {
         f"data --check --config {recipe}": "check all images",

@@ -9,15 +9,15 @@ from jaxtrain.data.stores import targets_of
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Smallest distance of an outlier from the mean, in standard deviations. Of a normal
-# distribution, one in five hundred million values is an outlier.
+# Minimum distance of an outlier from the mean, in standard deviations: one in five
+# hundred million values of a normal distribution.
 FAR = 6.0
 # Regression losses that grow linearly with the error.
 ROBUST = ("huber", "l1", "quantiles")
 
 
 def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
-    """Report outliers in columns with more than two values.
+    """Report outliers in numeric target columns, except columns of labels.
 
     Args:
       scan: Scan of the data set.
@@ -28,7 +28,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     if NAMES not in train.facts or targets is None:
         return []
     targets = original(targets, train.facts)
-    # More digits for float64: numbers far from 0 may have the same first digits.
+    # float64 values far from 0, such as timestamps, may share their first six digits.
     digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
     robust = config.task.arguments().get("loss") in ROBUST
@@ -37,7 +37,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     for name, column in zip(train.facts[NAMES], targets.T, strict=True):
         known = np.isfinite(column)
         some = column[known & training].astype(np.float64)
-        # Skip labels (binary, or -1, 0 and 1): rare ones would be outliers.
+        # Skip labels (binary, or -1, 0 and 1): rare labels would be outliers.
         if len(np.unique(some)) <= 2 or np.isin(some, (-1, 0, 1)).all():
             continue
         far = known & (np.abs(column - some.mean()) > FAR * some.std())

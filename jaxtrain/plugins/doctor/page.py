@@ -1,4 +1,4 @@
-"""`data_report.html`: all findings in one file."""
+"""`data_report.html`: findings with example images, in one file."""
 
 import contextlib
 import warnings
@@ -11,7 +11,8 @@ from jaxtrain.plugins.doctor.report import Diagnosis, Finding
 from jaxtrain.plugins.report.pages.pictures import TINY, to_address
 from jaxtrain.plugins.report.pages.templates import render
 
-# Largest number of examples shown per finding; data_report.json has all.
+# Maximum numbers of images or groups per finding, of images per group, and of classes
+# on the page; data_report.json has all.
 MAX_PICTURES = 24
 MAX_GROUPS = 12
 MAX_OF_GROUP = 6
@@ -19,7 +20,7 @@ MAX_CLASSES = 1000
 
 
 def make_page(diagnosis: Diagnosis) -> bytes:
-    """Build the page."""
+    """Render `data_report.html`, encoded as UTF-8."""
     shown = [_shown(finding) for finding in diagnosis.findings]
     rows = {row for groups in shown for group in groups for row in group}
     classes = diagnosis.scan.class_sizes()
@@ -41,14 +42,14 @@ def make_page(diagnosis: Diagnosis) -> bytes:
 
 
 def _shown(finding: Finding) -> list[Sequence[int]]:
-    """Groups of examples to show on the page."""
+    """Return the groups of examples to show on the page."""
     if finding.grouped:
         return [group[:MAX_OF_GROUP] for group in finding.groups[:MAX_GROUPS]]
     return list(finding.groups[:MAX_PICTURES])
 
 
 def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
-    """Thumbnails of readable images: row -> data URL."""
+    """Return thumbnails of readable images: row of the scan -> data URL."""
     scan, train = diagnosis.scan, diagnosis.train
     found = {}
     with warnings.catch_warnings():
@@ -57,18 +58,18 @@ def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
             if row in scan.unreadable:
                 continue
             (stored,), _ = train.store.read(scan.index[row : row + 1])
-            # The file may have changed.
+            # The file may have changed since the scan.
             with contextlib.suppress(UnreadableError):
                 found[row] = to_address(picture(stored, train))
     return found
 
 
 def _verdict(diagnosis: Diagnosis) -> tuple[str, str]:
-    """Overall level (error, warning, note or good), and a sentence."""
+    """Return the overall level (error, warning, note or good), and a sentence."""
     if diagnosis.errors:
-        return "error", "Not ready: a run would refuse these data."
+        return "error", "Not ready: a run on these data would fail."
     if diagnosis.findings:
-        # Findings are sorted, worst first.
+        # Findings are sorted by severity, errors first.
         level = diagnosis.findings[0].level
         return level, "A run can start; see the findings first."
     return "good", "No problems were found: ready to train."
@@ -103,7 +104,7 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
         found["classes"] = str(len(scan.class_names))
     for kind, part in diagnosis.label_noise.items():
         where = "training" if kind == "in_sample" else "validation and test"
-        found[f"wrong labels, {where}"] = f"about {part:.1%} by estimate"
+        found[f"wrong labels, {where}"] = f"about {part:.1%} (estimate)"
     return found
 
 

@@ -30,7 +30,7 @@ CLASSES: dict[str, type] = {
     "sound": SoundConfig,
     "train": TrainConfig,
 }
-# Subsections of the section `data`.
+# Subsections of the `data` section.
 OF_DATA = ("sound", "augment")
 WIDTH = 88
 
@@ -43,7 +43,16 @@ def recipe_text(
     told: Iterable[str],
     looked_at: str = "images",
 ) -> str:
-    """Text of a recipe, as formatted by ruff."""
+    """Return the source code of a recipe, formatted like ruff's output.
+
+    Args:
+      advice: Section -> field -> (value, reason).
+      task: Name of the task.
+      source: Value of `data.source`.
+      out: Path of the recipe, for the command in its docstring.
+      told: Paragraphs of the recipe's docstring.
+      looked_at: Plural noun for the examples.
+    """
     part = make_part(TASKS, task)
     classes = {**CLASSES, "task": type(part)}
     used = {Config, *(classes[section] for section in advice)}
@@ -85,7 +94,7 @@ def recipe_text(
 
 
 def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
-    """Lines of the fields, each below a comment with the reason."""
+    """Return the lines of the fields, each below a comment with the reason."""
     space, lines = " " * indent, []
     for field, (value, reason) in fields.items():
         if reason:
@@ -96,7 +105,7 @@ def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
             )
         text = repr(value)
         if isinstance(value, str) and not {'"', "\\"} & set(text):
-            # As formatted by ruff and black.
+            # ruff and black prefer double quotes.
             text = f'"{text[1:-1]}"'
         elif isinstance(value, tuple) and not any(
             {*"\"'\\"} & {*str(x)} for x in value

@@ -13,7 +13,7 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.errors import counted
 from jaxtrain.plugins.doctor.scan import Scan
 
-# Levels: the run refuses the data; training suffers; possibly intended.
+# error: a run would fail; warning: training suffers; note: possibly intended.
 Level = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
@@ -27,106 +27,111 @@ ADVICE = {
     "augment": REFUSED,
     "sampling": REFUSED,
     "split_sizes": REFUSED,
-    "unreadable": "Training replaces them by other images of their classes, and "
-    "evaluations leave them out: fetch them again, or remove them. A run ends if more "
-    "than data.max_bad_fraction of a split is unreadable.",
-    "passed_over": "A run ignores them. Convert images of unsupported formats, and "
-    "move images outside of class folders into one of them; other files may stay.",
-    "nested": "The class of an image is the first folder within its split, however "
-    "deep the image lies: if the inner folders are the classes, list them in a csv: "
-    "file.",
-    "classes_left_out": "The model has no output for them: if they are needed, add "
-    "their images.",
-    "grey_levels": "A run uses 8 bits: the option says which value becomes white.",
+    "unreadable": "Training replaces unreadable examples by others of their classes, "
+    "and evaluations leave them out: fetch the files again, or remove them. A run ends "
+    "if more than data.max_bad_fraction of a split is unreadable.",
+    "passed_over": "A run ignores these files. Convert images of unsupported formats, "
+    "and move images outside class folders into a class folder; other files may stay.",
+    "nested": "The class of an image is the first folder within its split, at any "
+    "depth: if the inner folders are the classes, list the images in a csv: file.",
+    "classes_left_out": "The model has no output for these classes: add images of "
+    "them if they are needed.",
+    "grey_levels": "Runs convert images to 8 bits: data.white_level is the value that "
+    "becomes white.",
     "bands": "Files are read as grey or colour images: more bands are supported only "
     "in arrays.",
     "cut_away": "Evaluations and predictions use the centred square: keep the full "
-    "image with data.crop_mode = border, or squash it with squash.",
-    "extension": "They are read by their content; rename them, so that other programs "
-    "can read them.",
+    "image with data.crop_mode = border, or squash it with data.crop_mode = squash.",
+    "extension": "Files are decoded by their content; rename them, so that other "
+    "programs can read them.",
     "animated": "Only the first frame is used: save the intended frame.",
-    "rotated": "They are rotated upright when they are read.",
-    "rotated_targets": "They are rotated upright when they are read, and the targets "
-    "are assumed to be drawn on the upright image, as labelling tools show it. Check "
-    "some with data --preview: if they do not fit, set data.boxes_drawn_on to stored, "
-    "which rotates the targets too, else to upright.",
-    "boxes_left_out": "They are used neither in training nor in evaluations: correct "
-    "them, or leave them.",
-    "boxes_clipped": "They are clipped to their image. If there are many, check "
-    "whether they were made for images of another size.",
-    "images_left_out": "A run ignores them: correct them, or remove them from the "
-    "list. A run ends if they are more than data.max_bad_fraction of a split.",
+    "rotated": "The images are rotated upright when they are read.",
+    "rotated_targets": "The images are rotated upright when they are read, and their "
+    "targets are assumed to be drawn on the upright image, as labelling tools show it. "
+    "Check some images with data --preview: if the targets do not fit, set "
+    "data.boxes_drawn_on to stored, which rotates the targets too, else to upright.",
+    "boxes_left_out": "Training and evaluations ignore these boxes: correct them if "
+    "they are needed.",
+    "boxes_clipped": "The boxes are clipped to their image. If there are many, check "
+    "whether they were drawn on images of another size.",
+    "images_left_out": "A run ignores these images: correct them, or remove them from "
+    "the list. A run ends if they are more than data.max_bad_fraction of a split.",
     "alpha": "Transparent pixels become white, whatever their colour.",
-    "modes": "All are converted to the channels of the run. Grey images among colour "
-    "images may reveal the origin of an image, and so its class.",
-    "clipped": "The loudest parts are distorted: record them again at a lower level, "
-    "or check that clipping is as frequent in every class.",
-    "rates": "All are resampled to data.sound.sample_rate, and channels are averaged. "
-    "The format of the others may reveal the origin of a sound, and so its class.",
-    "silent": "A model cannot learn from them: check their origin, and remove them.",
-    "length_long": "Only the middle is used, or with data.sound.random_crop a random "
-    "part: raise data.sound.seconds if the rest matters.",
-    "length_short": "They are padded with silence on both sides: if most are short, "
-    "lower data.sound.seconds; if few are, check whether they are cut off.",
+    "modes": "All images are converted to the channels of the run. Grey images among "
+    "colour images may reveal the origin of an image, and so its class.",
+    "clipped": "The loudest parts are distorted: record the sounds again at a lower "
+    "level, or check that clipping is equally frequent in all classes.",
+    "rates": "All sounds are resampled to data.sound.sample_rate, and their channels "
+    "are averaged. An unusual format may reveal the origin of a sound, and so its "
+    "class.",
+    "silent": "A model cannot learn from silence: check the origin of these sounds, "
+    "and remove them.",
+    "length_long": "Only the middle of a long sound is used, or a random part with "
+    "data.sound.random_crop: raise data.sound.seconds if the rest matters.",
+    "length_short": "Short sounds are padded with silence on both sides: if most are "
+    "short, lower data.sound.seconds; if few are, check whether they are truncated.",
     "boxes_lost": "A model cannot detect objects that it does not see.",
-    "boxes_unseen": "A model cannot learn them: add training images with such boxes, "
-    "or remove the classes.",
-    "boxes_few": "Too few to learn from: collect more, or merge classes.",
-    "sizes": "The images of a batch must have one size: set data.image_size in the "
-    "recipe.",
+    "boxes_unseen": "A model cannot learn classes without visible boxes: add training "
+    "images with visible boxes, or remove the classes.",
+    "boxes_few": "The boxes are too few to learn from: collect more, or merge classes.",
+    "sizes": "The images of a batch must have the same size: set data.image_size in "
+    "the recipe.",
     "aspect": "Check whether these are the intended images.",
-    "blank": "A model cannot learn from them: check their origin, and remove them.",
-    "duplicates": "They count several times in training or evaluations: keep one of "
-    "each.",
+    "blank": "A model cannot learn from images without content: check their origin, "
+    "and remove them.",
+    "duplicates": "Duplicates count several times in training or evaluations: keep one "
+    "of each group.",
     "duplicates_leak": "The model may memorise training images, so that metrics on "
-    "equal images are too good. Keep them in one split.",
+    "equal images are too good. Keep equal images in one split.",
     "duplicates_conflict": "At least one label is wrong: keep one image, with the "
     "right label.",
-    "near": "The same image saved in another way, or a series of photographs: keep "
-    "them in one split.",
+    "near": "Copies of an image that were saved in different ways, or a series of "
+    "photographs: keep similar images in one split.",
     "near_leak": "The model may memorise training images, so that metrics on similar "
     "images are too good. Keep similar images in one split.",
     "near_conflict": "A label may be wrong, or images do not distinguish these "
-    "classes: look at them.",
-    "labels_missing": "They are ignored by losses and metrics: correct them, or choose "
-    "a split with labels.",
+    "classes: inspect the images.",
+    "labels_missing": "Losses and metrics ignore examples with invalid labels: correct "
+    "the labels, or choose a split with labels.",
     "one_class": "Training needs readable images of two classes or more.",
-    "class_unreadable": "Training cannot replace their images by others of the class, "
-    "and a run ends when it reads one: repair the files, or remove the classes.",
-    "class_untrained": "A model cannot learn them, but evaluations include them: add "
-    "training images, or remove the classes.",
-    "class_empty": "The model has an output for each, which is never right: remove "
-    "them.",
-    "label_constant": "A model cannot learn from them: remove them from data.targets "
-    "or the lists of labels, or add images.",
-    "label_few": "Too few for training and for a validation split: collect more, or "
-    "remove the label.",
-    "label_missing": "They are ignored by losses and metrics: check that the reason "
+    "class_unreadable": "Training cannot replace unreadable images by others of their "
+    "class, and a run ends when it reads one: repair the files, or remove the classes.",
+    "class_untrained": "A model cannot learn classes without training images, but "
+    "evaluations include them: add training images, or remove the classes.",
+    "class_empty": "The model has an output for each empty class, which is never "
+    "right: remove the classes.",
+    "label_constant": "A model cannot learn from constant columns: remove them from "
+    "data.targets or the lists of labels, or add images.",
+    "label_few": "The images are too few for training and for a validation split: "
+    "collect more, or remove the label.",
+    "label_missing": "Losses and metrics ignore missing values: check that the reason "
     "why they are missing is independent of the label.",
-    "class_few": "Too few for training and for a validation split: collect more, merge "
-    "classes, or remove the classes.",
+    "class_few": "The images are too few for training and for a validation split: "
+    "collect more, merge classes, or remove the classes.",
     "imbalance": "A model is often right if it predicts only large classes: monitor "
     "balanced_accuracy and recall instead of accuracy.",
-    "target_unfit": "Training replaces them by other images, and evaluations leave "
-    "them out: correct the targets, or remove the images. A run ends if they and the "
+    "target_unfit": "Training replaces these images by others, and evaluations leave "
+    "them out: correct the targets, or remove the images. A run ends if these and the "
     "unreadable images are more than data.max_bad_fraction of a split.",
-    "pixels_untrained": "A model cannot learn them, but evaluations include them: add "
-    "training images that show them, or remove the classes.",
-    "pixels_none": "The model has an output for each, which is never right: remove "
-    "them from the list of classes, or check whether the masks have other numbers.",
-    "pixels_rare": "The loss is low even if a model ignores them: monitor the iou of "
-    "each class.",
-    "numbers_far": "Errors of that size may dominate the loss: check the numbers, and "
+    "pixels_untrained": "A model cannot learn classes without training pixels, but "
+    "evaluations include them: add training images of the classes, or remove the "
+    "classes.",
+    "pixels_none": "The model has an output for each class without pixels, which is "
+    "never right: remove these classes from the list, or check the values of the "
+    "masks.",
+    "pixels_rare": "The loss is low even if a model ignores rare classes: monitor the "
+    "iou of each class.",
+    "numbers_far": "Errors on outliers may dominate the loss: check the values, and "
     "correct wrong ones.",
-    "wrong_labels": "A trained model is confident of another class. Some of these are "
-    "mistakes of the model: look at them before you change a label.",
+    "wrong_labels": "A trained model is confident of another class. The model may be "
+    "wrong: inspect the images before you change a label.",
     "in_sample": "The model was trained on these labels, including the wrong ones, so "
     "it agrees with more of them than it should. Labels that it still doubts are worth "
     "checking.",
 }
 # Advice for other remarks of a source.
 OTHER = "A run does the same: check whether this is intended."
-# Kinds that may be errors. Runs check the same conditions by the same functions, of
+# Kinds that may be errors. Runs check the same conditions with the same functions:
 # `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(
     {
@@ -147,9 +152,9 @@ class Finding:
     Attributes:
       kind: Kind of the finding, a key of `ADVICE`.
       level: Severity of the finding.
-      title: Title of one line.
-      groups: Rows of the scan, in groups such as the images that are equal.
-      details: Row -> detail to print.
+      title: Description of the problem in one line.
+      groups: Groups of rows of the scan: duplicates of one image, or single rows.
+      details: Row -> detail to print next to the image.
       hint: Additional advice for the config of the run.
     """
 
@@ -186,9 +191,10 @@ def of_rows(
     noun: str = "image",
     hint: str = "",
 ) -> list[Finding]:
-    """Create a finding about single images or sounds, or no finding without rows.
+    """Return a list with one finding about images or sounds; empty without `rows`.
 
-    `{}` in `title` is replaced by their number; other braces belong to names.
+    The first `{}` in `title` is replaced by the number of rows and `noun`, such as
+    "3 images"; other braces belong to names.
     """
     if not rows:
         return []
@@ -206,7 +212,7 @@ class Diagnosis:
       task: Name of the checked task, or None.
       train: Training split of the run.
       scan: Scan of all examples.
-      findings: All findings, worst first.
+      findings: All findings, errors first.
       label_noise: Kind of finding -> estimated fraction of wrong labels.
       seconds: Duration in seconds.
     """
@@ -229,7 +235,10 @@ class Diagnosis:
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """Contents of the report as JSON; undecodable bytes of file names are escaped."""
+    """Return the contents of `data_report.json`.
+
+    Undecodable bytes of file names are escaped.
+    """
     scan = diagnosis.scan
     bad = scan.count_unreadable()
     mean, std = scan.statistics()

@@ -1,4 +1,4 @@
-"""Multi-threaded scan over all examples of a run, with small records."""
+"""Multi-threaded scan of all examples of a run, with a small record per example."""
 
 import collections
 import functools
@@ -34,18 +34,18 @@ IN_FLIGHT = 2
 
 
 class Scan:
-    """Scan of a data set, with about 350 bytes plus a name per example.
+    """Properties of the N examples of a data set, about 350 bytes plus a name each.
 
     Attributes:
       noun: Word for an example in messages: image, or sound.
       index: Index of each example in the store, (N,).
-      split: Index of its split in `SPLITS`, (N,).
-      rows: Split -> rows of its examples, which may overlap.
+      split: Index in `SPLITS` of the split of each example, (N,).
+      rows: Split -> rows of its examples; splits may overlap.
       class_names: Names of the classes; empty if targets are not classes.
       labels: Class of each example, (N,); None if targets are not classes.
       names: Name of each example in messages.
       unreadable: Row of an unreadable example -> reason.
-      remarks: Remark on a file -> rows.
+      remarks: Remark of `Look.remarks` -> rows.
       formats: Format of the files -> number of files.
       size: Height and width in pixels, (N, 2); 1 and milliseconds for sounds.
       pixel_hash: Hash of the decoded pixels, (N,).
@@ -88,7 +88,10 @@ class Scan:
     def add(
         self, names: list[str], looks: list[Look], targets: Any, hashes: Any
     ) -> None:
-        """Append the properties of the next examples."""
+        """Append the properties of the next examples.
+
+        `hashes` are the pHash, (n,), and thumbnail, (n, PRINT, PRINT), of each image.
+        """
         start = len(self.names)
         here = slice(start, start + len(names))
         self.names += names
@@ -116,7 +119,7 @@ class Scan:
                 self.formats[look.format] += 1
 
     def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
-        """Record the dense targets of the examples from the row `start` on."""
+        """Record the properties of the targets of the rows from `start` on."""
         for row, one in enumerate(placed, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
@@ -139,13 +142,13 @@ class Scan:
 
     @property
     def odd_modes(self) -> dict[int, str]:
-        """Row whose mode is not the most frequent mode -> its mode."""
+        """Row -> mode, for all images without the most frequent mode."""
         usual = next(iter(self.modes), "")
         return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
 
     @functools.cached_property
     def folder(self) -> str:
-        """Common folder of all files."""
+        """Path of the common directory of all files, with a final slash, or empty."""
         first, last = (name.split("/") for name in (min(self.names), max(self.names)))
         pairs = zip(first[:-1], last[:-1], strict=False)
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
@@ -188,11 +191,11 @@ class Scan:
         return per_split(self.split[~self.readable])
 
     def over_limit(self, bad: Collection[int], max_fraction: float) -> list[str]:
-        """Splits with more bad examples than a run allows.
+        """Return texts such as "3 of 60 in train" for splits above the limit.
 
         Args:
           bad: Rows of bad examples.
-          max_fraction: Largest allowed fraction of a split.
+          max_fraction: Maximum fraction of bad examples of a split.
         """
         is_bad = np.zeros(len(self), bool)
         is_bad[list(bad)] = True
@@ -204,7 +207,7 @@ class Scan:
         ]
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Mean and standard deviation of each channel over training images, in 0..1.
+        """Return mean and standard deviation of each channel of training images, 0..1.
 
         All images have equal weight. Without readable training images, both are [0].
         """
@@ -212,7 +215,7 @@ class Scan:
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Describe the smallest, median and largest size, and the number of sizes."""
+        """Return the minimum, median and maximum size, and the number of sizes."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}
@@ -237,7 +240,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
     """
     index = np.concatenate(list(splits.values()))
     codes = [np.full(len(v), SPLITS.index(name)) for name, v in splits.items()]
-    # Scan examples that splits share (data.allow_overlap) only once.
+    # With data.allow_overlap, splits may share examples: scan each once.
     index, first = np.unique(index, return_index=True)
     split = np.concatenate(codes)[first].astype(np.uint8)
     found = Scan(index, split, train.facts)
@@ -270,14 +273,14 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
             found.add_placed(len(found.names), placed)
             found.add(*seen)
             advance(len(chunk[0]))
-        _tell_apart(found, train)
+        _rehash_equal(found, train)
     return found
 
 
-def _tell_apart(found: Scan, train: Source) -> None:
-    """Hash the pixels of images with equal signatures.
+def _rehash_equal(found: Scan, train: Source) -> None:
+    """Replace equal signatures by hashes of all pixels, to confirm duplicates.
 
-    They are decoded again; hashing all images would take longer.
+    The images are decoded again; hashing the pixels of all images would take longer.
     """
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
@@ -287,7 +290,7 @@ def _tell_apart(found: Scan, train: Source) -> None:
         (image,), _ = train.store.read(found.index[row : row + 1])
         try:
             return hash_pixels(image, train)
-        except UnreadableError:  # The file may have changed.
+        except UnreadableError:  # The file may have changed since the scan.
             return found.pixel_hash[row]
 
     threads = len(os.sched_getaffinity(0))

@@ -9,7 +9,11 @@ SPLITS = ("train", "validation", "test")
 
 
 def deviation(moments: np.ndarray) -> np.ndarray:
-    """Standard deviation of each channel from mean and mean square."""
+    """Return the standard deviation of each channel, (channels,).
+
+    Args:
+      moments: Mean and mean square of each channel, (2, channels).
+    """
     mean, square = moments
     return np.sqrt(np.maximum(square - mean**2, 0))
 

@@ -18,24 +18,24 @@ from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
-# Number of images to decode, among those whose headers are read.
+# Number of images that are decoded; of the other sampled images, only headers are read.
 NUM_DECODED = 50
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Survey of a data set.
+    """Properties of a data set, some from a sample of its training images.
 
     Attributes:
       counts: Number of examples in each split.
       class_counts: Number of training examples of each non-empty class or label.
-      facts: Facts of the data set's store.
+      facts: Metadata of the data set's store.
       groups: Groups of the training examples (`Store.strata`).
       sizes: Height and width of the sampled images, (n, 2); sample rate in Hz and
         number of samples for sounds.
       colour: Whether any sampled image has colours.
       num_unreadable: Number of unreadable sampled images.
-      remarks: Remarks of the store on opening.
+      remarks: Remarks on the store and on the conversion of its images.
       white_level: White level of 16-bit images; None for 65535, or 8 bits.
     """
 
@@ -56,7 +56,7 @@ class Survey:
 
     @property
     def noun(self) -> str:
-        """Word for an example in messages."""
+        """Word for an example in messages: image, or sound."""
         return input_of(self.facts).noun
 
     @property
@@ -76,7 +76,7 @@ class Survey:
 
     @property
     def groups_are(self) -> str:
-        """Word for the kind of targets."""
+        """Word for the groups in messages: labels or classes."""
         return "labels" if self.groups.ndim > 1 else "classes"
 
     @property
@@ -90,7 +90,8 @@ def survey(config: DataConfig) -> Survey:
     """Survey the training split of a source, or a sample of a large split.
 
     Raises:
-      UserError: The source cannot be opened, no image is readable, or none has a label.
+      UserError: The source cannot be opened, is not supported by `new`, or has no
+        readable or no labelled training image.
     """
     store, splits = open_store(config)
     kind = input_of(store.facts)
@@ -128,14 +129,14 @@ def survey(config: DataConfig) -> Survey:
         if not len(class_counts):
             raise UserError(
                 f"{config.source}: no training {kind.noun} has any of the "
-                f"{groups.shape[1]} labels, so that there is nothing to learn: give "
-                f"{kind.noun}s that have some, or other columns (--targets)"
+                f"{groups.shape[1]} labels: add {kind.noun}s with labels, or choose "
+                "other columns (--targets)"
             )
     else:
         known = groups[groups >= 0] if (groups >= 0).any() else groups
         _, class_counts = np.unique(known, return_counts=True)
     seen = conversions.inspect_sample(store, train, config.max_pixels)
-    # The recipe will set the white level.
+    # The recipe will set `data.white_level`, so the remarks assume that it is set.
     levelled = dataclasses.replace(config, white_level=seen.white_level)
     return Survey(
         counts={name: sum(map(len, shards)) for name, shards in splits.items()},
@@ -151,7 +152,7 @@ def survey(config: DataConfig) -> Survey:
 
 
 def _listen(stored: np.ndarray | StoredFile, kind: InputKind) -> tuple[int, int]:
-    """Sample rate and number of samples of a sound file, from its header."""
+    """Return the sample rate in Hz and the number of samples from a sound's header."""
     assert isinstance(stored, StoredFile)
     return kind.size_of(stored.data)
 
@@ -159,9 +160,10 @@ def _listen(stored: np.ndarray | StoredFile, kind: InputKind) -> tuple[int, int]
 def _look(
     image: np.ndarray | StoredFile, max_pixels: int, decode: bool
 ) -> tuple[tuple[int, int], bool]:
-    """Height and width of an image, and whether it has colours.
+    """Return (height, width) of an image, and whether any pixel is coloured.
 
-    Files in colour modes may have only grey pixels, so pixels are compared.
+    Images in colour modes may have only grey pixels, so pixels are compared; files
+    without `decode` count as grey.
     """
     if isinstance(image, StoredFile):
         file = files.open_file(image.data, max_pixels)

@@ -1,4 +1,4 @@
-"""Preparation of TFDS data sets, which needs TensorFlow, unlike reading them."""
+"""Preparation of TFDS data sets; unlike reading them, it needs TensorFlow."""
 
 import dataclasses
 import hashlib
@@ -19,7 +19,7 @@ def prepare(
     """Download and prepare `tfds:NAME` as array_record files; return their folder.
 
     Args:
-      source: Data set, such as tfds:mnist. Prepared data sets are unchanged.
+      source: Data set, such as tfds:mnist. A prepared data set is left unchanged.
       data_dir: Folder of data sets. Defaults to $TFDS_DATA_DIR, else
         ~/tensorflow_datasets.
       manual_dir: Folder of manually downloaded files, under their original names.
@@ -30,7 +30,9 @@ def prepare(
     """
     kind, _, name = source.partition(":")
     if kind != "tfds" or not name:
-        raise UserError(f"{source!r}: give a TFDS data set to prepare, as tfds:mnist")
+        raise UserError(
+            f"--prepare {source!r}: expected a TFDS data set, such as tfds:mnist"
+        )
     if manual_dir is not None and not Path(os.path.expanduser(manual_dir)).is_dir():
         raise UserError(f"--manual-dir {manual_dir}: there is no such folder")
     builder = find(name, data_dir)
@@ -56,8 +58,8 @@ def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
 
     TFDS compares files with recorded checksums, which fails for the same content
     compressed by another gzip. Its `register_checksums` overwrites the record in the
-    installed package, so that original downloads fail afterwards. Here the record is
-    changed only in memory.
+    installed package, so that original downloads fail afterwards. This function changes
+    the record only in memory.
 
     Returns:
       The names of the files that differ from the record.
@@ -94,7 +96,7 @@ def _download_and_prepare(
             )
     builder.download_and_prepare(
         download_config=tfds.download.DownloadConfig(
-            # None is data_dir/downloads/manual.
+            # None defaults to data_dir/downloads/manual.
             manual_dir=manual_dir,
             # Google's bucket has prepared data sets as tfrecord only.
             try_download_gcs=False,

@@ -11,7 +11,7 @@ from jaxtrain.models.centres import unit
 
 # Lower bound of the squared sine, so that the derivative of its square root is finite.
 LEAST_SINE = 1e-12
-# Masking value: minus infinity would have NaN gradients.
+# Value of masked similarities; minus infinity would cause NaN gradients.
 NEVER = -1e30
 
 
@@ -20,9 +20,9 @@ def arcface_losses(
 ) -> jax.Array:
     """Additive angular margin loss: equation 3 of Deng et al. 2019.
 
-    Cross entropy of `scale * cosines`, with cos(angle + margin) for the true class. If
-    angle + margin exceeds pi, it is cos(angle) - margin sin(margin), as in the authors'
-    code.
+    Cross entropy of `scale * cosines`, where the cosine of the true class is replaced
+    by cos(angle + margin), or by cos(angle) - margin * sin(margin) if angle + margin
+    exceeds pi, as in the authors' code.
 
     Args:
       cosines: Cosine similarities with the class centres, (B, classes).
@@ -58,9 +58,9 @@ def contrastive_losses(
 ) -> jax.Array:
     """Supervised contrastive loss: L_out, equation 2 of Khosla et al. 2020.
 
-    Per example, the negative log-softmax of its similarities to all other examples,
-    averaged over its positives (other examples of its class). The loss is 0 for
-    examples without positives, and for unknown classes (labels below 0).
+    The loss of an example is the negative log-softmax of its similarities to all other
+    examples, averaged over its positives (other examples of its class). The loss is 0
+    for examples without positives, and for unknown classes (labels below 0).
 
     Args:
       outputs: Embeddings of any norm, (B, size).

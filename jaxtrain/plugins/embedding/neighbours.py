@@ -1,18 +1,18 @@
 """Leave-one-out nearest neighbours among embeddings, on the host.
 
 The search is exact, in blocks of rows: all pairs of 10,000 examples take seconds, with
-at most `BLOCK` similarities in memory. Of equally near neighbours, the first counts.
+at most `BLOCK` similarities in memory. Ties are resolved in favour of the lower index.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Largest number of cosine similarities in a block.
+# Maximum number of cosine similarities in a block.
 BLOCK = 2**24
 # Number of neighbours that vote for a class.
 VOTERS = 5
-# Largest number of neighbours per example.
+# Maximum number of neighbours per example.
 MOST = 10
 
 
@@ -23,8 +23,8 @@ class Neighbours(NamedTuple):
       nearest: Indices of the nearest other examples, nearest first, (N, K); K is at
         most `MOST`.
       label: Classes of the neighbours, (N, K).
-      own: Class of the example, (N,).
-      answerable: Whether another example has its class, bool (N,).
+      own: Class of each example, (N,).
+      answerable: Whether another example has the same class, bool (N,).
       loss: Supervised contrastive loss among all examples, (N,); 0 without positives.
     """
 
@@ -61,8 +61,8 @@ def find_neighbours(
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        # The rounding error of a product depends on the column: float32 makes equal
-        # embeddings equally near.
+        # Rounding errors of the product depend on the column. In float32, equal
+        # embeddings have equal similarities.
         index[part] = _nearest(similar.astype(np.float32), most)
         # Subtract the largest possible cosine, so that `exp` does not overflow.
         similar -= 1
@@ -80,9 +80,9 @@ def find_neighbours(
 
 
 def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
-    """Indices of the largest values of each row, largest first, (n, most).
+    """Return the indices of the largest values of each row, largest first, (n, most).
 
-    Ties go to the lower index.
+    Ties are resolved in favour of the lower index.
     """
     similar = np.where(np.isnan(similar), -np.inf, similar)
     least = np.partition(similar, -most, axis=1)[:, -most, None]
@@ -96,19 +96,19 @@ def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
 
 
 def recall_at(found: Neighbours, k: int) -> float | None:
-    """Recall at k: fraction of examples with a positive among the first k neighbours.
+    """Return the fraction of examples with a positive among the first k neighbours.
 
-    Examples without positives are excluded; None if none remain.
+    Examples without positives are excluded; None if all are excluded.
     """
     hits = (found.label[:, :k] == found.own[:, None]).any(axis=1)
     return _mean(hits, found)
 
 
 def knn_accuracy(found: Neighbours) -> float | None:
-    """Accuracy of a k-nearest-neighbour vote.
+    """Return the accuracy of a vote of the `VOTERS` nearest neighbours.
 
-    Ties go to the class of the nearest neighbour. Examples without positives are
-    excluded; None if none remain.
+    Ties are resolved in favour of the nearest neighbour's class. Examples without
+    positives are excluded; None if all are excluded.
     """
     voters = found.label[:, :VOTERS]
     if not voters.shape[1]:

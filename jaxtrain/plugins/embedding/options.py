@@ -28,12 +28,12 @@ class EmbeddingConfig(Part):
     )
     margin: float | None = field(
         None,
-        help="Of arcface: angle in radians that is added to the angle between an "
-        "example and the centre of its class; None: 0.5.",
+        help="With arcface: margin in radians, added to the angle between an example "
+        "and the centre of its class; None: 0.5.",
     )
     scale: float | None = field(
         None,
-        help="Of arcface: factor on the cosines, to get logits; None: 64.",
+        help="With arcface: factor from cosines to logits; None: 64.",
     )
     temperature: float = field(
         0.1,

@@ -1,4 +1,4 @@
-"""Task of metric learning."""
+"""Metric-learning task: embeddings, trained with ArcFace or a contrastive loss."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -34,7 +34,7 @@ RANKS = (1, 5, 10)
 
 
 def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Embeddings of a batch, of unit length, and their classes."""
+    """Return the embeddings of a batch, with unit length, and their classes."""
     return {"embedding": of_length_one(outputs), "label": target}
 
 
@@ -68,7 +68,7 @@ class Embedding(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `num_classes`, required for ArcFace, and
+      facts: Metadata of the data set: `num_classes`, required for ArcFace, and
         `class_names` if known.
       **given: Fields of `EmbeddingConfig`.
 

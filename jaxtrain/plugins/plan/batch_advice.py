@@ -1,4 +1,4 @@
-"""Advice on the batch of find-batch: options to set, and effects on training."""
+"""Advice of `find-batch`: options for the recommended batch, and their effects."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Option to set, and effects of the new micro-batch size on training."""
+    """Return text lines: the option for a micro-batch, and its effects on training."""
     lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
@@ -33,7 +33,7 @@ def describe_micro_batches(
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Option to set, effects of the new batch size, and a faster batch if any."""
+    """Return text lines: the option for a batch, its effects, and any faster batch."""
     lines = [f"use it with --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
@@ -60,7 +60,7 @@ def describe_batch(
 
 
 def _num_steps(planner: Planner, config: Config, size: int) -> str:
-    """Number of steps of a run with batch size `size`, as text."""
+    """Return the number of steps of a run with batch size `size`, as text."""
     splits = planner.splits
     try:
         times = make_timetable(

@@ -14,12 +14,12 @@ from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
 
 # The search ends at a relative resolution of 1 / RESOLUTION.
 RESOLUTION = 64
-# Speed-up that counts as faster, above timing noise.
+# Minimum speed-up that counts as faster, above timing noise.
 GAIN = 1.02
 
 
 class Fitting(Protocol):
-    """Result for a batch that fits, in bytes per device."""
+    """Protocol of the result for a batch that fits; bytes are per device."""
 
     @property
     def peak_bytes(self) -> int: ...
@@ -102,7 +102,7 @@ def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | 
 
 
 def _estimate(found: Fitting, size: int) -> int:
-    """Largest size that fits, by linear extrapolation of the non-fixed bytes."""
+    """Extrapolate the bytes that grow with the size to the largest size that fits."""
     growing = max(1, found.peak_bytes - found.fixed_bytes)
     step = max(1, size // RESOLUTION)
     left = found.usable_bytes - found.fixed_bytes
@@ -148,14 +148,14 @@ def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | No
 
 
 def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
-    """Whether both fit, and `found` is faster than `than` by more than noise."""
+    """Whether `found` and `than` fit, and `found` is faster by more than noise."""
     if found is None or than is None:
         return False
     return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)
 
 
 def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
-    """Possible numbers of micro-batches for the batch size of a config.
+    """Return the possible numbers of micro-batches for the batch size of a config.
 
     Raises:
       UserError: The batch is not divisible by the devices.
@@ -165,7 +165,7 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
         try:
             changed = with_micro_batches(config, count)
         except UserError:
-            continue  # Batch-norm groups do not divide such micro-batches.
+            continue  # The batch-norm group does not divide this micro-batch.
         if size % batch_unit(changed, num_devices) == 0:
             found.append(count)
     if not found:
@@ -184,7 +184,7 @@ def with_batch(config: Config, size: int) -> Config:
     than a call.
 
     Raises:
-      UserError: Invalid batch size.
+      UserError: The batch size is not positive.
     """
     if size < 1:
         raise UserError(f"--batch {size}: expected a number above 0, or max")
@@ -203,10 +203,10 @@ def with_micro_batches(config: Config, count: int) -> Config:
 
 
 def batch_unit(config: Config, num_devices: int) -> int:
-    """Required divisor of a batch (see `jaxtrain.trainer.checks`).
+    """Return the divisor that a batch size must have (see `jaxtrain.trainer.checks`).
 
     Raises:
-      UserError: The mesh of the config does not fit the devices.
+      UserError: The mesh of the config does not fit the number of devices.
     """
     sizes = axis_sizes(config.parallel, num_devices)
     shards = math.prod(sizes[axis] for axis in BATCH_AXES)

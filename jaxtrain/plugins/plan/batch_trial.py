@@ -44,9 +44,9 @@ class Trial:
       peak_bytes: Peak bytes of the step, planned or measured, whichever is larger; 0 if
         unknown.
       fixed_bytes: Bytes of state and data on the device, independent of the batch.
-      images_per_second: Throughput of all devices, measured, or a plan's upper bound;
-        None if unknown.
-      reason: Reason for not fitting, or empty.
+      images_per_second: Throughput of all devices: measured, or the upper bound of a
+        plan; None if unknown.
+      reason: Reason why the batch does not fit, or empty.
     """
 
     batch_size: int
@@ -66,7 +66,7 @@ class Trial:
         return self.batch_size // self.accumulate_steps
 
     def to_json(self) -> dict[str, Any]:
-        """Entry of find_batch.json."""
+        """Return the trial's entry in find_batch.json."""
         known = {**asdict(self), "peak_bytes": self.peak_bytes or None}
         del known["usable_bytes"], known["fixed_bytes"]
         return {
@@ -86,7 +86,7 @@ def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
       memory: Bytes of device memory. Defaults to the target's.
 
     Raises:
-      UserError: Config, data and devices do not fit.
+      UserError: The config is incompatible with the data or the devices.
     """
     plan = planner.plan(config)
     usable = plan.usable_bytes if memory is None else memory
@@ -110,7 +110,7 @@ def run_trial(target: Target, config: Config, usable: int) -> Trial:
       usable: Bytes per device available for a step.
 
     Raises:
-      UserError: Config, data and devices do not fit.
+      UserError: The config is incompatible with the data or the devices.
     """
     found: dict[str, Any]
     try:
@@ -126,9 +126,10 @@ def run_trial(target: Target, config: Config, usable: int) -> Trial:
 
 
 def try_steps(config: Config, usable: int) -> dict[str, Any]:
-    """Run a few steps; return the fields of a `Trial`. Call it in a separate process.
+    """Run a few steps, and return the fields of a `Trial`.
 
-    Steps whose planned memory is above the limit are not run.
+    Must be called in a separate process, which the system may kill. Steps whose planned
+    memory is above `usable` bytes per device are not run.
     """
     with contextlib.suppress(OSError):
         OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")

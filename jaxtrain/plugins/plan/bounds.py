@@ -22,11 +22,12 @@ class Bound:
     """Lower bound of the time of a step.
 
     Attributes:
-      alone: Seconds that each resource would need by itself.
-      rates: Description of the assumed rate of each resource.
-      step_seconds: Sum over kernels, each bound by its slowest resource, or sum over
-        ring collectives if that is larger: at best, the two overlap.
-      bound_by: Dominant resource of the larger sum.
+      alone: Resource -> seconds of a step that is limited by this resource only.
+      rates: Resource -> description of its assumed rate.
+      step_seconds: Seconds of the kernels, each limited by its slowest resource, or of
+        the ring collectives if they take longer: at best, collectives overlap with
+        kernels.
+      bound_by: Resource with the largest share of `step_seconds`.
     """
 
     alone: Mapping[str, float]
@@ -39,18 +40,18 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
     """Compute the lower bound of the time of a step.
 
     Args:
-      facts: Facts of the compiled step.
-      gpu: GPU of the compiled step.
+      facts: Memory and work of the compiled step.
+      gpu: GPU that the step is compiled for.
       devices_a_node: Number of devices connected by `link_bandwidth`.
     """
-    # Dtypes missing in the table are assumed to run at the float32 rate.
+    # Dtypes that the table of the GPU lacks are assumed to run at the float32 rate.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
-        products, missing = "float32", f" (it has no faster products of {products})"
+        products, missing = "float32", f" (no faster matrix products of {products})"
     peak = gpu.peaks[products]
     rates = {
         COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
-        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, nothing kept in caches",
+        MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, without cache hits",
         LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
         LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
         NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",

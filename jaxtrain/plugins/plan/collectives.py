@@ -1,4 +1,4 @@
-"""Collectives of a compiled program, and their theoretical minimum.
+"""Collectives of a compiled program, and the minimum of bytes that they send.
 
 https://openxla.org/xla/operation_semantics describes the operations.
 """
@@ -36,7 +36,7 @@ class Collective:
         all-to-all and collective-permute, the result of all-gather.
       group: Devices of the first group; for a collective-permute, all devices that
         send or receive.
-      overlapped: Whether a kernel runs between its start and its end.
+      overlapped: Whether a kernel runs between the start and the end of the collective.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Collective:
     def wire_bytes(self) -> float:
         """Bytes sent by a device, assuming ring collectives.
 
-        The same as for NCCL's bus bandwidth (nccl-tests, PERFORMANCE.md).
+        NCCL's bus bandwidth counts the same bytes (nccl-tests, PERFORMANCE.md).
         """
         if self.kind == "collective-permute":
             return self.bytes
@@ -82,7 +82,7 @@ def minimum_bytes(
     gathered: float = 1,
     summed: float = 1,
 ) -> int:
-    """Theoretical minimum of bytes sent by a device in a step.
+    """Return the theoretical minimum of bytes that a device sends in a step.
 
     Counts the ring collectives of parameters and gradients. Over `fsdp`, these are one
     reduce-scatter of gradients, and one all-gather of parameters for zero1, or two for
@@ -109,24 +109,29 @@ def minimum_bytes(
 
 
 def arrays(types: str) -> list[tuple[str, list[int]]]:
-    """Parse dtype and shape of all arrays in a type, such as `(f32[2,3], pred[])`."""
+    """Parse (dtype, shape) of all arrays in an HLO type, e.g. `(f32[2,3], pred[])`."""
     return [(dtype, numbers(dims)) for dtype, dims in _ARRAY.findall(types)]
 
 
 def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
-    """Bytes of arrays; dtype names such as f32 contain the bits, and pred has 8."""
+    """Return the bytes of arrays. HLO dtypes name their bits (f32), except pred (8)."""
     return (
         sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
     )
 
 
 def numbers(text: str) -> list[int]:
-    """Extract all integers from a text."""
+    """Return all integers in a text."""
     return [int(n) for n in re.findall(r"\d+", text)]
 
 
 def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
-    """Devices of the first group of a collective.
+    """Return the device ids of the first group of a collective.
+
+    Args:
+      kind: Operation, one of `KINDS`.
+      line: Line of the HLO text.
+      num_devices: Number of devices of the program.
 
     Raises:
       ValueError: The notation of the groups is unknown.
@@ -155,7 +160,7 @@ def _ids(sizes: str, order: str | None) -> np.ndarray:
 
 
 def _mesh_group(groups: str) -> tuple[int, ...]:
-    """First group along mesh axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
+    """Return the first group along mesh axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
 
     `'b':(1)2` is a sub-axis of size 2, after sub-axes of size 1.
     """
@@ -164,13 +169,14 @@ def _mesh_group(groups: str) -> tuple[int, ...]:
     order = re.search(r"device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?", mesh)
     ids = _ids(*order.groups()) if order else np.arange(math.prod(sizes.values()))
     ids = ids.reshape(*sizes.values())
-    place: list[Any] = [0] * ids.ndim
+    index: list[Any] = [0] * ids.ndim
     for axis, before, size in re.findall(
         r"'(\w+)'(?::\((\d+)\)(\d+))?", axes.partition("}")[0]
     ):
-        whole = sizes[axis]
-        # The sub-axis is one digit of the index along its axis; the other digits are 0.
-        step = whole // (int(before) * int(size)) if size else 1
-        count = int(size) if size else whole
-        place[list(sizes).index(axis)] = slice(0, step * count, step)
-    return tuple(ids[tuple(place)].reshape(-1).tolist())
+        full = sizes[axis]
+        # In mixed radix, the sub-axis is one digit of the index along its axis; the
+        # other digits are 0.
+        step = full // (int(before) * int(size)) if size else 1
+        count = int(size) if size else full
+        index[list(sizes).index(axis)] = slice(0, step * count, step)
+    return tuple(ids[tuple(index)].reshape(-1).tolist())

@@ -38,7 +38,7 @@ NUM_READ = 32
 LONG_SECONDS = 600.0
 # Smallest suggested image size.
 SMALLEST_SIZE = 48
-# Maximum time of a change, relative to the run, for it to be suggested.
+# A change is suggested if it reduces the duration of the run below this fraction.
 FASTER_PART = 0.9
 # Assumed time of a forward pass relative to a training step.
 EVALUATION_PART = 1 / 3
@@ -86,7 +86,7 @@ def roughly(seconds: float) -> str:
 
 
 def changes(config: Config) -> dict[str, Config]:
-    """Candidate changes for a faster run, as command-line options."""
+    """Return candidate changes for a faster run: command-line option -> config."""
     found: dict[str, Config] = {}
     if config.model.pretrained is None:
         found["--model.width 0.5"] = change(config, "model.width", 0.5)
@@ -139,7 +139,7 @@ def measure_here(config: Config) -> Estimate:
     """Time training steps and image reading in this process.
 
     Raises:
-      UserError: Config, data and devices do not fit, or XLA fails.
+      UserError: The config is incompatible with the data or the devices, or XLA fails.
     """
     assert config.train.epochs is not None
     devices.start("auto")
@@ -173,9 +173,9 @@ def measure_here(config: Config) -> Estimate:
 
 
 def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
-    """Seconds of a training step on zeros.
+    """Return the seconds of a training step on zeros.
 
-    Values do not affect the time, and creating zeros compiles no other program.
+    Values do not affect the time, and zeros are created without compiling a program.
     """
     state, data, batches = jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
@@ -186,7 +186,7 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
 
 def _time_reading(source: Source) -> float:
-    """Seconds to read an image as in training, on all cores."""
+    """Return the seconds per image of reading training images on all cores."""
     num = min(NUM_READ, len(source))
     indices = np.arange(num) * len(source) // num
     start, done = time.perf_counter(), 0

@@ -50,10 +50,10 @@ class Facts:
       device_kind: Name of the device in JAX.
       usable_bytes: Usable bytes of device memory, or None if the device is not present.
       num_devices: Number of devices of all nodes.
-      mesh: Sizes of the mesh axes other than 1.
+      mesh: Mesh axis -> size, for axes with more than one device.
       batch_size: Batch size over all devices.
       num_params: Number of parameters of the model.
-      state_bytes: Bytes of the state: parameters, optimizer state.
+      state_bytes: Bytes of the train state: parameters, optimizer state.
       input_bytes: Bytes of the batch, or of the full data set on the device.
       cached: Whether the data set is on the device.
       peak_bytes: Peak bytes as planned by the compiler.
@@ -63,7 +63,7 @@ class Facts:
       products: Dtype of the convolutions and matrix products, a key of `Gpu.peaks`.
       kernels: Kernels as (bytes, flops, number of launches).
       exchanges: Collectives of the program (see `HloProgram.collectives`).
-      minimum_bytes: Theoretical minimum to send (see `collectives.minimum_bytes`).
+      minimum_bytes: Theoretical minimum of bytes sent (`collectives.minimum_bytes`).
     """
 
     device_kind: str
@@ -107,12 +107,12 @@ class Facts:
 def facts_of(
     configs: Sequence[Config], target: Target, shapes: Any
 ) -> list[Facts | str]:
-    """Facts of each config, cached or compiled, or an error message.
+    """Return the `Facts` of each config, cached or compiled, or an error message.
 
     Args:
       configs: Resolved configs of the runs.
       target: Target to compile for.
-      shapes: Shapes of the data, part of the cache key.
+      shapes: Shapes of data and outputs, which are part of the cache key.
 
     Raises:
       UserError: This machine cannot compile for the target.
@@ -139,7 +139,7 @@ def facts_of(
 def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str]:
     """Compile each config; return its facts, or the message of a UserError.
 
-    Call it in a process for the target (`gpu_compiler.call`).
+    Must be called in a process for the target (`gpu_compiler.call`).
 
     Args:
       configs: Configs with the same `parallel.xla_flags`, which apply per process.
@@ -189,8 +189,8 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 
 def _minimum_bytes(setup: Setup) -> int:
-    """Theoretical minimum of bytes to send (`collectives.minimum_bytes`)."""
-    # Keep only the sharding over the `model` axis.
+    """Return the theoretical minimum of bytes sent (`collectives.minimum_bytes`)."""
+    # Parameters are sharded only over the `model` axis.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
@@ -207,7 +207,7 @@ def _minimum_bytes(setup: Setup) -> int:
 
 
 def _usable_bytes(device: Any) -> int | None:
-    """Usable bytes of a device, or None if the device is not present."""
+    """Return the usable bytes of a device, or None if the device is not present."""
     if device not in jax.devices():
         return None
     if device.platform == "cpu":
@@ -224,7 +224,7 @@ def _read(path: Path) -> Facts | None:
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Path of the cached facts, or None if they are not cached.
+    """Return the path of the cached facts, or None if they are not cached.
 
     Facts of this machine's devices, and of configs with custom code, are not cached,
     because drivers or imported modules may change unnoticed.
@@ -248,6 +248,6 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
 @cache
 def _package() -> str:
     """Digest of this package's files."""
-    files = sorted(Path(__file__).parents[1].rglob("*.py"))
+    files = sorted(Path(__file__).parents[2].rglob("*.py"))
     joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
     return hashlib.sha256(joined).hexdigest()

@@ -32,7 +32,7 @@ class BatchFinder:
       planner: Planner of the target.
       num_devices: Number of devices that share a batch.
       device_kind: Name of the device in JAX.
-      memory: Bytes of device memory. Defaults to the target's plan.
+      memory: Bytes of device memory; None uses the plan's `usable_bytes`.
       is_here: Whether steps are run on this machine, rather than only planned.
       trials: All trials so far.
     """
@@ -71,9 +71,9 @@ def carry_out(
     Args:
       config: Config of the run.
       target: Target to plan for, or to run on.
-      vary: Config field to vary.
+      vary: Config field to vary: the largest batch size, or the fastest micro-batch.
       memory: Bytes of device memory. Defaults to the target's.
-      largest: Largest batch to try. Defaults to the training split.
+      largest: Largest batch to try. Defaults to the size of the training split.
       path: Path of the JSON file.
 
     Raises:
@@ -128,7 +128,10 @@ def make_finder(
 def find_largest(
     finder: BatchFinder, config: Config, largest: int | None
 ) -> Trial | None:
-    """Try batches up to the length of the training split, or `largest`."""
+    """Return the trial of the largest batch that fits, or None.
+
+    Batches have at most as many examples as the training split, or `largest`.
+    """
     most, limit = len(finder.planner.splits.train), "the training split has"
     if largest is not None and largest < most:
         most, limit = largest, "--largest is"
@@ -143,7 +146,7 @@ def find_largest(
 
 
 def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
-    """Try numbers of micro-batches for the batch size of the config."""
+    """Return the trial of the fastest micro-batch for the config's batch, or None."""
     counts = batch_search.micro_batch_counts(config, finder.num_devices)
 
     def attempt(count: int) -> Trial | None:
@@ -176,7 +179,7 @@ def show(finder: BatchFinder, found: Trial | None) -> None:
 def to_json(
     finder: BatchFinder, config: Config, vary: Vary, found: Trial | None
 ) -> dict[str, Any]:
-    """Contents of find_batch.json."""
+    """Return the contents of find_batch.json."""
     return {
         "target": str(finder.planner.target),
         "device_kind": finder.device_kind,

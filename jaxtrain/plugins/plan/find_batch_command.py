@@ -20,7 +20,7 @@ RESULT = "find_batch.json"
 
 @dataclass(frozen=True, kw_only=True)
 class FindBatchArguments:
-    """Find the largest batch, or the fastest micro-batch, that fits the memory."""
+    """Find the largest batch, or the fastest micro-batch, that fits in memory."""
 
     config: Path = field(
         help="The recipe: a name, such as digits, or a file that defines get_config() "
@@ -33,9 +33,9 @@ class FindBatchArguments:
     )
     target: str = field(
         "here",
-        help="here: run a few steps on this machine; cpu, cpux8: run them on its CPU; "
-        "a GPU such as h100 or h100x8 (see the command plan): only compile the step "
-        "for it, whether or not it is present.",
+        help="here: run a few steps on this machine; cpu, cpux8: run a few steps on "
+        "simulated CPU devices; h100, h100x8 or another GPU (see the command plan): "
+        "only compile the step, for a GPU that need not be present.",
     )
     nodes: int = field(
         1,

@@ -44,7 +44,7 @@ with held_back():
     from jaxtrain.plugins.plan import facts
 gpu_compiler.answer()
 """
-# Process started by `ready`, with its target and environment.
+# The process that `ready` started, if any, with its target and environment.
 _ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
 
 
@@ -67,7 +67,7 @@ def check_versions() -> None:
 
 
 def devices(target: Target) -> Sequence[Any]:
-    """Create abstract devices of `target`, for the mesh that programs are compiled for.
+    """Return abstract devices of `target`, to build the mesh of compiled programs.
 
     Raises:
       UserError: XLA cannot compile for the target.
@@ -90,13 +90,13 @@ def devices(target: Target) -> Sequence[Any]:
 
 
 def environment(target: Target) -> dict[str, str]:
-    """Environment variables of a process that compiles for `target`."""
+    """Return the environment variables of a process that compiles for `target`."""
     env = dict(os.environ)
     paths = [str(ROOT), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if target.gpu is not None:
-        # The first variable keeps JAX from looking for a driver, the second from
-        # failing if there is no driver. Other computations run on the CPU.
+        # The first variable prevents JAX from searching for a driver, the second from
+        # failing without a driver. Other computations run on the CPU.
         env |= {
             "CUDA_VISIBLE_DEVICES": "-1",
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -137,7 +137,7 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
         start_jax("auto", flags=flags)
         return None
     check_versions()
-    # GPU flags are needed although this process runs on the CPU.
+    # This process runs on the CPU, but compiles with the flags of GPUs.
     os.environ["XLA_FLAGS"] = xla_flags(flags, "gpu", os.environ)
     start_jax("cpu")
     return devices(target)
@@ -177,8 +177,8 @@ def call(
 
     Args:
       target: Target that determines Python and environment.
-      function: Function of a module.
-      arguments: Values to be pickled.
+      function: Function at the top level of a module, which is pickled by name.
+      arguments: Picklable arguments of the function.
       timeout: Time limit of the process in seconds; None for no limit.
 
     Raises:
@@ -188,7 +188,7 @@ def call(
         version.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
-    asked = pickle.dumps((own.decided(), function, arguments))
+    request = pickle.dumps((own.decided(), function, arguments))
     env = environment(target)
     if _ready and _ready[0][:2] == (target, env):
         process = _ready.pop()[-1]
@@ -197,7 +197,7 @@ def call(
     with process:
         try:
             stdout, stderr_bytes = process.communicate(
-                pickle.dumps((jax.__version__, asked)), timeout
+                pickle.dumps((jax.__version__, request)), timeout
             )
         except BaseException:  # Kill the process also if a signal ends the command.
             process.kill()
@@ -214,17 +214,17 @@ def call(
 
 def answer() -> None:
     """Run the request read from stdin, and write its result to stdout."""
-    # Redirect other output to stderr, so that stdout has only the result.
+    # Redirect other output to stderr, so that stdout contains only the result.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    version, asked = pickle.load(sys.stdin.buffer)
+    version, request = pickle.load(sys.stdin.buffer)
     try:
         if version != jax.__version__:
             raise UserError(
                 f"{sys.executable} has JAX {jax.__version__}, but this process has JAX "
                 f"{version}, which may compile differently: {COMPILER.fix}"
             )
-        decided, function, arguments = pickle.loads(asked)
+        decided, function, arguments = pickle.loads(request)
         own.hand_over(decided)
         reply = ("value", function(*arguments))
     except UserError as error:
@@ -248,4 +248,4 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
         raise UserError(f"XLA rejects $XLA_FLAGS = {given!r}: {flags[-1]}")
     if missing := [line for line in lines if "ModuleNotFoundError" in line]:
         raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
-    raise RuntimeError(f"{python} ended with {code}, no answer:\n{stderr[-4000:]}")
+    raise RuntimeError(f"{python} ended with {code}, no result:\n{stderr[-4000:]}")

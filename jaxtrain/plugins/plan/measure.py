@@ -31,7 +31,7 @@ from jaxtrain.trainer.setup import Setup, build_setup
 from jaxtrain.training.compiled import Compiled
 from jaxtrain.training.state import TrainState
 
-# Duration of the timing in seconds.
+# Minimum total duration of the timed calls in seconds.
 TIMED_SECONDS = 2.0
 # Calls per timed block on a GPU, where calls are dispatched asynchronously.
 CALLS_A_BLOCK = 5
@@ -89,7 +89,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
 
 
 def _programs(setup: Setup) -> Programs:
-    """Programs of a run on streamed data, created without loading arrays."""
+    """Return the programs of a run on streamed data, without loading arrays."""
     changed: dict[str, Any] = {"cache": "stream"}
     if setup.config.data.mean is None:
         some = (0.5,) * setup.splits.train.image_shape[-1]
@@ -100,7 +100,7 @@ def _programs(setup: Setup) -> Programs:
 
 
 def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
-    """Shapes and shardings of `data` and `batches` of one step."""
+    """Return the shapes and shardings of `data` and `batches` for one step."""
     mesh, config, splits = setup.mesh, setup.config.data, setup.splits
     spec, rows = train_spec(config, splits.train), data_sharding.batch_sharding(mesh)
     on_device = should_cache(config, splits)
@@ -112,7 +112,7 @@ def abstract_inputs(setup: Setup) -> tuple[Any, Any]:
 
 
 def bytes_per_device(tree: Any) -> int:
-    """Bytes per device of abstract arrays with shardings."""
+    """Return the bytes per device of a pytree of abstract arrays with shardings."""
     return sum(
         math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize
         for x in jax.tree.leaves(tree)
@@ -127,7 +127,7 @@ def create_inputs(setup: Setup) -> tuple[TrainState, jax.Array, Any, Any]:
     example = train_spec(setup.config.data, train).example
 
     def fill(name: str, abstract: Any) -> Any:
-        # Use an example's values: random targets or boxes could be out of range.
+        # Repeat the values of one example: random targets or boxes could be invalid.
         if name not in bounds:
             return jax.tree.map(put, abstract, example[name])
         noise = rng.integers(bounds[name], size=abstract.shape, dtype=abstract.dtype)
@@ -156,8 +156,8 @@ def enough_memory(config: Config) -> Iterator[None]:
             raise
         raise UserError(
             f"data.batch_size = {config.data.batch_size} needs more memory than "
-            f"{counted(jax.device_count(), 'device')} can hold: use a smaller one, "
-            "or more devices"
+            f"{counted(jax.device_count(), 'device')} can hold: use a smaller batch "
+            "size, or more devices"
         ) from None
 
 
@@ -171,10 +171,10 @@ def create_beside(setup: Setup) -> dict[str, Any]:
 def time_step(
     program: jax.stages.Compiled, state: TrainState, *inputs: Any, **beside: Any
 ) -> float:
-    """Seconds of a step: the median over blocks of consecutive calls.
+    """Return the seconds of a step: the median over blocks of consecutive calls.
 
-    There are at least three blocks, of which the first is dropped. On a CPU, a block is
-    one call.
+    At least three blocks are timed, and the first is discarded as warm-up. On a CPU, a
+    block is one call.
     """
     num_calls = 1 if jax.default_backend() == "cpu" else CALLS_A_BLOCK
     seconds: list[float] = []
@@ -190,11 +190,11 @@ def time_step(
 def run_steps(config: Config) -> dict[str, float]:
     """Compile and measure the step of a config (see `measure_steps`).
 
-    Call it in a separate process, without earlier allocations.
+    Must be called in a separate process, without earlier allocations.
 
     Raises:
-      UserError: Config, data and devices do not fit, or the devices have too little
-        memory.
+      UserError: The config is incompatible with the data or the devices, or the devices
+        have too little memory.
     """
     devices.start("auto", flags=config.parallel.xla_flags)
     with enough_memory(config):
@@ -206,7 +206,8 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
     """Run a few steps on noise, and measure memory and time per device.
 
     Returns:
-      `peak_bytes`, `step_seconds`, and `planned_bytes` of the same program.
+      `peak_bytes`, measured; `planned_bytes`, planned by the compiler; both per device;
+      and `step_seconds`.
     """
     state, *inputs = create_inputs(setup)
     box, beside = [state], create_beside(setup)
@@ -224,16 +225,17 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
 
 
 def watched_bytes(step: Callable[[], None], held: int) -> float:
-    """Run a few steps; return their peak bytes per device.
+    """Run a few steps, and return their peak bytes per device.
 
     Args:
-      held: Bytes per device held between steps.
+      step: Function that runs one step, and waits for its results.
+      held: Bytes per device that are allocated between steps.
     """
-    # The first call makes allocations that stay, such as for threads.
+    # The first call also makes permanent allocations, such as for threads.
     step()
     grown = 0
     for _ in range(WATCHED_STEPS):
-        # Return freed memory to the system, as the C library may not reuse fragments.
+        # Return freed memory to the system, because malloc may not reuse fragments.
         ctypes.CDLL(None).malloc_trim(0)
         # Reset the peak RSS, VmHWM (proc(5)).
         CLEAR.write_text("5", encoding="utf-8")
@@ -243,7 +245,7 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     if jax.default_backend() != "cpu":
         stats = [device.memory_stats() for device in jax.local_devices()]
         return max(counts["peak_bytes_in_use"] for counts in stats)
-    # Bytes held between steps, plus the growth of the process in a step.
+    # CPU devices have no memory statistics: add the growth of the process in a step.
     return held + grown / jax.device_count()
 
 

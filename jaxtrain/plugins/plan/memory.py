@@ -25,7 +25,9 @@ class DeviceMemory(NamedTuple):
 
 
 def look(flags: str) -> DeviceMemory:
-    """Inspect the devices; must be called in a process without earlier allocations.
+    """Return number, kind and usable memory of the devices.
+
+    Must be called in a process without earlier allocations.
 
     Args:
       flags: Name of a set of XLA flags, a value of `parallel.xla_flags`.

@@ -46,7 +46,7 @@ class Planner:
 
     Attributes:
       target: Target to compile for.
-      source: Source of the data, before generated images replace it.
+      source: Original `data.source`, which generated images may replace.
       splits: Splits of the data, whose examples are not read.
       shapes: Shapes of data and outputs, which determine the program together with
         the config.
@@ -61,7 +61,7 @@ class Planner:
         """Plan one config.
 
         Raises:
-          UserError: Config, data and devices do not fit.
+          UserError: The config is incompatible with the data or the devices.
         """
         plan = self.plans({"": config})[""]
         if isinstance(plan, str):
@@ -84,7 +84,7 @@ class Plan:
     Attributes:
       planner: Planner of the target.
       config: Resolved config of the run.
-      facts: Facts of the compiled step.
+      facts: Memory and work of the compiled step.
     """
 
     planner: Planner
@@ -146,7 +146,7 @@ class Plan:
         return self.bound and steps * self.bound.step_seconds / 3600
 
     def cost(self, price: float | None) -> float | None:
-        """Cost of the run at the bound, for a `price` per device and hour."""
+        """Return the cost of the run at the bound; `price` is per device and hour."""
         hours = self.hours
         return hours and price and hours * price * self.facts.num_devices
 
@@ -157,11 +157,11 @@ class Plan:
 
     @property
     def num_copies(self) -> int:
-        """Largest number of checkpoints on the disk at once."""
+        """Maximum number of checkpoints on the disk at the same time."""
         return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
-        """Contents of plan.json, for a `price` per device and hour."""
+        """Return the contents of plan.json; `price` is per device and hour."""
         facts, roof = self.facts, self.bound
         return {
             "target": str(self.planner.target),
@@ -204,7 +204,7 @@ def make_planner(
     config = settle(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
-        # A run on such a GPU decides the same.
+        # A run on this GPU caches the data on the device under the same condition.
         memory = usable_bytes(target.gpu) if memory is None else memory
         cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"

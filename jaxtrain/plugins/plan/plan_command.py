@@ -51,7 +51,8 @@ class PlanArguments:
     )
     check: bool = field(
         False,
-        help="Also run a few steps, and compare; requires the target on this machine.",
+        help="Also run a few steps, and compare their memory with the plan; requires "
+        "the target on this machine.",
     )
     out: Path | None = field(
         None,
@@ -62,7 +63,7 @@ class PlanArguments:
 
 
 def run(arguments: PlanArguments, signals: StopSignals) -> None:
-    """Plan, print the plan, and write `plan.json`."""
+    """Plan the run, print the plan, and write `plan.json`."""
     with contextlib.ExitStack() as compiler:
         with collector.held_back():
             from jaxtrain.plugins.plan import gpu_compiler

@@ -19,7 +19,7 @@ FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s boun
 
 
 def show(plan: Plan, price: float | None = None) -> None:
-    """Print a plan, for a `price` per device and hour."""
+    """Print a plan; `price` is per device and hour."""
     rows = {
         **_describe_run(plan),
         **_describe_program(plan),
@@ -51,7 +51,7 @@ def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
 
 
 def _figures(plan: Plan) -> list[str]:
-    """Figures of a plan in the order of `FIGURES`."""
+    """Return the table cells of a plan: `FIGURES`, whether it fits, and its limit."""
     facts, roof, speed = plan.facts, plan.bound, plan.images_per_second
     return [
         f"{facts.peak_bytes / 2**30:,.2f}",
@@ -117,7 +117,7 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     times = plan.timetable
     # Early steps may have smaller images, or fewer trainable layers.
     varied = len(times.image_sizes) > 1 or times.unfreeze_step is not None
-    least = "if all steps were full ones" if varied else "at least"
+    least = "if all steps are full steps" if varied else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
         f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
@@ -146,14 +146,14 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     speed = plan.images_per_second
     if plan.facts.cached or speed is None:
         return rows
-    # Throughput of one core.
+    # Input throughput of one core, in images per second.
     files = plan.planner.source.partition(":")[0] in IMAGE_FILES
     rate, nodes = DECODED if files else PACKED, plan.planner.target.num_nodes
     image_bytes = math.prod(plan.planner.splits.input_shape)
     waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * image_bytes
     rows["host"] = (
         f"{speed / nodes / rate:,.1f} cores a node keep up with the bound, at "
-        f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for batches that wait"
+        f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for prefetched batches"
     )
     return rows
 

@@ -30,6 +30,15 @@ def carry_out(
 ) -> None:
     """Plan a config, compare it with `presets`, and write the plan.
 
+    Args:
+      config: Config of the run.
+      target: Target to plan for.
+      batch: Batch size, or "max" for the largest that fits; None uses the config's.
+      presets: Values of `parallel.preset` to compare.
+      price: Price per device and hour, or None.
+      check: Whether to run a few steps, and compare their memory with the plan.
+      path: Path of plan.json.
+
     Raises:
       UserError: The config is invalid, compilation for the target fails, or the config
         does not fit with any preset or change.
@@ -58,7 +67,7 @@ def carry_out(
     if check:
         result["check"] = _check(plan)
     if not plan.fits:
-        print("It does not fit. With one change each:")
+        print("The step does not fit in memory. Plans with one change each:")
         compare("changes", memory_changes(plan.config, plan.facts.num_devices))
     write_json(path, result)
     print(f"wrote {path}")
@@ -72,7 +81,7 @@ def carry_out(
 
 
 def _check_is_here(target: Target) -> None:
-    """Raise UserError if a plan's devices differ from this machine's."""
+    """Raise UserError if the devices of a target differ from this machine's GPUs."""
     gpus = nvidia_gpus()
     here = list(map(gpu_name, gpus))
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
@@ -83,7 +92,7 @@ def _check_is_here(target: Target) -> None:
 
 
 def _check(plan: Plan) -> dict[str, float]:
-    """Run a few steps here, and compare them with the plan."""
+    """Run a few steps on this machine, and compare their memory with the plan."""
     target = plan.planner.target
     if target.gpu is not None:
         target = Target(name=HERE, num_devices=None)
@@ -116,7 +125,7 @@ def alternatives(
 
 
 def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
-    """Changes that may lower device memory, with the least slowdown first.
+    """Return changes that may lower device memory, with the least slowdown first.
 
     Returns:
       Name of each change -> field and new value.
@@ -135,7 +144,7 @@ def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any
 
 
 def largest_batch(planner: Planner, config: Config) -> Plan:
-    """Plan of the largest batch that fits, to about one part in 64.
+    """Return the plan of the largest batch that fits, to about one part in 64.
 
     Raises:
       UserError: The smallest batch does not fit, or there are too few examples.

@@ -27,7 +27,7 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# End of the operands in a line.
+# Start of the attributes in a line, after the operands.
 _END = re.compile(r"\), [\w\-]+=")
 
 
@@ -54,14 +54,21 @@ class Instruction:
         return not (self.operation in _NO_KERNELS or self.operation.endswith("-done"))
 
     def attribute(self, name: str) -> str:
-        """Value of the attribute `name=`, without % and quotes; "" if missing."""
+        """Return the value of an HLO attribute, without % and quotes, or empty."""
         match = re.search(rf'\b{name}="?%?([\w.\-$>]+)', self.text)
         return match[1] if match else ""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Work of one kernel launch; `runs` is the number of launches, such as in loops."""
+    """Work of a kernel.
+
+    Attributes:
+      instruction: Instruction that launches the kernel.
+      bytes: Bytes of operands and results per launch.
+      flops: FLOPs of convolutions and matrix products per launch.
+      runs: Number of launches, including loop iterations.
+    """
 
     instruction: Instruction
     bytes: int
@@ -71,7 +78,13 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class HloProgram:
-    """Computations of a program by name, and the name of its entry computation."""
+    """Parsed HLO of a program.
+
+    Attributes:
+      computations: Name of a computation -> name of an instruction -> instruction.
+      entry: Name of the entry computation.
+      num_devices: Number of devices of the program.
+    """
 
     computations: Mapping[str, Mapping[str, Instruction]]
     entry: str
@@ -135,19 +148,19 @@ class HloProgram:
     def _collective(self, line: Instruction) -> Collective:
         kind, num = line.operation.removesuffix("-start"), len(line.operands)
         is_start, payload = kind != line.operation, arrays(line.type)
-        # An all-reduce-start has the type of its result, other starts (operands,
-        # results, ...).
+        # The type of an all-reduce-start is the type of its result. Other start
+        # operations have the type (operands, results, ...).
         if is_start and kind != "all-reduce":
             payload = payload[num : 2 * num] if kind == "all-gather" else payload[:num]
         group = first_group(kind, line.text, self.num_devices)
         num_bytes = array_bytes(payload)
         if kind == "reduce-scatter" and not is_start:
-            num_bytes *= len(group)  # The text gives the result; operands are larger.
+            num_bytes *= len(group)  # The result is a shard of the operand.
         dtypes = dict.fromkeys(dtype for dtype, _ in payload)
         return Collective(kind, "+".join(dtypes), num_bytes, group)
 
     def _exchange(self, line: Instruction) -> Instruction | None:
-        """Collective that a line runs or starts; None for other lines."""
+        """Return the collective that an instruction runs or starts, or None."""
         if line.operation == "async-start":
             called = self.computations.get(line.attribute("calls"), {})
             return next((x for x in called.values() if x.operation in KINDS), None)
@@ -166,7 +179,7 @@ class HloProgram:
             elif line.operation == "call":
                 yield from self._kernels(line.attribute("to_apply"), runs)
             elif line.operation == "conditional":
-                # Only one branch runs, so count the branch with the most work.
+                # Only one branch runs: count the branch with the most kernels.
                 branches = _branches(line)
                 each = [list(self._kernels(branch, runs)) for branch in branches]
                 yield from max(each, key=len, default=[])
@@ -254,7 +267,7 @@ def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
 
 
 def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
-    """FLOPs of a convolution without a library call.
+    """Return the FLOPs of a convolution that is not a library call.
 
     Multiply-adds with the zeros of a dilated input are excluded, and multiply-adds with
     padding are included.

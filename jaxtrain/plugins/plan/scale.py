@@ -19,8 +19,8 @@ from jaxtrain.plugins.plan.stand_in import stand_in
 from jaxtrain.plugins.plan.targets import CPU, HERE, Target
 
 SIMULATED = (
-    "devices are simulated on the CPU: times mean nothing, and memory and collectives "
-    "differ from a GPU's, which --compile-only --target h100 reports"
+    "devices are simulated on the CPU: times are meaningless, and memory and "
+    "collectives differ from a GPU's, which --compile-only --target h100 reports"
 )
 
 Mode = Literal["weak", "strong"]
@@ -41,8 +41,8 @@ def scale(
     Without GPUs the devices are simulated on the CPU (see `SIMULATED`).
 
     Args:
-      config: Config of the run. Its batch is per device (weak scaling) or for all
-        devices (strong scaling).
+      config: Config of the run; `data.batch_size` is per device (weak scaling) or for
+        all devices (strong scaling).
       counts: Numbers of devices.
       mode: Scaling mode: the batch grows with the devices (weak) or is fixed (strong).
       platform: Platform of the devices; cpu simulates them even on a machine with GPUs.
@@ -54,8 +54,8 @@ def scale(
       The contents of scaling.json, without the name of the config.
 
     Raises:
-      UserError: Config and devices do not fit, there are too few devices, or the target
-        cannot be measured.
+      UserError: The config is incompatible with the devices, there are too few devices,
+        or the target cannot be timed.
     """
     if target is not None:
         _check_target(target, platform, timed=timed)
@@ -92,7 +92,7 @@ def scale(
 
 
 def _check_target(target: str, platform: str, *, timed: bool) -> None:
-    """Raise UserError if the step cannot be compiled for a target."""
+    """Raise UserError if a target is unknown or incompatible with other options."""
     if target not in GPUS:
         meant = nearest(target, GPUS, "; did you mean {!r}?")
         raise UserError(
@@ -101,12 +101,12 @@ def _check_target(target: str, platform: str, *, timed: bool) -> None:
         )
     if platform != "auto":
         raise UserError(
-            f"--target {target} --platform {platform}: a step is compiled for only one "
-            "of them; leave one out"
+            f"--target {target} --platform {platform}: a step is compiled for either a "
+            "target or a platform; leave one option out"
         )
     if timed:
         raise UserError(
-            f"--target {target}: steps are compiled for a target, and cannot be timed; "
+            f"--target {target}: steps for a target are compiled, but cannot be timed; "
             "add --compile-only"
         )
 
@@ -124,7 +124,7 @@ def parse_counts(text: str) -> list[int]:
 
 
 def at_devices(config: Config, count: int, mode: Mode) -> Config:
-    """Config to measure on `count` devices."""
+    """Return the config for `count` devices; weak scaling multiplies the batch size."""
     factor = count if mode == "weak" else 1
     return with_batch(config, factor * config.data.batch_size)
 
@@ -132,13 +132,13 @@ def at_devices(config: Config, count: int, mode: Mode) -> Config:
 def describe_run(
     facts: Facts, seconds: float | None, first: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Entry of `runs` in scaling.json.
+    """Return an entry of `runs` in scaling.json.
 
     `efficiency` is images_per_second / devices, relative to the first run; None if
     not timed.
 
     Args:
-      facts: Facts of the compiled step.
+      facts: Memory and work of the compiled step.
       seconds: Seconds of one step; None if not timed.
       first: Entry of the first run; None for the first run itself.
     """

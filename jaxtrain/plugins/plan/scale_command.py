@@ -35,7 +35,7 @@ class ScaleArguments:
     )
     preset: Preset | None = field(
         None,
-        help="Value of parallel.preset; None keeps the value of the config.",
+        help="Value of parallel.preset; None uses the value in the config.",
     )
     compile_only: bool = field(
         False,

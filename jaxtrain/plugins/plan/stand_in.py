@@ -1,4 +1,4 @@
-"""Generated images that replace TFDS data sets that are not prepared."""
+"""Generated images in place of TFDS data sets that are not prepared."""
 
 import dataclasses
 from typing import Any
@@ -41,7 +41,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         ) from error
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
-        # Images of varying size reach the step on a canvas of this size.
+        # Images that differ in size enter the step on a canvas of this shape.
         sizes = config.training_sizes or (size,)
         height, width, _ = canvas_shape(sizes[-1], channels)
     elif size is not None and not windows:

@@ -1,4 +1,4 @@
-"""Compilation targets, not necessarily present."""
+"""Compilation targets: GPUs that need not be present, or this machine's devices."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.gpus import GPUS, Gpu
 
-# Targets that are no GPU names: this machine's devices, and simulated CPU devices.
+# Targets other than GPUs by name: this machine's devices, and simulated CPU devices.
 HERE, CPU = "here", "cpu"
 
 
@@ -46,8 +46,8 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
       text: Name, and number of devices per node.
       num_nodes: Number of nodes.
 
-      Raises:
-        UserError: The target is unknown, or a number is invalid.
+    Raises:
+      UserError: The target is unknown, or a number is invalid.
     """
     name, number = text.lower(), ""
     if name not in GPUS and (match := re.fullmatch(r"(.*?)x([0-9]{0,6})", name)):

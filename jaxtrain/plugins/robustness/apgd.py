@@ -1,8 +1,8 @@
 """Auto-PGD: an attack with an adaptive step size.
 
 Croce and Hein 2020, "Reliable evaluation of adversarial robustness with an ensemble of
-diverse parameter-free attacks", arXiv:2003.01690, algorithm 1. The constants are the
-authors'.
+diverse parameter-free attacks", arXiv:2003.01690, algorithm 1, with the constants of
+the authors.
 """
 
 import itertools
@@ -19,8 +19,8 @@ from jaxtrain.plugins.adversarial.attacks import LOSS_SCALE, Ball, finite
 
 # Weight of the new direction in a step; the rest is momentum.
 MOMENTUM_WEIGHT = 0.75
-# The step size is halved if a smaller fraction of steps since the last checkpoint
-# increased the loss.
+# Minimum fraction of the steps since the last checkpoint that must increase the loss;
+# otherwise the step size is halved.
 LEAST_RISES = 0.75
 # Initial step size, as a multiple of epsilon.
 FIRST_STEP = 2.0
@@ -106,7 +106,13 @@ class Apgd:
         )
 
     def advance(self, judge: Judge, images: jax.Array, at: Climb) -> Climb:
-        """Take one step. Traced."""
+        """Take one step of the attack. Traced.
+
+        Args:
+          judge: Function that returns the loss to increase.
+          images: Clean images in 0..1, the centres of the balls, (B, H, W, C).
+          at: State before the step.
+        """
         is_first = at.number == 0
         # The first step has no momentum.
         weight = jnp.where(is_first, 1, MOMENTUM_WEIGHT).astype(images.dtype)
@@ -145,7 +151,7 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """Distance of each checkpoint from the previous one; 0 for other steps."""
+        """Return, by step, the distance of a checkpoint from the previous one, or 0."""
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
         for before, place in itertools.pairwise(places):
@@ -155,7 +161,7 @@ class Apgd:
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Checkpoints w_0, w_1, ... for a number of steps, ascending from 0."""
+    """Return the checkpoints w_0, w_1, ... of an attack: step numbers, from 0."""
     parts = [0.0, FIRST_CHECKPOINT]
     while parts[-1] < 1:
         last = parts[-1] - parts[-2]
@@ -185,13 +191,13 @@ def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> ja
 
 
 def likeliest_others(logits: jax.Array, labels: jax.Array, num: int) -> jax.Array:
-    """Classes of the highest logits except the true class, (num, B)."""
+    """Return the wrong classes with the highest logits, highest first, (num, B)."""
     others = jnp.where(jax.nn.one_hot(labels, logits.shape[-1]) > 0, -jnp.inf, logits)
     return jnp.argsort(-others, axis=-1)[:, :num].T
 
 
 def _look(judge: Judge, images: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Loss, gradient, and whether the model errs, per image."""
+    """Return the loss, the gradient, and whether the prediction is wrong, per image."""
 
     def total(images: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         losses, errs = judge(images)
@@ -208,7 +214,7 @@ def _each(x: jax.Array) -> jax.Array:
 def _where(
     chosen: jax.Array, ours: tuple[jax.Array, ...], theirs: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
-    """Select between arrays (B, ...) per image."""
+    """Select arrays (B, ...) per image: `ours` if `chosen`, (B,), else `theirs`."""
     return tuple(
         jnp.where(chosen.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
         for a, b in zip(ours, theirs, strict=True)

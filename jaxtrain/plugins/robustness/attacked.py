@@ -1,7 +1,7 @@
 """Attacks on batches: the worst result of several attacks per image.
 
-A step of an attack is a program, called by the host: XLA:CPU is slow in loops, and a
-hundred unrolled steps would compile for minutes.
+The host calls a compiled program for each step of an attack, because XLA:CPU is slow in
+loops, and a hundred unrolled steps would compile for minutes.
 """
 
 import functools
@@ -38,14 +38,14 @@ STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Number of target classes of the targeted attack, most likely first.
 NUM_TARGETS = 9
-# Key of a batch: number of the attack that fooled the model; 0 if the clean image is
-# misclassified, then 1, 2, ... in order, and one more if no attack succeeded.
+# Key of a batch: number of the attack that fooled the model, from 1; 0 if the clean
+# image is misclassified; the number of attacks + 1 if no attack succeeded.
 FOOLED_BY = "fooled_by"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel:
-    """Threat model: allowed changes, and the attacks to run in order.
+    """Threat model: allowed perturbations, and the attacks to run in order.
 
     Attributes:
       attacks: Names of the attacks, keys of `STEPS`.
@@ -70,16 +70,16 @@ class ThreatModel:
         first = f"--attack {self.attacks[0]}"
         if not task.loss_of_examples:
             raise UserError(
-                f"{first}: task = {name!r} has no loss per example, which an attack "
-                "increases; leave the option out"
+                f"{first}: attacks increase the loss per example, which "
+                f"task = {name!r} does not define; leave the option out"
             )
-        asked = [attack for attack in self.attacks if attack in OF_CLASSES]
-        if asked and not task.one_class_an_image:
+        needing = [attack for attack in self.attacks if attack in OF_CLASSES]
+        if needing and not task.one_class_an_image:
             raise UserError(
-                f"--attack {asked[0]} needs one class per image, which "
+                f"--attack {needing[0]} needs one class per image, which "
                 f"task = {name!r} does not predict; give --attack pgd"
             )
-        if OF_FOUR in asked and task.num_outputs < 4:
+        if OF_FOUR in needing and task.num_outputs < 4:
             raise UserError(
                 f"--attack {OF_FOUR}: its loss is a ratio of the first, third and "
                 f"fourth largest logits, and the model has {task.num_outputs} classes; "
@@ -88,13 +88,13 @@ class ThreatModel:
 
 
 class Given(NamedTuple):
-    """A batch to attack: arrays (B, ...).
+    """A batch to attack; arrays have one entry per image, (B, ...).
 
     Attributes:
       images: Images in 0..1.
       target: Targets as converted by the task.
       mask: 0 for padding, else 1.
-      keys: Key of each image.
+      keys: PRNG key of each image.
       others: Wrong classes, most likely first, (num, B); empty without classes.
     """
 
@@ -106,7 +106,7 @@ class Given(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """Worst attacked image so far, per image, (B, ...).
+    """Worst attacked images so far; arrays have one entry per image, (B, ...).
 
     Attributes:
       images: Images in 0..1 that fool the model, else images of highest loss.
@@ -124,15 +124,15 @@ class Worst(NamedTuple):
 class Attacker:
     """Runs the attacks of a threat model on batches.
 
-    The first image that fools the model is kept, starting with the clean one, and
-    skipped by later attacks. Results for an image do not depend on the other images of
-    its batch.
+    The result for an image is the first attacked version, or the clean image, that
+    fools the model; later attacks do not change it. Results do not depend on the other
+    images of a batch.
 
     Args:
       model: Model to attack.
       task: Task of the model.
       view: Test-time augmentation of images.
-      threat: Attacks and allowed changes.
+      threat: Attacks and allowed perturbations.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class Attacker:
         self._model, self._task, self._view = model, task, view
         self._threat = threat
         self._prepare = jax.jit(self._prepared)
-        self._begin = jax.jit(self._begun, static_argnums=0)
+        self._start = jax.jit(self._started, static_argnums=0)
         self._advance = jax.jit(self._advanced, static_argnums=0)
-        self._settle = jax.jit(self._settled)
+        self._update = jax.jit(self._updated)
 
     def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
         """Attack a batch; return it with attacked images and `FOOLED_BY`.
@@ -158,15 +158,15 @@ class Attacker:
         for number, name in enumerate(self._threat.attacks, 1):
             num_goals = len(given.others) if name == OF_FOUR else 1
             for goal in map(np.int32, range(num_goals)):
-                # Only saves time: results of fooled images do not change.
+                # Saves time only: later attacks do not change fooled images.
                 if np.all(_all_err(worst.errs, given.mask)):
                     break
-                at = self._begin(name, weights, given, goal)
+                at = self._start(name, weights, given, goal)
                 for _ in range(self._threat.steps_of(name)):
                     at = self._advance(name, weights, given, goal, at)
                     pace.sent(at)
                 changed = at.answer if isinstance(at, Climb) else at
-                worst = self._settle(weights, given, changed, worst, np.int32(number))
+                worst = self._update(weights, given, changed, worst, np.int32(number))
         return {**batch, SHOWN: 255 * worst.images, FOOLED_BY: worst.by}
 
     def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
@@ -188,16 +188,16 @@ class Attacker:
         never = len(self._threat.attacks) + 1
         return given, Worst(images, loss, errs, jnp.where(errs, 0, never))
 
-    def _begun(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Any:
-        """State of an attack before its first step."""
+    def _started(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Any:
+        """Return the state of an attack before its first step."""
         if name == "fgsm":
             return given.images
 
-        def own(key: jax.Array) -> jax.Array:
-            place = list(STEPS).index(name)
-            return jax.random.fold_in(jax.random.fold_in(key, place), goal)
+        def fold(key: jax.Array) -> jax.Array:
+            number = list(STEPS).index(name)
+            return jax.random.fold_in(jax.random.fold_in(key, number), goal)
 
-        start = self._threat.ball.draw(given.images, jax.vmap(own)(given.keys))
+        start = self._threat.ball.draw(given.images, jax.vmap(fold)(given.keys))
         if name == "pgd":
             return start
         return self._apgd(name).begin(self._judge(name, weights, given, goal), start)
@@ -205,7 +205,7 @@ class Attacker:
     def _advanced(
         self, name: str, weights: Any, given: Given, goal: jax.Array, at: Any
     ) -> Any:
-        """State of an attack after one more step."""
+        """Return the state of an attack after one more step."""
         ball, judge = self._threat.ball, self._judge(name, weights, given, goal)
         if name in OF_CLASSES:
             return self._apgd(name).advance(judge, given.images, at)
@@ -213,7 +213,7 @@ class Attacker:
         pgd = Pgd(ball=ball, steps=self._threat.steps_of(name), step_size=size)
         return pgd.ascend(lambda images: judge(images)[0], given.images, at)
 
-    def _settled(
+    def _updated(
         self,
         weights: Any,
         given: Given,
@@ -236,7 +236,7 @@ class Attacker:
         return Apgd(ball=self._threat.ball, steps=self._threat.steps_of(name))
 
     def _judge(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Judge:
-        """Make the function of images whose loss an attack increases."""
+        """Return the function from images to the loss that an attack increases."""
 
         def judge(images: jax.Array) -> tuple[jax.Array, jax.Array]:
             outputs = self._outputs(weights, images)
@@ -248,7 +248,7 @@ class Attacker:
         return judge
 
     def _outputs(self, weights: Any, images: jax.Array) -> Any:
-        """Outputs of the view for images in 0..1."""
+        """Return the outputs for images in 0..1, with test-time augmentation."""
         model, (params, model_state) = self._model, weights
 
         def apply(pixels: jax.Array) -> jax.Array:
@@ -257,7 +257,7 @@ class Attacker:
         return self._view(apply, 255 * images, model.image_shape[:2])
 
     def _judged(self, outputs: Any, target: Any) -> tuple[jax.Array, jax.Array]:
-        """Loss per example, and whether its class is wrong."""
+        """Return the loss per example, and whether the predicted class is wrong."""
         loss = checked_loss(self._task, outputs, target, training=False)
         if not self._task.one_class_an_image:
             return loss, jnp.zeros(loss.shape, bool)

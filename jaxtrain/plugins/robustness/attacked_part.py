@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxtrain.tools.evaluation.passes import Subject
 
 AttackName = Literal["fgsm", "pgd", "apgd-ce", "apgd-t", "apgd"]
-# Name of a pair of attacks.
+# `apgd` stands for both Auto-PGD attacks.
 APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
 
 
@@ -29,18 +29,18 @@ class AttackArguments:
 
     attack: tuple[AttackName, ...] = field(
         (),
-        help="Attack the model by adversarial changes of the images: in one step "
-        "(fgsm), in several (pgd), or by Auto-PGD; the worst of several attacks "
-        "counts.",
+        help="Evaluate on adversarial examples: from one step (fgsm), several steps "
+        "(pgd), or Auto-PGD (apgd-ce, apgd-t; apgd: both). With several attacks, the "
+        "worst result of each image counts.",
     )
     epsilon: str | None = field(
         None,
-        help="With --attack: the largest change, for pixel values in 0..1, such as "
-        "8/255.",
+        help="With --attack: maximum norm of the perturbation, for pixel values in "
+        "0..1, such as 8/255.",
     )
     norm: Literal["linf", "l2"] | None = field(
         None,
-        help="With --attack: norm of the change; None: linf.",
+        help="With --attack: norm of the perturbation; None: linf.",
     )
     steps: int | None = field(
         None,
@@ -65,14 +65,14 @@ class Attacked(EvaluationPart):
                 if value is not None:
                     raise UserError(
                         f"--{option} {value} has no effect without --attack, such as "
-                        "pgd"
+                        "--attack pgd"
                     )
             return None
         if arguments.epsilon is None:
-            raise UserError(f"--attack {names[0]}: give --epsilon, such as 8/255")
+            raise UserError(f"--attack {names[0]} requires --epsilon, such as 8/255")
         if set(names) == {"fgsm"} and steps is not None:
             raise UserError(
-                f"--steps {steps} has no effect with --attack fgsm, one step"
+                f"--steps {steps} has no effect with --attack fgsm, which has one step"
             )
         if steps is not None and steps < 1:
             raise UserError(f"--steps {steps}: expected 1 or more")
@@ -80,7 +80,7 @@ class Attacked(EvaluationPart):
 
     @property
     def threat(self) -> "ThreatModel":
-        """The requested attacks, without duplicates."""
+        """Threat model with the requested attacks, without duplicates."""
         from jaxtrain.plugins.adversarial.attacks import Ball
         from jaxtrain.plugins.robustness.attacked import ThreatModel
 
@@ -120,7 +120,7 @@ class Attacked(EvaluationPart):
         by = attacked.kept.values[FOOLED_BY]
 
         def accuracy_after(number: int) -> float | None:
-            """Accuracy after the first `number` attacks."""
+            """Return the accuracy after the first `number` attacks."""
             if not subject.task.one_class_an_image:
                 return None
             return float(np.mean(by > number))

@@ -23,8 +23,8 @@ class CorruptionArguments:
     )
     baseline: Path | None = field(
         None,
-        help="With --corruptions: evaluation.json of a baseline, to which errors are "
-        "relative.",
+        help="With --corruptions: evaluation.json of a baseline model; errors are also "
+        "divided by the baseline's errors.",
     )
 
 
@@ -58,9 +58,8 @@ class Corrupted(EvaluationPart):
         moves = moves_targets(subject.task)
         if moves and not subject.task.one_class_an_image:
             raise UserError(
-                "--corruptions: some of them move pixels, and the targets of task = "
-                f"{subject.model.description.task!r} would not be moved; leave the "
-                "option out"
+                "--corruptions: some corruptions move pixels, but not the targets of "
+                f"task = {subject.model.description.task!r}; leave the option out"
             )
         if self._baseline is not None:
             table, _ = levels(*subject.model.image_shape[:2])

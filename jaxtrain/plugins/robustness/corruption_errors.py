@@ -27,7 +27,7 @@ IMAGENET_CLASSES = 1000
 
 
 def error(goal: Goal, values: Values) -> float:
-    """Error of a task: its main metric, or 1 - metric if higher is better.
+    """Return the error of a task: the main metric, or 1 - metric if higher is better.
 
     Args:
       goal: Main metric and its direction.
@@ -39,9 +39,9 @@ def error(goal: Goal, values: Values) -> float:
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
         raise UserError(
-            f"--corruptions: {goal.metric} = {value!r}: expected a number, and at "
-            "most 1 if higher is better, as the error is 1 - metric; leave the option "
-            "out"
+            f"--corruptions: {goal.metric} = {value!r} is not an error: expected a "
+            "number, at most 1 if higher is better (error = 1 - metric); leave the "
+            "option out"
         )
     return 1 - value if goal.higher else value
 
@@ -66,7 +66,9 @@ def measure(
 def compared(
     errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
-    """Errors relative to a baseline, and its name; both None without a baseline.
+    """Return the errors relative to a baseline, and the baseline's name.
+
+    Both values, `relative` and `baseline`, are None without a baseline.
 
     Args:
       errors: Errors at each severity, by corruption.
@@ -97,7 +99,7 @@ class CorruptionErrors(TypedDict):
 
 
 class BaselineFile(TypedDict):
-    """Required content of a baseline evaluation."""
+    """Required content of the evaluation.json of a baseline."""
 
     corruptions: CorruptionErrors
 
@@ -138,7 +140,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
 
 
 def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
-    """Errors of AlexNet, or None if classes or severities are not ImageNet-C's."""
+    """Return AlexNet's errors; None if classes or severities are not ImageNet-C's."""
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None
     return dict(zip(CORRUPTIONS, ALEXNET, strict=True))
@@ -147,7 +149,7 @@ def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
 def corruption_errors(
     errors: Mapping[str, list[float]], baseline: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Relative errors of each corruption, and their mean.
+    """Return the errors relative to a baseline, by corruption, and their `mean`.
 
     The mean is the mCE of Hendrycks and Dietterich 2019; 1 equals the baseline. Values
     are None if the baseline has an error of 0.

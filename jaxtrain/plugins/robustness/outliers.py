@@ -5,12 +5,12 @@ import numpy as np
 
 from jaxtrain.dtypes import widen
 
-# Fraction of accepted in-distribution examples.
+# Fraction of the in-distribution examples that the threshold accepts.
 TRUE_POSITIVE_RATE = 0.95
 
 
 def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
-    """In-distribution scores of images, (B,) each; higher is more in-distribution.
+    """Return scores of images, (B,) each; higher scores are more in-distribution.
 
     `max_softmax` is the largest class probability (Hendrycks and Gimpel 2017,
     arXiv:1610.02136), `energy` the log-sum-exp of the logits: the negative energy of
@@ -24,7 +24,7 @@ def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
 
 
 def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Separation of in-distribution and out-of-distribution scores by a threshold.
+    """Return metrics of a threshold between in- and out-of-distribution scores.
 
     `auroc` is the probability that an in-distribution example scores higher (ties count
     half); `aupr_in` and `aupr_out` are the average precisions with in- or

@@ -18,8 +18,8 @@ class OutlierArguments:
 
     ood: str | None = field(
         None,
-        help="A data.source of out-of-distribution images, which should get a lower "
-        "confidence.",
+        help="data.source of out-of-distribution images, whose confidence is compared "
+        "with the confidence of the split.",
     )
 
 

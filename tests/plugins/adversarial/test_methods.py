@@ -350,7 +350,7 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
         ),
         (
             f"--train.method trades --task {CONSISTENT}",
-            "it compares class probabilities of images",
+            "compares class probabilities of images",
         ),
         (
             "--train.method adversarial --optimizer.name lbfgs",

@@ -107,7 +107,7 @@ def test_what_cannot_be_done_is_refused_first(here: Path):
 @pytest.mark.slow
 def test_what_fits_no_model_is_refused(here: Path):
     rows = {
-        "--workdir base --flops 0.01": "is 0.303; give more, or a smaller --keep or",
+        "--workdir base --flops 0.01": "is 0.303; raise --flops, or lower --keep or",
         "--workdir small --flops 0.5": "small is a model without data",
         "--workdir base --flops 0.5 --checkpoint 7": "has best, latest and the steps",
     }

@@ -77,8 +77,8 @@ CORNERS = [4, 5, 14, 17]
 @pytest.mark.parametrize(
     ("change", "box", "title", "told"),
     [
-        ({"bbox": [4, 5, 0, 12]}, None, "boxes left out", "1 of no area"),
-        ({"bbox": [50, 5, 9, 9]}, None, "boxes left out", "outside of their images"),
+        ({"bbox": [4, 5, 0, 12]}, None, "boxes left out", "1 without area"),
+        ({"bbox": [50, 5, 9, 9]}, None, "boxes left out", "outside their images"),
         ({"bbox": [-0.5, 5, 9, 9]}, [0, 5, 8.5, 14], None, ""),
         ({"bbox": [-3, 5, 90, 9]}, [0, 5, 40, 14], "boxes clipped", "more than a pix"),
         ({"bbox": ["4", "5", "10", "12"]}, CORNERS, None, ""),

@@ -205,7 +205,7 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ),
         ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection' has"),
         ("evaluate --workdir run --calibrate", "does not predict one class"),
-        ("evaluate --workdir run --corruptions", "some of them move pixels"),
+        ("evaluate --workdir run --corruptions", "some corruptions move pixels"),
         (
             "predict --workdir run --coco-images x.json set/test",
             "effect without --coco",

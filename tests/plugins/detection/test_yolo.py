@@ -150,7 +150,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
             "labels/train/1.txt": f"{ROW} 0.1 0.1 0.9 0.9",
         },
         {"train": ["images/train/1.png 1"]},
-        "columns not read: key points, of 1 rows",
+        "columns not read: key points, in 1 rows",
     ),
 }
 
@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no folder of labels": (
         {"images/val/2.png": "", "images/val/3.png": ""},
-        "images/val: 2 images, and there is no label directory; add labels",
+        "images/val: 2 images, but there is no label directory; add labels",
     ),
     "no such split": (
         {"images/extra/2.png": ""},

@@ -31,8 +31,7 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.distillation.distillation import Distillation
-from jaxtrain.plugins.distillation.options import DistillationConfig
-from jaxtrain.plugins.distillation.teacher import GREY, KeptAnswers, Teacher
+from jaxtrain.plugins.distillation.teacher import GREY, CachedTeacherOutputs, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
 from jaxtrain.plugins.plan.measure import run_steps
 from jaxtrain.plugins.sound.sound_input import SoundInput
@@ -166,7 +165,9 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
     plain = flops(Plain())
     assert flops(method, beside=weights) == plain + count_flops(forward.jaxpr.jaxpr)
     assert plain > 0
-    kept = Distillation(teacher="here").taught_by(KeptAnswers(), trial.task, LOGITS)
+    kept = Distillation(teacher="here").taught_by(
+        CachedTeacherOutputs(), trial.task, LOGITS
+    )
     answers = jax.ShapeDtypeStruct((4, CLASSES), jnp.float32)
     assert flops(kept, beside=answers) == plain
 
@@ -220,7 +221,7 @@ NAMES = ("ant", "bee", "cat", "dog")
 
 def plan(given: Any = None, name: str = "classification", **changes: Any) -> Teacher:
     """Return the teacher that a run on such a task has."""
-    return planned(given, name, **changes)[1].asked
+    return planned(given, name, **changes)[1].teacher
 
 
 def planned(

@@ -232,7 +232,7 @@ def test_times_are_told_roughly(seconds: float, words: str):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RuntimeError("python ended with -6, no answer:\nabort"), "ended with -6"),
+        (RuntimeError("python ended with -6, no result:\nabort"), "ended with -6"),
         (TimeoutExpired("python", 9), "not compiled and timed within 9 s"),
     ],
 )

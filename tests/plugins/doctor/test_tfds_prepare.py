@@ -37,7 +37,7 @@ def without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @each_row("source", ["digits", "synthetic:8x8x1/2", "tfds:", "mnist"])
 def test_only_tfds_sets_are_prepared(source: str, tmp_path: Path):
-    with pytest.raises(UserError, match="give a TFDS data set to prepare"):
+    with pytest.raises(UserError, match="expected a TFDS data set"):
         prepare(source, data_dir=tmp_path)
 
 

@@ -333,7 +333,7 @@ def test_a_process_that_dies_is_told():
     cpu = parse_target("cpu")
     with pytest.raises(UserError, match="was killed, probably out of memory"):
         gpu_compiler.call(cpu, signal.raise_signal, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="ended with 3, no answer"):
+    with pytest.raises(RuntimeError, match="ended with 3, no result"):
         gpu_compiler.call(cpu, os._exit, 3)
 
 

@@ -69,7 +69,7 @@ def test_compile_only(cli: Cli, write_config):
     config = write_config(recipe(model='ModelConfig(name="convnet")'))
     words = ["--devices", "2,1", "--preset", "fsdp", "--compile-only"]
     result = cli.done("scale", "--config", config, *words)
-    assert "times mean nothing" in result.stdout
+    assert "times are meaningless" in result.stdout
     result = read(cli.directory / "runs" / "recipe")
     one, two = result.pop("runs")
     assert result == {
@@ -171,12 +171,12 @@ def test_the_step_is_that_of_a_run():
         (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
         (
             ["--devices", "1", "--target", "h100"],
-            "h100: steps are compiled for a target, and cannot",
+            "h100: steps for a target are compiled, but cannot",
         ),
         (["--devices", "1", "--target", "h100x8"], "--devices sets the numbers"),
         (
             ["--devices", "1", "--target", "h100", "--platform", "cpu"],
-            "--target h100 --platform cpu: a step is compiled for only one of them",
+            "--target h100 --platform cpu: a step is compiled for either",
         ),
     ],
 )

@@ -74,7 +74,7 @@ def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
     ("words", "message"),
     [
         ("--epsilon 0.1", "--epsilon 0.1 has no effect without --attack"),
-        ("--attack pgd", "give --epsilon, such as 8/255"),
+        ("--attack pgd", "requires --epsilon, such as 8/255"),
         ("--attack pgd --epsilon 8", "--epsilon 8: expected a number or fraction"),
         ("--attack fgsm --epsilon 0.1 --steps 3", "has no effect with --attack fgsm"),
         ("--attack pgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
@@ -123,7 +123,7 @@ def test_a_task_without_classes_is_attacked_and_corrupted(tmp_path: Path):
     assert corrupted["relative"] is None
     refused = evaluate(tmp_path, "--ood digits --trust")
     assert refused.code == 2
-    assert f"--ood digits: task = '{task}' has no classes" in refused.stderr
+    assert f"--ood digits: task = '{task}' does not predict" in refused.stderr
     refused = evaluate(tmp_path, "--attack pgd apgd --epsilon 0.1 --trust")
     assert refused.code == 2
     assert "--attack apgd-ce needs one class per image" in refused.stderr

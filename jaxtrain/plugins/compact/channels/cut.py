@@ -1,4 +1,4 @@
-"""Reduction of a model's arrays and layers to fewer channels."""
+"""Removal of channels from a model's arrays and layers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> 
       images: Function from a number of images to their shape and dtype.
 
     Raises:
-      UserError: Unknown layer, or invalid number of channels.
+      UserError: A layer is unknown, or a number of channels is invalid.
     """
     channels = channels_of(model, images(NUM_IMAGES))
     cut(model, channels.indices_of(first_units(channels, wanted)))
@@ -38,19 +38,20 @@ def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> 
 def first_units(
     channels: ChannelMap, wanted: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """First units of each group, for the given numbers of channels.
+    """Return the first units of each group in `wanted`, with `wanted` channels.
 
     Raises:
-      UserError: Unknown group, or invalid number of channels.
+      UserError: A group is unknown, or a number of channels is invalid.
     """
     units = {}
     for name, number in wanted.items():
         if name not in channels.groups:
             known = list(channels.groups)
-            why = f" ({channels.whole[name]})" if name in channels.whole else ""
+            unpruned = channels.unpruned
+            why = f" ({unpruned[name]})" if name in unpruned else ""
             layers = counted(len(known), "layer")
             raise UserError(
-                f"{FIELD}: {name} = {number}, no channels of this layer can be removed"
+                f"{FIELD}: {name} = {number}: no channels of this layer can be removed"
                 f"{why}; channels of {layers} can, such as {known[0]}"
                 f"{nearest(name, known, num=3)}"
             )
@@ -95,7 +96,7 @@ def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
 
 
 def take(name: str, array: Any, indices: Mapping[Axis, np.ndarray]) -> Any:
-    """Slice an array of JAX or NumPy.
+    """Restrict an array of JAX or NumPy to the retained indices of its dims.
 
     Args:
       name: Path of the array.

@@ -1,8 +1,9 @@
 """Dependency analysis of channels through a model's jaxpr.
 
-Operations without a rule, and operations that mix all channels, such as the mean of a
-layer norm, fix their channels. All other channels can be removed from the arrays.
-Removing a channel that is zero leaves the outputs unchanged.
+Channels are pinned, so that they cannot be removed, by operations without a rule, and
+by operations that mix all channels, such as the mean of a layer norm. All other
+channels can be removed from the arrays. The outputs do not change if a removed channel
+is zero.
 """
 
 import math
@@ -17,9 +18,9 @@ from jaxtrain.models.jaxprs import BARRIER, CALLS, IDENTITIES, called
 from jaxtrain.plugins.compact.channels.labels import (
     ANY,
     STAYS,
+    LabelClasses,
     Labelled,
     LabelledProduct,
-    Meetings,
     copies,
     fixed,
     reshape,
@@ -35,13 +36,13 @@ Dims = tuple[np.ndarray, ...]
 
 def follow(
     function: Callable[[Any, Any], Any], weights: Any, images: Any
-) -> tuple[Meetings, list[Labelled]]:
+) -> tuple[LabelClasses, list[Labelled]]:
     """Trace the channels of `function(weights, images)`, with abstract arguments.
 
     Returns:
-      The label equivalences, and the labels of each leaf of the weights.
+      The equivalence classes of labels, and the labels of each leaf of the weights.
     """
-    closed, found = jax.make_jaxpr(function)(weights, images), Meetings()
+    closed, found = jax.make_jaxpr(function)(weights, images), LabelClasses()
     given = [
         Labelled(tuple(found.new(n) for n in x.shape), of_images=False)
         for x in jax.tree.leaves(weights)
@@ -53,20 +54,20 @@ def follow(
     inputs = [*given, *shown]
     for output in _Follower(found).read(closed.jaxpr, closed.consts, inputs):
         for labels in output.dims:
-            found.stay(labels, "these are outputs of the model")
+            found.pin(labels, "its channels are outputs of the model")
     return found, given
 
 
 class _Follower:
     """Interpreter of jaxprs that computes labels instead of values."""
 
-    def __init__(self, found: Meetings):
+    def __init__(self, found: LabelClasses):
         self.found = found
 
     def read(
         self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Labelled]
     ) -> list[Labelled]:
-        """Labels of a jaxpr's outputs."""
+        """Return the labels of a jaxpr's outputs."""
         values: dict[Any, Labelled] = {}
 
         def value_of(atom: Any) -> Labelled:
@@ -92,12 +93,12 @@ class _Follower:
         if made is not None:
             return [Labelled(made, images)]
         for x in inputs:
-            self._stay(x.dims, eqn)
+            self._pin(x.dims, eqn)
         shapes = (out.aval.shape for out in eqn.outvars)
         return [Labelled(tuple(map(fixed, shape)), images) for shape in shapes]
 
     def _ruled(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
-        """Labels of an equation's outputs, or None if there is no rule."""
+        """Return the labels of an equation's outputs, or None if there is no rule."""
         name, rules = eqn.primitive.name, self._rules()
         if name in ELEMENTWISE:
             return self._elementwise(eqn, inputs)
@@ -121,12 +122,12 @@ class _Follower:
             "transpose": self._transpose,
         }
 
-    def _stay(self, dims: Sequence[np.ndarray], eqn: Any) -> None:
+    def _pin(self, dims: Sequence[np.ndarray], eqn: Any) -> None:
         place = _layer(eqn)
         reason = f"{eqn.primitive.name} mixes or moves its channels"
         reason += f", in {place}" if place else ""
         for labels in dims:
-            self.found.stay(labels, reason)
+            self.found.pin(labels, reason)
 
     def _elementwise(self, eqn: Any, inputs: list[Labelled]) -> Dims:
         shape = eqn.outvars[0].aval.shape
@@ -140,15 +141,15 @@ class _Follower:
         return made
 
     def _spread(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
-        """Broadcast the labels of a dim of size 1."""
+        """Broadcast the labels of a dim to `size`; a broadcast dim is pinned."""
         if len(labels) == size:
             return labels
-        self._stay([labels], eqn)
+        self._pin([labels], eqn)
         return copies(size)
 
     def _reduce(self, eqn: Any, x: Labelled, *_: Labelled) -> Dims:
         axes = eqn.params["axes"]
-        self._stay([x.dims[axis] for axis in axes], eqn)
+        self._pin([x.dims[axis] for axis in axes], eqn)
         return tuple(labels for i, labels in enumerate(x.dims) if i not in axes)
 
     def _window(self, eqn: Any, x: Labelled) -> Dims | None:
@@ -159,7 +160,7 @@ class _Follower:
             any(n != 1 for n in of_dim[:4]) or any(of_dim[4])
             for of_dim in zip(*moves, params["padding"], strict=True)
         ]
-        self._stay([d for d, moves in zip(x.dims, moved, strict=True) if moves], eqn)
+        self._pin([d for d, moves in zip(x.dims, moved, strict=True) if moves], eqn)
         return tuple(
             fixed(n) if moves else labels
             for labels, n, moves in zip(x.dims, shape, moved, strict=True)
@@ -187,15 +188,15 @@ class _Follower:
             return None
         numbers = params["dimension_numbers"]
         (_, x_in, *x_space), (out, k_in, *k_space) = numbers.lhs_spec, numbers.rhs_spec
-        self._stay([x.dims[dim] for dim in x_space], eqn)
-        self._stay([kernel.dims[dim] for dim in k_space], eqn)
+        self._pin([x.dims[dim] for dim in x_space], eqn)
+        self._pin([kernel.dims[dim] for dim in k_space], eqn)
         channels, outputs, taken = x.dims[x_in], kernel.dims[out], kernel.dims[k_in]
         groups = params["feature_group_count"]
         if groups == 1:
             self._contract(x, channels, kernel, taken)
         else:
             # A group is removed as a unit: its inputs and outputs are equivalent.
-            self._stay([taken], eqn)
+            self._pin([taken], eqn)
             ins, outs = channels.reshape(groups, -1), outputs.reshape(groups, -1)
             for labels in (*ins.T, *outs.T):
                 self.found.join(outs[:, 0], labels)
@@ -244,7 +245,7 @@ class _Follower:
     def _pad(self, eqn: Any, x: Labelled, _: Labelled) -> Dims:
         shape, padding = eqn.outvars[0].aval.shape, eqn.params["padding_config"]
         padded = [any(amounts) for amounts in padding]
-        self._stay([d for d, is_so in zip(x.dims, padded, strict=True) if is_so], eqn)
+        self._pin([d for d, is_so in zip(x.dims, padded, strict=True) if is_so], eqn)
         return tuple(
             fixed(n) if is_so else labels
             for labels, n, is_so in zip(x.dims, shape, padded, strict=True)
@@ -253,9 +254,7 @@ class _Follower:
     def _slice(self, eqn: Any, x: Labelled) -> Dims:
         shape = eqn.outvars[0].aval.shape
         whole = [n == len(labels) for n, labels in zip(shape, x.dims, strict=True)]
-        self._stay(
-            [d for d, is_so in zip(x.dims, whole, strict=True) if not is_so], eqn
-        )
+        self._pin([d for d, is_so in zip(x.dims, whole, strict=True) if not is_so], eqn)
         return tuple(
             labels if is_so else fixed(n)
             for labels, n, is_so in zip(x.dims, shape, whole, strict=True)
@@ -263,12 +262,12 @@ class _Follower:
 
     def _reshape(self, eqn: Any, x: Labelled, *_: Labelled) -> Dims:
         made, lost = reshape(x.dims, eqn.params["new_sizes"])
-        self._stay(lost, eqn)
+        self._pin(lost, eqn)
         return made
 
     def _squeeze(self, eqn: Any, x: Labelled) -> Dims:
         gone = eqn.params["dimensions"]
-        self._stay([x.dims[dim] for dim in gone], eqn)
+        self._pin([x.dims[dim] for dim in gone], eqn)
         return tuple(labels for i, labels in enumerate(x.dims) if i not in gone)
 
     def _transpose(self, eqn: Any, x: Labelled) -> Dims:
@@ -276,14 +275,14 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Labels of a constant; a uniform array matches any label."""
+    """Return the labels of a constant; a uniform array matches any label."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)
 
 
 def _needed(jaxpr: Any) -> list[Any]:
-    """Equations that the outputs of a jaxpr depend on, in order."""
+    """Return the equations on which the outputs of a jaxpr depend, in order."""
     used = {atom for atom in jaxpr.outvars if not hasattr(atom, "val")}
     needed = []
     for eqn in reversed(jaxpr.eqns):
@@ -294,6 +293,6 @@ def _needed(jaxpr: Any) -> list[Any]:
 
 
 def _layer(eqn: Any) -> str | None:
-    """Path of the layer that an equation belongs to, or None."""
+    """Return the path of the layer that an equation belongs to, or None."""
     place = scopes.place_of(scopes.scope_of(eqn))
     return place.name.removesuffix("/rest") if place else None

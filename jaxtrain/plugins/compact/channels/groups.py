@@ -12,7 +12,11 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
 from jaxtrain.plugins.compact.channels.follow import follow
-from jaxtrain.plugins.compact.channels.labels import Labelled, LabelledProduct, Meetings
+from jaxtrain.plugins.compact.channels.labels import (
+    LabelClasses,
+    Labelled,
+    LabelledProduct,
+)
 from jaxtrain.trees import by_path
 
 # Number of images in the trace; more than one, to distinguish the batch dim.
@@ -23,14 +27,14 @@ Axis = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class ChannelGroup:
-    """Channels with the same dependencies; any number of units can be removed.
+    """Channels with the same dependencies, in units that can be removed individually.
 
     Attributes:
       name: Path of the first layer that computes the channels.
-      unit: Number of the layer's channels per unit, such as a group of a convolution.
-      indices: Path and dim of an array -> positions of each unit, int64 (units, n).
+      unit: Number of the layer's channels per unit, such as a convolution group.
+      indices: Path and dim of an array -> indices of each unit, int64 (units, n).
       taken: Keys of `indices` that are input channels of kernels.
-      numbers: Component numbers, (units,).
+      numbers: Number of each unit in `ChannelMap.components`, (units,).
     """
 
     name: str
@@ -55,20 +59,20 @@ class ChannelMap:
 
     Attributes:
       groups: Groups by name, in order of computation.
-      whole: Layers without removable channels -> reason.
-      sizes: Size of each dim of the arrays.
+      unpruned: Layer without removable channels -> reason.
+      sizes: Path and dim of an array -> size.
       products: Convolutions and matrix products for `NUM_IMAGES` images.
       components: Component number of each label.
     """
 
     groups: Mapping[str, ChannelGroup]
-    whole: Mapping[str, str]
+    unpruned: Mapping[str, str]
     sizes: Mapping[Axis, int]
     products: tuple[LabelledProduct, ...]
     components: np.ndarray
 
     def flops(self, kept: Mapping[str, np.ndarray]) -> int:
-        """Count FLOPs per image as `count_flops` does.
+        """Count the FLOPs per image, as `jaxtrain.training.flops.count_flops`.
 
         Args:
           kept: Retained units by group name; other groups are unchanged.
@@ -81,7 +85,7 @@ class ChannelMap:
         return sum(p.flops(of_labels) for p in self.products) // NUM_IMAGES
 
     def costs(self) -> dict[str, np.ndarray]:
-        """FLOPs per image of each unit, by group name; float64 (units,) each."""
+        """Return the FLOPs per image of each unit by group name, float64 (units,)."""
         total = np.zeros(self.components.max() + 1)
         for product in self.products:
             sizes = [len(labels) for labels in product.dims]
@@ -92,7 +96,7 @@ class ChannelMap:
         return {name: total[group.numbers] for name, group in self.groups.items()}
 
     def indices_of(self, kept: Mapping[str, np.ndarray]) -> dict[Axis, np.ndarray]:
-        """Retained indices of each dim that becomes smaller.
+        """Return the retained indices of each dim that becomes smaller.
 
         Args:
           kept: Retained units by group name.
@@ -122,7 +126,7 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
     weights = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), nnx.to_pure_dict(state)
     )
-    beside = set[str]()
+    auxiliary = set[str]()
 
     def function(weights: Any, images: jax.Array) -> Any:
         made = nnx.merge(graphdef, weights, copy=True)
@@ -130,18 +134,20 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
         for path, layer in nnx.iter_modules(made):
             if isinstance(layer, AuxiliaryHead):
                 layer.deterministic = False
-                beside.add("/".join(map(str, path)))
+                auxiliary.add("/".join(map(str, path)))
         return made(images)
 
     found, labelled = follow(function, weights, images)
-    held = _Held.of(found, dict(zip(by_path(weights), labelled, strict=True)))
-    for path, x in zip(held.paths, labelled, strict=True):
+    positions = _LabelPositions.of(
+        found, dict(zip(by_path(weights), labelled, strict=True))
+    )
+    for path, x in zip(positions.paths, labelled, strict=True):
         if path.rpartition("/")[0] in model.kernels_from_images:
-            found.stay(np.concatenate(x.dims), "its kernel is computed from images")
+            found.pin(np.concatenate(x.dims), "its kernel is computed from images")
     components = found.components()
-    groups, whole = _groups(found, held, components)
+    groups, unpruned = _groups(found, positions, components)
     if not groups:
-        told = "; ".join(f"{name}: {reason}" for name, reason in whole.items())
+        told = "; ".join(f"{name}: {reason}" for name, reason in unpruned.items())
         raise UserError(
             f"model {type(model).__name__} has no channels that can be removed "
             f"({told or 'no conv or dense layer'}): choose another "
@@ -150,20 +156,21 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
     products = [
         product
         for product in found.products
-        if not any(f"{product.layer}/".startswith(f"{path}/") for path in beside)
+        if not any(f"{product.layer}/".startswith(f"{path}/") for path in auxiliary)
     ]
-    return ChannelMap(groups, whole, held.sizes, tuple(products), components)
+    return ChannelMap(groups, unpruned, positions.sizes, tuple(products), components)
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
+class _LabelPositions:
     """Positions of the labels in the weights.
 
     Attributes:
       paths: Paths of the arrays.
-      sizes: Size of each dim of the arrays.
-      axes: Array dim of each label, an index into `sizes`; -1 if not in an array.
-      places: Index of each label within that dim.
+      sizes: Path and dim of an array -> size.
+      axes: Array dim of each label, as a position in `sizes`; -1 for labels outside the
+        weights.
+      places: Index of each label along its array dim.
     """
 
     paths: tuple[str, ...]
@@ -172,7 +179,9 @@ class _Held:
     places: np.ndarray
 
     @classmethod
-    def of(cls, found: Meetings, labelled: Mapping[str, Labelled]) -> "_Held":
+    def of(
+        cls, found: LabelClasses, labelled: Mapping[str, Labelled]
+    ) -> "_LabelPositions":
         sizes: dict[Axis, int] = {}
         axes, places = np.full(found.num, -1), np.zeros(found.num, np.int64)
         for path, array in labelled.items():
@@ -183,9 +192,9 @@ class _Held:
 
 
 def _groups(
-    found: Meetings, held: _Held, components: np.ndarray
+    found: LabelClasses, positions: _LabelPositions, components: np.ndarray
 ) -> tuple[dict[str, ChannelGroup], dict[str, str]]:
-    """Channel groups by first layer; layers without, with reason."""
+    """Return the groups by their first layer, and the unpruned layers with reasons."""
     why: dict[int, str] = {}
     for labels, reason in found.reasons:
         for number in np.unique(components[labels]).tolist():
@@ -193,32 +202,32 @@ def _groups(
     order = np.argsort(components, kind="stable")
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
-    names, whole = list(held.sizes), dict[str, str]()
-    # Layer name -> arrays and counts of a component's labels -> component numbers.
+    names, unpruned = list(positions.sizes), dict[str, str]()
+    # Layer name -> array dims with the label counts of a component -> components.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:
         for label in labels.tolist():
-            number, axis = int(components[label]), int(held.axes[label])
+            number, axis = int(components[label]), int(positions.axes[label])
             name = names[axis][0].rpartition("/")[0]
             if number in why:
-                whole.setdefault(name, why[number])
+                unpruned.setdefault(name, why[number])
             elif number not in seen:
                 seen.add(number)
-                alike = np.unique(held.axes[members[number]], return_counts=True)
+                alike = np.unique(positions.axes[members[number]], return_counts=True)
                 kind = (axis, *(tuple(x.tolist()) for x in alike))
                 found_groups.setdefault(name, {}).setdefault(kind, []).append(number)
-    taken = np.unique(held.axes[np.concatenate([*found.taken, np.zeros(0, int)])])
+    taken = np.unique(positions.axes[np.concatenate([*found.taken, np.zeros(0, int)])])
     made = {}
     for name, kinds in found_groups.items():
         if len(kinds) > 1:
-            whole[name] = "its channels have different dependencies"
+            unpruned[name] = "its channels have different dependencies"
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
         # Members are sorted by label, and so by axis. All components of a kind have the
         # same number of labels per axis.
-        parts = np.split(held.places[lying], np.cumsum(counts)[:-1], axis=1)
+        parts = np.split(positions.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,
             unit=counts[axes.index(axis)],
@@ -226,4 +235,4 @@ def _groups(
             taken=frozenset(names[a] for a in axes if a in taken),
             numbers=np.array(numbers),
         )
-    return made, {name: why for name, why in whole.items() if name not in made}
+    return made, {name: why for name, why in unpruned.items() if name not in made}

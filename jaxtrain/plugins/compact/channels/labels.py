@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# Label of an index that cannot be removed, such as an image row; and label of an index
-# of a uniform array, which matches any channel.
+# STAYS: label of an index that cannot be removed, such as an image row. ANY: label of
+# an index of a uniform array, which matches any channel.
 STAYS, ANY = 0, -1
 
 
@@ -43,7 +43,7 @@ class LabelledProduct:
       dims: Labels of the indices of each loop dim.
       factor: FLOPs of one iteration.
       divisor: Divisor of the FLOPs, for inputs dilated with zeros.
-      layer: Path of the layer, or None if outside of layers.
+      layer: Path of the layer, or None outside layers.
     """
 
     dims: tuple[np.ndarray, ...]
@@ -59,12 +59,12 @@ class LabelledProduct:
         return total // self.divisor
 
 
-class Meetings:
+class LabelClasses:
     """Equivalence classes of labels.
 
     Attributes:
       num: Number of labels.
-      reasons: Fixed labels, with the reason.
+      reasons: (pinned labels, reason), where pinned labels cannot be removed.
       makers: Labels of the output channels of kernels, in order of computation.
       taken: Labels of the input channels of kernels.
       products: Convolutions and matrix products.
@@ -79,28 +79,28 @@ class Meetings:
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def new(self, size: int) -> np.ndarray:
-        """Create new labels."""
+        """Return new labels, (size,)."""
         self.num += size
         return np.arange(self.num - size, self.num)
 
     def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Make labels (size,) equivalent; return them."""
+        """Make two arrays of labels, (size,), equivalent; return the merged labels."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
-        self.stay(
+        self.pin(
             np.maximum(a, b)[stays],
             "its channels are combined with dims that are not channels",
         )
         return np.where(a == ANY, b, a)
 
-    def stay(self, labels: np.ndarray, reason: str) -> None:
-        """Fix labels, with a reason."""
+    def pin(self, labels: np.ndarray, reason: str) -> None:
+        """Mark labels as not removable, with a reason."""
         labels = np.unique(labels[labels > STAYS])
         if labels.size:
             self.reasons.append((labels, reason))
 
     def components(self) -> np.ndarray:
-        """Component number of each label, (num,), equal for equivalent labels."""
+        """Return the component of each label, (num,); equivalent labels share one."""
         a, b = (np.concatenate([pair[i] for pair in self._pairs]) for i in (0, 1))
         met = (a > STAYS) & (b > STAYS) & (a != b)
         ones, shape = np.ones(int(met.sum()), bool), (self.num, self.num)
@@ -109,22 +109,22 @@ class Meetings:
 
 
 def fixed(size: int) -> np.ndarray:
-    """Labels of a dim with fixed indices."""
+    """Return labels of a dim whose indices cannot be removed, (size,)."""
     return np.full(size, STAYS)
 
 
 def copies(size: int) -> np.ndarray:
-    """Labels of a dim with uniform values."""
+    """Return labels of a dim along which all values are equal, (size,)."""
     return np.full(size, ANY)
 
 
 def reshape(
     dims: Sequence[np.ndarray], shape: Sequence[int]
 ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
-    """Labels of a reshaped array, and labels that cannot be followed.
+    """Return the labels of a reshaped array, and the labels that cannot be tracked.
 
-    A merge of one channel dim with other dims repeats its labels. A split channel dim
-    cannot be followed.
+    If one channel dim is merged with other dims, its labels are repeated. The labels of
+    a channel dim that is split cannot be tracked.
     """
     lost = [labels for labels in dims if len(labels) == 1]
     given = [labels for labels in dims if len(labels) != 1]

@@ -1,4 +1,4 @@
-"""Blur corruptions, with the filters of the authors' libraries."""
+"""Blur corruptions; filters match OpenCV, scikit-image and ImageMagick."""
 
 import functools
 import math
@@ -45,15 +45,16 @@ def glass_blur(
 ) -> np.ndarray:
     """Blur, move pixels by up to `reach` in both directions, and blur again.
 
-    The authors meant to swap pairs of pixels. As their arrays are views, their code
-    copies one pixel to the other, and so did the code that made their data.
+    The authors' code, which also created their data sets, intends to swap pairs of
+    pixels, but copies one pixel to the other, because NumPy slices are views. This
+    function also copies.
     """
     sigma, reach, times = level
     _, height, width, channels = images.shape
     blurred = np.floor(255 * np.clip(_gaussian_blur(images, sigma), 0, 1)) / 255
     rows = np.arange(height - reach, reach, -1)
     columns = np.arange(width - reach, reach, -1)
-    # With images as the last dim, each step copies one row of memory.
+    # With images as the last axis, each step copies contiguous memory.
     pixels = np.ascontiguousarray(np.moveaxis(blurred, 0, 2))
     size = (times, len(rows), len(columns), 2)
     moves = np.stack([draw.integers(-reach, reach, size) for draw in draws], axis=-1)
@@ -123,7 +124,7 @@ def zoom(images: np.ndarray, factor: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _zoom_matrix(size: int, factor: float) -> np.ndarray:
-    """Interpolation matrix of a zoom: new pixels (rows), old pixels (columns).
+    """Return the interpolation matrix of a zoom, (new pixels, old pixels).
 
     The central pixels are resized linearly with aligned corners, as by
     `scipy.ndimage.zoom`; the excess is cropped.

@@ -43,7 +43,7 @@ def impulse_noise(
     return np.where(where < amount, (salt < 0.5).astype(image.dtype), image)
 
 
-# In the order of the paper's tables; the position is part of the random key.
+# In the order of the paper's tables; the index is part of the Philox key.
 CORRUPTIONS: dict[str, OfImages] = {
     "gaussian_noise": gaussian_noise,
     "shot_noise": shot_noise,
@@ -64,7 +64,7 @@ CORRUPTIONS: dict[str, OfImages] = {
 
 
 class Corruption(NamedTuple):
-    """A corruption of the table at a severity from 1 to 5."""
+    """A corruption, a key of `CORRUPTIONS`, at a severity from 1 to 5."""
 
     name: str
     severity: int
@@ -83,7 +83,7 @@ class Corruption(NamedTuple):
         return np.concatenate(parts)
 
     def of_batch(self, batch: dict[str, Any], index: np.ndarray) -> dict[str, Any]:
-        """Corrupt the images of a batch from a source."""
+        """Corrupt the images of a batch; `index` are the example indices, (B,)."""
         return {**batch, "image": self(batch["image"], index)}
 
     def _corrupt(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -103,11 +103,11 @@ def check_shape(image_shape: tuple[int, int, int]) -> None:
     height, width, channels = image_shape
     if channels not in (1, 3):
         raise UserError(
-            f"--corruptions supports grey and colour images, and these have "
-            f"{channels} channels; leave the option out"
+            f"--corruptions supports images of 1 or 3 channels, not {channels}; leave "
+            "the option out"
         )
     if min(height, width) < 8:
         raise UserError(
-            f"--corruptions: images of {width}x{height} pixels are too small, as "
-            "corruptions move pixels; expected 8 or more, leave the option out"
+            f"--corruptions: images of {width}x{height} pixels are too small: expected "
+            "8x8 or more; leave the option out"
         )

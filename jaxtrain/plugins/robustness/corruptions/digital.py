@@ -42,7 +42,7 @@ def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.nda
     points = middle + side * np.array([[1, 1], [1, -1], [-1, -1]])
     moved = points + draw.uniform(-jitter, jitter, points.shape)
     ones = np.ones((3, 1))
-    # `back` maps positions of the new image to the old one.
+    # `back` maps positions in the new image to positions in the old image.
     back = np.linalg.solve(np.hstack([moved, ones]), points).T
     y, x = np.indices((height, width), np.float64)
     from_x, from_y = (row[0] * x + row[1] * y + row[2] for row in back)

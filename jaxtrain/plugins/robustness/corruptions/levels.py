@@ -81,7 +81,7 @@ LARGE_FROM = math.sqrt(32 * 224)
 
 
 def levels(height: int, width: int) -> tuple[str, dict[str, tuple[Any, ...]]]:
-    """Name and parameters of the severity table for an image size."""
+    """Return the name and the parameters of the severity table for an image size."""
     if min(height, width) < LARGE_FROM:
         return "CIFAR-10-C", SMALL
     return "ImageNet-C", LARGE

@@ -17,7 +17,7 @@ FROST = np.array([0.84, 0.92, 1.0])
 def snow(
     image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
-    """Whiten the image, and add falling flakes and their rotation by 180 degrees."""
+    """Whiten the image, and add snowflakes and their copies rotated by 180 degrees."""
     mean, deviation, size, least, radius, sigma, kept = level
     layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
     layer = zoom(layer[None], size)[0]
@@ -64,7 +64,7 @@ def plasma(
 ) -> np.ndarray:
     """Plasma fractal by the diamond-square algorithm, in 0..1, (H, W).
 
-    Computed on a periodic square with a power of two as its side.
+    The fractal is computed on a periodic square whose side is a power of two.
 
     Args:
       draw: Generator of random numbers.
@@ -94,7 +94,7 @@ def plasma(
 
 
 def _between(total: np.ndarray, rough: float, draw: np.random.Generator) -> np.ndarray:
-    """Means of four neighbours, with random displacement."""
+    """Return the means of four neighbours from their sums, randomly displaced."""
     return total / 4 + rough * draw.uniform(-rough, rough, total.shape)
 
 
