@@ -1,6 +1,6 @@
 """DenseNet-BC (Huang et al. 2016, arXiv:1608.06993), initialized as in torchvision.
 
-Each layer of a block takes the outputs of all earlier layers of the block.
+The input of each layer is the concatenated output of all earlier layers of the block.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Layers whose operations are named by their path in a compiled program."""
+"""Layers that run in a named scope, their path, which profiles and HLO show."""
 
 import functools
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def name_layers(name: str, layer: nnx.Module) -> None:
 
 
 def in_own_scope(call: Call) -> Call:
-    """Decorator: run a method of a `NamedLayer` in a named scope with the path."""
+    """Decorator: run a method of a `NamedLayer` in the named scope of its path."""
 
     @functools.wraps(call)
     def named(self: Any, *args: Any, **options: Any) -> Any:

@@ -37,7 +37,7 @@ def first_metrics() -> tuple[str, ...]:
 
 
 def better(metric: str) -> str | None:
-    """Direction of a metric, "higher" or "lower"; None for no ranking."""
+    """Better direction of a metric, "higher" or "lower"; None without ranking."""
     if metric == "loss":
         return "lower"
     known = known_metrics().get(metric)

@@ -51,15 +51,15 @@ class Task:
       required: Required values by config field.
       target_changes: Image augmentations that `transform_target` supports: `Geometry`
         (crops, flips, affine), and from `jaxtrain.data.target_changes` `Mixing` (mixup
-        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry`, images
-        are transformed but targets are not; the other augmentations are refused unless
+        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry`, geometric
+        augmentations transform only the images. Other augmentations are errors unless
         listed.
       supports: Supported fields among `data.hold_out`, `data.sliding_size`,
         `train.tta`.
       chosen: Values fitted on the validation split (`choose`), such as thresholds; {}
         without validation. None during the evaluation of the validation split.
       whole_images: Whether targets describe full images; proposed recipes then crop and
-        flip images only if `advice` says so.
+        flip images only if `advice` proposes it.
       size_multiple: Required divisor of image height and width with the default
         options; proposed recipes round image sizes up to a multiple of it.
       classes_fact: Name of the data set fact that holds the class names; None for tasks
@@ -138,8 +138,8 @@ class Task:
     def target(self, batch: Batch) -> Any:
         """Compute the target of a prepared batch, any pytree.
 
-        It depends on the stored `target`, or on the augmented and normalized `image`
-        (B, H, W, C).
+        The target is a function of the stored `target`, and of the augmented and
+        normalized `image` (B, H, W, C).
         """
         return batch["target"]
 
@@ -147,8 +147,9 @@ class Task:
         """Transform the stored target along with an augmentation of its image. Traced.
 
         Args:
-          target: Target of one example. For augmentations that combine images, the
-            targets of all of them: of a batch and its partners, or of four examples.
+          target: Target of one example. For augmentations that combine images, a tuple:
+            targets of a batch and of its partners (`Mixing`, `Pasting`), or targets of
+            four examples (`Mosaic`).
           change: Augmentation, an instance of one of `target_changes`.
         """
         raise NotImplementedError
@@ -203,9 +204,12 @@ class Task:
         return self.known_metrics
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        """Choose values from the validation metrics, by name, one value per output.
+        """Fit values to the validation metrics, such as thresholds.
 
-        They are saved with the weights, as `chosen`.
+        The values, one per output, are saved with the weights, as `chosen`.
+
+        Args:
+          validation: Metrics of the validation split, by name.
         """
         del validation
         return {}
@@ -238,7 +242,7 @@ class Task:
     ) -> Mapping[str, np.ndarray | str]:
         """Draw target and outputs of an example for the report, by title.
 
-        Defaults to their numbers as text. `tasks/pictures.py` draws masks and boxes.
+        Defaults to texts of their values. `tasks/pictures.py` draws masks and boxes.
 
         Args:
           image: Input image of the model, uint8 (H, W, C).
@@ -267,7 +271,7 @@ class Task:
 
 
 def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
-    """Copy a task with values fitted on validation; {} if there are none."""
+    """Copy a task, with the values `chosen` (see `Task.choose`)."""
     task = copy.copy(task)
     task.chosen = chosen
     return task

@@ -67,8 +67,8 @@ def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
         metric = problems.build(_own_metric, text)
         if _name(text) in taken:
             problem = Problem(
-                f"train.metrics = {text!r}: {_name(text)} is something else in the "
-                "records already; give it another name",
+                f"train.metrics = {text!r}: the name {_name(text)} is already used in "
+                "the records; rename the metric",
                 ("train.metrics",),
             )
             problems.add([problem])
@@ -91,8 +91,8 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
     if classifies:
         misplaced = [
             Problem(
-                f"task_options: {name} of {config.task} is a field of the section "
-                f"train: set train.{name}",
+                f"task_options: {name} of task = {config.task!r} is a field of the "
+                f"section train; set train.{name}",
                 ("task_options",),
             )
             for name in options
@@ -102,8 +102,8 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
     else:
         misplaced = [
             Problem(
-                f"train.{name} = {value!r} has no effect on {config.task}: it is for "
-                "classification, and task_options has the options of other tasks",
+                f"train.{name} = {value!r} has no effect on {config.task}: it is an "
+                "option of classification; remove it, or set task_options",
                 (f"train.{name}",),
             )
             for name, value in given.items()
@@ -121,7 +121,7 @@ def _check_outputs(task: Task, name: str) -> None:
         if not all(map(is_shape, shapes)):
             raise UserError(
                 f"task = {name!r}: output_spec = {task.output_spec!r}: expected a "
-                "shape, a tuple of numbers, or dicts and tuples of shapes"
+                "shape (a tuple of numbers), or dicts and tuples of shapes"
             )
         task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
     if not isinstance(getattr(task, "num_outputs", None), int):
@@ -135,8 +135,8 @@ def _check_changes(task: Task, name: str) -> None:
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: with "
-            "transform_target, list the supported image changes, such as Geometry; "
-            "without it, list none (docs/tasks.md)"
+            "transform_target, list the supported augmentations, such as Geometry; "
+            "without it, use () (docs/tasks.md)"
         )
 
 

@@ -27,7 +27,7 @@ MAX_MATRIX_CLASSES = 100
 # Smallest ratio of the largest to the smallest class at which recipes use balanced
 # sampling.
 UNBALANCED = 3
-# Minimum classes for label smoothing in recipes.
+# Smallest number of classes for which recipes use label smoothing.
 MANY_CLASSES = 10
 # Losses that are functions of the probability of the true class.
 LOSSES = {
@@ -39,7 +39,13 @@ LOSSES = {
 
 
 class MixedLabels(NamedTuple):
-    """Targets of examples mixed in pairs, arrays (B,)."""
+    """Targets of examples mixed in pairs, arrays (B,).
+
+    Attributes:
+      label: Class of each example.
+      partner: Class of the example that is mixed in.
+      weight: Share of `label` in the mixture, in 0..1.
+    """
 
     label: jax.Array
     partner: jax.Array
@@ -62,8 +68,8 @@ class Classification(Task):
         `class_counts` of `facts`.
 
     Raises:
-      UserError: The data set has no number of classes, or the number of class weights
-        differs from it.
+      UserError: The number of classes is unknown, or differs from the number of class
+        names or class weights.
     """
 
     Options = ClassificationOptions
@@ -155,8 +161,9 @@ class Classification(Task):
         """
         weighs, joint = self._weights is not None, self._threshold is not None
         if isinstance(target, MixedLabels) and weighs and not joint:
-            # Each class has its weight, as in the cross entropy. Without weights, the
-            # loss of the mean target is equal and cheaper to compute.
+            # Interpolate the weighted losses of both classes, as the cross entropy
+            # does. Without weights, the loss of the mean target has the same value,
+            # and is cheaper to compute.
             return _shared(target, lambda label: self._binary_loss(outputs, label))
         targets = self._probabilities(target)
         if self._threshold is not None:
@@ -236,7 +243,8 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
     """Explain why the targets of a data set are not classes, with the fix."""
     if NAMES not in facts:
         return (
-            "the data set has no number of classes; choose another task or data.source"
+            "the number of classes of the data set is unknown; choose another task or "
+            "data.source"
         )
     num = len(facts[NAMES])
     told = f"the targets of the data set are {counted(num, 'column')} of numbers"

@@ -37,7 +37,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Add the shift to values of `of`, (..., columns), in float64."""
+        """Add the shift to results of `of`, (..., columns), in float64, and round."""
         if self.shift is None:
             return numbers
         moved = numbers.astype(np.float64) + np.array(self.shift)
@@ -62,8 +62,8 @@ def check_columns(columns: Sequence[str]) -> None:
     for name in columns:
         if name in taken:
             raise UserError(
-                f"the target column {name!r} would be twice in the table of "
-                "predictions: rename it"
+                f"the target column {name!r} duplicates a column of the table of "
+                "predictions; rename it"
             )
         taken.add(name)
 

@@ -23,7 +23,7 @@ class Proposable(Protocol):
         ...
 
     def advice(self, class_counts: np.ndarray) -> Advice:
-        """Config fields that a recipe for a new data set proposes.
+        """Config fields of a recipe for a new data set, with values and reasons.
 
         Args:
           class_counts: Number of training examples of each non-empty class or label,

@@ -250,7 +250,7 @@ class Regression(Task):
         """
         outputs = widen(outputs)
         shape = len(target), len(self._names), self._loss.num_outputs
-        # Correct the small differences for the rounding error of the float32 mean.
+        # The rounding error of the float32 mean matters for small differences.
         rounded = self._mean.astype(outputs.dtype)
         rest = (self._mean - rounded) / self._std
         mean, std, rest = (
