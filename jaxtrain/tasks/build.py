@@ -91,8 +91,8 @@ def _options(config: Config, kind: type[Section] | None) -> dict[str, Any]:
     if classifies:
         misplaced = [
             Problem(
-                f"task_options: {name} of task = {config.task!r} is a field of the "
-                f"section train; set train.{name}",
+                f"task_options: {name} of {config.task} is a field of the section "
+                f"train: set train.{name}",
                 ("task_options",),
             )
             for name in options
