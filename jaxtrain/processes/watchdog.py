@@ -1,4 +1,4 @@
-"""Watchdog of hanging runs: a dead device, a lost file system, a stuck data worker."""
+"""Watchdog for hanging devices, file systems and data workers."""
 
 import contextlib
 import faulthandler
@@ -15,13 +15,13 @@ from jaxtrain.processes import cluster
 
 # Time limit of a save in seconds: storage may be slow.
 LONG_SECONDS = 1800.0
-# Delay of process 0's watchdog in seconds: when process 0 ends, JAX aborts the others
-# within a second.
+# Delay in seconds before process 0 ends: JAX then aborts the others within a second,
+# before their watchdogs have printed their stacks.
 LINGER_SECONDS = 5.0
 
 
 class Watchdog:
-    """Context manager: ends the process if no step completes in time.
+    """Context manager: ends the process if no step completes within a time limit.
 
     Args:
       seconds: Time limit between two steps, or two evaluation batches; None for no
