@@ -99,7 +99,7 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
         shape = self.image_shape
-        # Flax must not shard annotated parameters here: `Layout` does.
+        # Flax must not shard annotated parameters: `Layout` shards them later.
         with nnx.use_eager_sharding(False):
             made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:

@@ -120,7 +120,7 @@ class FlaxModel(Model):
         if isinstance(made, linen.Module):
             if "dtype" not in given and policy.compute_dtype != policy.param_dtype:
                 raise UserError(
-                    f"model {name}: the compute dtype of precision is "
+                    f"model {name}: the precision requires the compute dtype "
                     f"{jnp.dtype(policy.compute_dtype)}, but the Linen module has no "
                     "field dtype; add the field and pass it to the layers, or set "
                     "precision to fp32"

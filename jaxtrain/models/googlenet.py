@@ -94,7 +94,7 @@ class GoogLeNetAuxiliary(AuxiliaryHead):
         channels, hidden = scale_channels(128, width), scale_channels(1024, width)
         self.conv = ConvNorm(in_channels, channels, 1, layers=layers)
         self.linear = layers.linear(POOLED**2 * channels, hidden)
-        # The dropout rate of the paper.
+        # Dropout rate 0.7, as in the paper.
         self.head = Head(hidden, num_outputs, 0.7, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Layers that run in a named scope, their path, which profiles and HLO show."""
+"""Layers that run in a `jax.named_scope` of their path, for profiles and HLO."""
 
 import functools
 from collections.abc import Callable

@@ -50,7 +50,7 @@ class RegNet(ResNet):
     """A 3x3 convolution, stages of generated widths, and global average pooling."""
 
     block = RegNetBlock
-    # Number of blocks.
+    # Total number of blocks.
     depth: ClassVar[int]
     # w_0, w_a and w_m: channels of the first block, increment of channels per block,
     # and factor between the channels of stages.

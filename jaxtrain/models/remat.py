@@ -1,8 +1,8 @@
 """Rematerialization: recomputation of activations in the backward pass.
 
 Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same results, including
-random numbers. Its barriers prevent XLA from merging the two computations, unless XLA
-removes the barriers (see `compiler_options`).
+random numbers. Its barriers prevent XLA from merging the recomputation with the forward
+pass, unless XLA removes the barriers (see `compiler_options`).
 """
 
 import math

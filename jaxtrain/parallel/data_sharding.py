@@ -34,7 +34,7 @@ def num_image_parts(mesh: Mesh) -> int:
 def check_divisible(
     name: str, value: int, divisor: int, reason: str, *fields: str
 ) -> Iterator[Problem]:
-    """Yield a problem, with the nearest divisible sizes, for an indivisible size.
+    """Yield a problem if `divisor` does not divide a size, with sizes that fit.
 
     Args:
       name: Name of the size, for the message.

@@ -24,7 +24,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 # XLA_FLAGS set by this process -> the user's XLA_FLAGS before.
 _flags_before: dict[str, str] = {}
 
-# GPUs run a command buffer as one launch, which hides its kernels from profilers.
+# A command buffer is launched as a unit, which hides its kernels from profilers.
 WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
 
 # XLA flags for GPUs, by the name of the set. jaxlib does not start with unknown flags.
@@ -105,7 +105,7 @@ def _chosen() -> str:
 
 
 def _expected() -> str:
-    """Return the platform that JAX will choose, such as `gpu`, without starting it."""
+    """Return the platform that JAX will choose, such as `gpu`; does not start JAX."""
     first = _chosen().split(",")[0]
     if first:
         return "gpu" if first in ("cuda", "rocm", "gpu") else first

@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def platform(self) -> str:
-        """Platform of the devices, such as `gpu`, which may not be JAX's default."""
+        """Platform of the devices, such as `gpu`; it may differ from JAX's default."""
         return self.mesh.devices.flat[0].platform
 
     @property
@@ -113,7 +113,7 @@ class Layout:
         return self._formats(state, self.state(state))
 
     def weights(self, weights: Any) -> Any:
-        """Return formats for another model's weights, sharded like the parameters."""
+        """Return formats for weights of a teacher, sharded like the parameters."""
         shardings = self._shardings(weights, shared=self.shard_params)
         return self._formats(weights, shardings)
 
@@ -200,7 +200,7 @@ class Layout:
     def grad_specs(self, grads: Any) -> Any:
         """Return the PartitionSpec of each summed or mean gradient.
 
-        Axes of size 1 are left out.
+        Mesh axes of size 1 are omitted.
         """
 
         def spec(sharding: NamedSharding) -> P:
@@ -251,7 +251,7 @@ class Layout:
         return treedef.unflatten(results[name] for name in flat)
 
     def _sharded_as(self, field: str, tree: Any) -> Any:
-        """Return the shardings of arrays that follow a field of the state."""
+        """Return the shardings of arrays that are sharded like a TrainState field."""
         shared = field == "opt_state" or (field == "params" and self.shard_params)
         return self._shardings(tree, shared=shared)
 

@@ -62,8 +62,8 @@ class Cluster:
         """Gather the JSON values of all processes, in order.
 
         Waiting does not use a device, so that a process may compile or save for longer
-        than the timeout of a collective. If another process has failed, this one exits
-        with its message and exit code.
+        than the timeout of a collective. If another process has failed, this process
+        exits with the message and exit code of the failed process.
 
         Raises:
           StartAgainError: Another process was lost.
@@ -129,7 +129,7 @@ class Cluster:
 
         Otherwise this failure is reported to the others, with exit code 1.
         """
-        # Soon enough that JAX does not abort this process first for missing heartbeats.
+        # Half of the timeout, so that JAX does not abort this process before.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:

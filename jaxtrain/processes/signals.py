@@ -182,7 +182,7 @@ class StopSignals:
         self._num_calls += 1
         if here.should_stop(self._num_calls) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # The platform may have notified JAX of a preemption.
+            # No process has a signal if the platform notified JAX of a preemption.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed

@@ -15,8 +15,8 @@ from jaxtrain.processes import cluster
 
 # Time limit of a save in seconds: storage may be slow.
 LONG_SECONDS = 1800.0
-# Delay in seconds before process 0 ends: JAX then aborts the others within a second,
-# before their watchdogs have printed their stacks.
+# Delay in seconds before the watchdog ends process 0, so that the watchdogs of other
+# processes report first: JAX aborts them within a second of the end of process 0.
 LINGER_SECONDS = 5.0
 
 
@@ -50,7 +50,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Context manager with the time limit of a save."""
+        """Context manager: use the time limit of a save."""
         limit, self._limit = self._limit, self._long
         yield
         self.beat()

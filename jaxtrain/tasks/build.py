@@ -126,12 +126,12 @@ def _check_outputs(task: Task, name: str) -> None:
         task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
     if not isinstance(getattr(task, "num_outputs", None), int):
         raise UserError(
-            f"task = {name!r} does not set num_outputs, a number, nor output_spec"
+            f"task = {name!r} does not set num_outputs (an int) or output_spec"
         )
 
 
 def _check_changes(task: Task, name: str) -> None:
-    """Raise UserError if a task has `transform_target` without `target_changes`."""
+    """Raise UserError if a task has only `transform_target` or `target_changes`."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: with "

@@ -13,7 +13,7 @@ from jaxtrain.tasks.metrics import Metric
 
 
 def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
-    """Mean of the values of examples with a known class, float32 (), or 0 without any.
+    """Mean value of the examples with a known class, float32 (); 0 without examples.
 
     Args:
       values: Value of each example, (B,).

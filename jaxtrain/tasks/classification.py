@@ -24,8 +24,8 @@ from jaxtrain.tasks.proposals import Advice
 
 # Largest number of classes for which a confusion matrix is readable.
 MAX_MATRIX_CLASSES = 100
-# Smallest ratio of the largest to the smallest class at which recipes use balanced
-# sampling.
+# Smallest ratio of the sizes of the largest and the smallest class for which recipes
+# use balanced sampling.
 UNBALANCED = 3
 # Smallest number of classes for which recipes use label smoothing.
 MANY_CLASSES = 10

@@ -143,7 +143,7 @@ class OutputDecoder:
         return self.probabilities(outputs)
 
     def whole(self, values: np.ndarray) -> np.ndarray:
-        """Convert `values` on the host to full precision."""
+        """Convert results of `values` to full precision, on the host."""
         return values
 
     # Ensembles of models.
@@ -164,10 +164,10 @@ class OutputDecoder:
             return None
         return "its decoder does not define `mean_outputs`, the mean of several models"
 
-    # Optional capabilities: by default None, or an error.
+    # Optional capabilities: by default, these methods return None or raise UserError.
 
     def answer_parts(self) -> AnswerParts | None:
-        """Parts of server responses; None if serving is unsupported."""
+        """Description of server responses; None if serving is unsupported."""
         return None
 
     def mask(self, outputs: Any) -> jax.Array:

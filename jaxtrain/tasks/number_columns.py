@@ -101,9 +101,9 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
             raise UserError(
-                f"{split}: training in float32 would round off the differences of the "
-                f"column {name!r}, numbers such as {column[0]}: centre the targets of "
-                "the store with jaxtrain.data.columns.centred, and add the subtracted "
+                f"{split}: float32 rounds off the differences of the numbers in the "
+                f"column {name!r}, such as {column[0]}; centre the targets of the "
+                "store with jaxtrain.data.columns.centred, and add the subtracted "
                 f"origin to its facts as {ORIGIN!r}"
             )
 
@@ -121,8 +121,8 @@ def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
         if len(bad):
             raise UserError(
                 f"{split}: the column {name!r} is {column[bad[0]]} for "
-                f"{counted(len(bad), 'example')}, first for no. {bad[0]}: give finite "
-                "numbers, or NaN for missing ones"
+                f"{counted(len(bad), 'example')}, the first at index {bad[0]}; give "
+                "finite numbers, or NaN for missing numbers"
             )
 
 

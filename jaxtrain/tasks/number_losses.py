@@ -87,7 +87,7 @@ class GaussianLoss(NumberLoss):
     Lakshminarayanan et al. 2017 (arXiv:1612.01474).
 
     Attributes:
-      level: Probability of the prediction interval, such as 0.9.
+      level: Nominal coverage of the prediction interval, such as 0.9.
     """
 
     level: float

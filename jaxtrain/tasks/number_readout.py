@@ -54,8 +54,8 @@ def make_readout(
 ) -> Readout:
     """Create the readout in the units of the data.
 
-    It returns the prediction of each column, followed by the additional numbers of the
-    loss, such as quantiles.
+    The readout has the prediction of each column, followed by the additional numbers of
+    the loss, such as quantiles.
     """
     endings = ("", *loss.endings)
     far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))

@@ -37,7 +37,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Add the shift to results of `of`, (..., columns), in float64, and round."""
+        """Add the shift to results of `of` in float64, and round to `decimals`."""
         if self.shift is None:
             return numbers
         moved = numbers.astype(np.float64) + np.array(self.shift)
@@ -69,7 +69,7 @@ def check_columns(columns: Sequence[str]) -> None:
 
 
 def in_numbers(tree: Any) -> str:
-    """Format the arrays of a tree, and abbreviate long arrays."""
+    """Format the arrays of a tree as text; long arrays are abbreviated."""
     texts = []
     for path, x in by_path(tree).items():
         text = np.array2string(np.asarray(x), precision=4, threshold=12)

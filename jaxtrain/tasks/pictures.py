@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 
 from jaxtrain.font import fitted, font
 
-# Smallest side of the matrix, and width of the margin with names, in pixels.
+# Approximate side of the matrix, and width of the margin with names, in pixels.
 SIDE, MARGIN = 480, 60
 # Smallest side of a cell that shows its count, in pixels.
 MIN_TEXT_CELL = 24

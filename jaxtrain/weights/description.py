@@ -136,7 +136,7 @@ class Description:
     def abstract(self) -> Model:
         """Abstract model; for an ensemble, the abstract model of each member.
 
-        Cached: tracing a deep model is slow.
+        Cached, as tracing a deep model is slow.
         """
         return self.blueprint().abstract()
 

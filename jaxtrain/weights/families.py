@@ -13,14 +13,14 @@ from jaxtrain.weights.names import (
     convolution,
 )
 
-# Patterns of block names: ours, ResNet's in both libraries, and timm's of other
-# families.
+# Names of blocks: our pattern, the names of ResNets in both libraries, and the names of
+# other families in timm.
 BLOCK = r"stage(\d+)_block(\d+)"
 LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
 
 def _within(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
-    """Prefix both names of each part with both names of their layer."""
+    """Return {ours/PART: theirs.NAME} for the names of the parts of a layer."""
     return {f"{ours}/{part}": f"{theirs}.{name}" for part, name in parts.items()}
 
 
@@ -53,7 +53,7 @@ RESNET_D = ArrayNames(
         **_REST,
     }
 )
-# timm's `resnetv2`.
+# Pre-activation ResNets are `resnetv2` in timm.
 PREACT_RESNET = ArrayNames(
     {
         "stem_conv": "stem.conv",

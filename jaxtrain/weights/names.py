@@ -1,4 +1,4 @@
-"""Mapping of array names and layouts to other libraries, and differences."""
+"""Array names and layouts in other libraries, and differences between models."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 Library = Literal["timm", "torchvision"]
 
-# Our name of an array in its layer -> name in PyTorch.
+# Name of a parameter or statistic in our layers -> name in PyTorch's layers.
 LEAVES = {
     "kernel": "weight",
     "scale": "weight",
@@ -22,14 +22,14 @@ LEAVES = {
 }
 # Name of an array -> shape.
 Shapes = Mapping[str, tuple[int, ...]]
-# Number of names of each kind in a message.
+# Maximum number of array names in a message, per type of difference.
 NUM_LISTED = 3
 # PyTorch's batch counter for cumulative averages of batch norm, which we do not use.
 UNUSED = r"(.*\.)?num_batches_tracked"
 
 
 class TorchLayout(NamedTuple):
-    """Conversion between PyTorch's layout of an array and ours, as views."""
+    """Conversion between PyTorch's layout of an array and jaxtrain's, as views."""
 
     from_torch: Callable[[np.ndarray], np.ndarray]
     to_torch: Callable[[np.ndarray], np.ndarray]
@@ -159,14 +159,14 @@ class ArrayNames:
         raise AssertionError(f"{path} has no name in the library")
 
     def layout(self, path: str) -> TorchLayout:
-        """Return the layout of our array."""
+        """Return the conversion of the layout of an array, by our path."""
         for pattern, layout in self.layouts.items():
             if re.fullmatch(pattern, path):
                 return layout
         return USUAL
 
     def shapes(self, ours: Shapes) -> Shapes:
-        """Convert our names and shapes of arrays to the library's."""
+        """Convert names and shapes of arrays in jaxtrain to the library's."""
         theirs = {
             self.name(path): self.layout(path).to_torch(np.broadcast_to(0, shape)).shape
             for path, shape in ours.items()
@@ -200,7 +200,7 @@ class ArrayNames:
 
 
 class OwnNames(ArrayNames):
-    """Our paths with dots, and our layouts; no array may be missing or unused."""
+    """Names and layouts in files of jaxtrain: paths with dots, and no unused arrays."""
 
     def name(self, path: str) -> str:  # pyright: ignore
         return path.replace("/", ".")

@@ -45,10 +45,12 @@ def load(
     """Open trained weights with the description of their model; arrays are read lazily.
 
     Args:
-      spec: Directory of a run, for its best checkpoint, or directory of a model that is
-        exported as safetensors or in timm's format; or LIBRARY:ARCHITECTURE=FILE, for a
-        weight file of timm or torchvision, or only its path if the name starts with the
-        architecture; or hf:OWNER/REPO.
+      spec: One of the following forms:
+        - directory of a run, for its best checkpoint
+        - directory of a model that is exported as safetensors, or in timm's format
+        - LIBRARY:ARCHITECTURE=FILE, a weight file of timm or torchvision
+        - FILE, if the name of the weight file starts with the architecture
+        - hf:OWNER/REPO, a model on the Hugging Face Hub
       models: Models of the recipe, for a file name without an architecture.
 
     Raises:

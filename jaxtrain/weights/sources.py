@@ -48,7 +48,7 @@ class WeightsSource(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
-        """Whether the models are equivalent for images (height, width, channels)."""
+        """Whether the model is equivalent to ours for (height, width, channels)."""
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
@@ -82,7 +82,7 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 def _inverted(
     library: Library, ours: str, architecture: str, **facts: Any
 ) -> WeightsSource:
-    """Return a MobileNet or EfficientNet with the names of its blocks."""
+    """Create the source of a MobileNet or EfficientNet, with its array names."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted

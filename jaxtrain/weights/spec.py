@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """A weight file and its architecture, given by the user, as `resnet50.a1_in1k`."""
+    """Weight file whose architecture the user gives: LIBRARY:ARCHITECTURE=FILE."""
 
     library: Library
     architecture: str
@@ -55,7 +55,7 @@ class Spec(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether the path is a weight file without a relevant config.json."""
+        """Whether the path is a weight file rather than a directory."""
         return not self.path.is_dir()
 
 

@@ -222,7 +222,7 @@ def _fit_one(
 
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of parameters and other state, by our paths."""
+    """Return the shapes of parameters and other state, by path in jaxtrain."""
     return {path_in_weights(path): x.shape for path, x in by_path(weights).items()}
 
 

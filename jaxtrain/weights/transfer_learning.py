@@ -219,7 +219,7 @@ def _with_more_features(blueprint: Blueprint) -> Blueprint:
 
 
 def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
-    """Return the paths of arrays outside of `layers`; None means all layers."""
+    """Return the paths of arrays outside of `layers`; none if `layers` is None."""
     if layers is None:
         return set()
     return {path for path in paths if path.partition("/")[0] not in layers}
@@ -230,7 +230,7 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 
 
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Whether class names differ; missing names, or numbers, equal all names."""
+    """Whether class names differ; missing or numbered names count as equal."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

@@ -114,7 +114,7 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
         return
     own.allow([name])
     compared = "as recorded" if recorded else "no digest is recorded"
-    if current is None:  # The error on loading it will list the searched directories.
+    if current is None:  # Loading raises an error with the searched directories.
         tell(f"--trust: {shown} does not exist")
     else:
         tell(f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}")
