@@ -150,7 +150,7 @@ def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
     Args:
       function: Function of pytrees, to be traced.
       weights: Arrays that do not depend on the images.
-      x: Images, or the input of a part of a model.
+      x: Images, or the input of consecutive pieces of a model.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(weights, x)
     inputs = [_Weight(w, w) for w in jax.tree.leaves(weights)] + jax.tree.leaves(x)

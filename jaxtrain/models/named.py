@@ -16,7 +16,7 @@ class NamedLayer(nnx.Module):
 
     Attributes:
       layer_path: Path in the model, such as `stage1_block1/conv1`; None for a layer
-        that is not part of a model.
+        outside of a model.
     """
 
     layer_path: str | None = None

@@ -65,7 +65,7 @@ def available_bytes(root: Path = Path("/")) -> int:
     """Return the available memory of the host, or of its cgroup if less, in bytes.
 
     Args:
-      root: Directory that holds `proc` and `sys`.
+      root: Root directory, with `proc` and `sys`.
     """
     left = (limit - used for limit, used in _cgroups(root))
     return min(_host_bytes(root, "MemAvailable"), *left, 2**62)
@@ -75,7 +75,7 @@ def total_bytes(root: Path = Path("/")) -> int:
     """Return the memory of the host or its smallest cgroup limit, plus swap.
 
     Args:
-      root: Directory that holds `proc` and `sys`.
+      root: Root directory, with `proc` and `sys`.
     """
     limits = (limit for limit, _ in _cgroups(root))
     swap = _host_bytes(root, "SwapTotal")

@@ -130,7 +130,7 @@ def start(
     """Connect this process with the others, before JAX's backend starts.
 
     Args:
-      processes: Processes of the run. Nothing is connected for None or a single one.
+      processes: Processes of the run. None, or a single process, is not connected.
       init_timeout: Timeout of the start in seconds.
       heartbeat_timeout: Seconds without heartbeat after which a process is lost.
 
@@ -284,8 +284,8 @@ def _number(*names: str) -> int | None:
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
     """Ordinal of the GPU of this process, if a machine runs several processes.
 
-    None if it runs one process, or if the launcher restricts each process to one GPU:
-    the process then uses all visible GPUs.
+    None if the machine runs one process, or if the launcher restricts each process to
+    one GPU: the process then uses all visible GPUs.
     """
     # SLURM writes 2(x3),1: two tasks on three machines, one on the last.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"

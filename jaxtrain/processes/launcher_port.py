@@ -13,7 +13,7 @@ _ADDRESS_VARIABLES = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
 
 
 def check() -> None:
-    """Check that process 0 can listen, as JAX would crash with a segmentation fault.
+    """Check that process 0 can listen; otherwise JAX crashes (segmentation fault).
 
     Raises:
       UserError: The port chosen by JAX is in use on this machine.

@@ -30,7 +30,7 @@ Values = Sums
 class Task:
     """A learning task: outputs, targets, loss, metrics and predictions.
 
-    The constructor takes the image shape (H, W, C), the facts of the data set
+    The constructor takes the image shape (H, W, C), the metadata of the data set
     (`Store.facts`) and the task options. It sets `num_outputs`, for outputs (B,
     num_outputs), or `output_spec`. The built-in tasks are listed in
     `jaxtrain.tasks.TASKS`.
@@ -62,8 +62,8 @@ class Task:
         flip images only if `advice` proposes it.
       size_multiple: Required divisor of image height and width with the default
         options; proposed recipes round image sizes up to a multiple of it.
-      classes_fact: Name of the data set fact that holds the class names; None for tasks
-        without classes.
+      classes_fact: Key of the class names in `Store.facts`; None for tasks without
+        classes.
       num_centres: Number of learned class centres on top of the outputs; in training
         the outputs are then `jaxtrain.models.centres.WithCosines`. 0 disables them.
       projection: Learned projection on top of the outputs; in training the outputs are
@@ -166,7 +166,7 @@ class Task:
         raise NotImplementedError
 
     def labelled(self, target: Any) -> jax.Array | None:
-        """Mask of the examples that evaluations count, bool (B,); None counts all.
+        """Mask of the examples that evaluations include, bool (B,); None includes all.
 
         Args:
           target: Result of the method `target`.

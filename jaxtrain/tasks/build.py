@@ -34,7 +34,7 @@ def build_task(
       config: Config of a run: `task`, `task_options`, and the section `train` with the
         options of classification and custom metrics.
       image_shape: Height, width and channels of the images.
-      facts: Facts of the data set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
 
     Raises:
       UserError: Unknown name or option, unsuitable data set, or a custom object that is

@@ -60,8 +60,8 @@ class Classification(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `num_classes`; `class_names`, if known; and
-        `all_labelled`, which says whether all training examples have a label.
+      facts: Metadata of the data set: `num_classes`; `class_names`, if known; and
+        `all_labelled`, whether all training examples have a label.
       **given: Fields of `ClassificationOptions`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
         arXiv:2110.00476), class weights and logit adjustment, which need

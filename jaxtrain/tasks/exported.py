@@ -23,7 +23,7 @@ class Pairing(NamedTuple):
     """Comparison of unordered lists of items, such as boxes.
 
     Attributes:
-      pair: Function that reorders one list like another.
+      pair: Function that reorders the items of the file like the model's.
       agrees: Description of the fraction returned by `pair`.
     """
 

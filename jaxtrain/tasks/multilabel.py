@@ -73,7 +73,8 @@ class Multilabel(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `target_names`, and in training `training_targets`.
+      facts: Metadata of the data set: `target_names`, and in training
+        `training_targets`.
       **given: Fields of `MultilabelOptions`.
 
     Raises:

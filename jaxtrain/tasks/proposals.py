@@ -17,7 +17,7 @@ class Proposable(Protocol):
         """Whether to propose this task for a data set.
 
         Args:
-          facts: Facts of the data set (`Store.facts`).
+          facts: Metadata of the data set (`Store.facts`).
           groups: Groups of the training examples (`Store.strata`).
         """
         ...

@@ -61,7 +61,7 @@ class Regression(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `target_names` of named columns, and in training
+      facts: Metadata of the data set: `target_names` of named columns, and in training
         `training_targets`, a function that returns all training targets.
       **given: Fields of `RegressionOptions`. Mean and standard deviation default to
         the statistics of the training targets.
