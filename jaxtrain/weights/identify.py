@@ -109,7 +109,7 @@ def identify(
     Args:
       stored: Shapes of the arrays, by name.
       where: Path of the file, for messages.
-      rows: Candidate models.
+      rows: Candidate models to compare.
       library: Library to prefer if both have the model.
 
     Raises:

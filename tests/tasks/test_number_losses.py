@@ -103,7 +103,7 @@ def test_a_grade_is_the_level_that_half_of_the_probability_reaches():
         model.check_targets(np.array([[1, 2], [2, 3], [4, 8]]), "the test split")
     assert "data.augment.mixup" in model.refused
     assert "data.augment.mixup" not in Regression.refused
-    with pytest.raises(UserError, match="has 128: choose another loss"):
+    with pytest.raises(UserError, match="has 128; choose another loss"):
         task(loss="ordinal")
 
 

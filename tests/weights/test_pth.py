@@ -65,8 +65,8 @@ def test_values_are_those_that_pytorch_loads(
 
 
 REFUSED = {
-    "no dict": ([1], "there is no dict of tensors"),
-    "no tensors": ({"model": {"a": 1}}, "there is no dict of tensors"),
+    "no dict": ([1], "expected a dict of tensors"),
+    "no tensors": ({"model": {"a": 1}}, "expected a dict of tensors"),
     "other value": ({**tensors(), "lr": 0.1}, "lr is not a tensor"),
     "other key": ({**tensors(), 5: Tensor(np.zeros(1))}, "5 is not a tensor"),
     "code": (
