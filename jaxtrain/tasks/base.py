@@ -147,9 +147,9 @@ class Task:
         """Transform the stored target along with an augmentation of its image. Traced.
 
         Args:
-          target: Target of one example. For augmentations that combine images, a sequence:
-            targets of a batch and of its partners (`Mixing`, `Pasting`), or targets of
-            four examples (`Mosaic`).
+          target: Target of one example. For augmentations that combine images, a
+            sequence: targets of a batch and of its partners (`Mixing`, `Pasting`), or
+            targets of four examples (`Mosaic`).
           change: Augmentation, an instance of one of `target_changes`.
         """
         raise NotImplementedError
