@@ -213,7 +213,7 @@ class Plain(linen.Module):
 
 def test_a_linen_module_without_a_dtype_is_not_trained_in_another():
     jaxtrain.Trainer(config_of("Plain", __file__))
-    with pytest.raises(UserError, match="in bfloat16, but the Linen module has no"):
+    with pytest.raises(UserError, match="dtype bfloat16, but the Linen module has no"):
         jaxtrain.Trainer(config_of("Plain", __file__, precision="bf16"))
 
 
