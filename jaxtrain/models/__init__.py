@@ -1,4 +1,4 @@
-"""Table of models. A model is an nnx.Module that knows neither config nor mesh."""
+"""Tables of models: `nnx.Module`s that are independent of config and mesh."""
 
 import inspect
 from collections.abc import Callable
@@ -78,8 +78,8 @@ OPTIONS = tuple(
     for name, given in with_metadata(ModelConfig, "part_option").items()
     if given == "keyword"
 )
-# Constructor arguments that are not options. First row: arguments of `Model`, and
-# `max_stride` for backbones of dense tasks. Other rows: arguments of plain Flax
+# Constructor arguments that are not options. First line: arguments of `Model`, and
+# `max_stride` for backbones of dense tasks. Other lines: arguments of plain Flax
 # modules.
 FIXED = (
     *("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride"),

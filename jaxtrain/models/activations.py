@@ -1,7 +1,7 @@
 """Activation functions, computed in at least float32 and rounded once.
 
-In half precision every operation of a formula would round. ReLU does not round: it is
-Flax's.
+In half precision, every intermediate result of a formula would be rounded. ReLU has
+none, so models use `nnx.relu`, or `relu` for sums.
 """
 
 import functools
@@ -25,11 +25,10 @@ def _in_wide(function: Activation) -> Activation:
 
 @jax.custom_vjp
 def relu(x: jax.Array) -> jax.Array:
-    """ReLU of a sum of arrays.
+    """ReLU whose derivative is computed from its result, for sums of arrays.
 
-    The derivative is computed from the result, which the next layer stores anyway. Flax
-    computes it from `x`, for which a GPU would recompute the sum
-    (`benchmarks/RESULTS.md`).
+    The next layer stores the result anyway. The derivative of `nnx.relu` is computed
+    from `x`, so that a GPU recomputes the sum (`benchmarks/RESULTS.md`).
     """
     return nnx.relu(x)
 
@@ -52,6 +51,6 @@ relu.defvjp(_relu_forward, _relu_backward)
 gelu = jax.checkpoint(_in_wide(functools.partial(jax.nn.gelu, approximate=False)))
 # x * sigmoid(x), also known as swish.
 silu = _in_wide(jax.nn.silu)
-# x / 6 + 1/2, clipped to 0..1, and x times this gate (arXiv:1905.02244).
+# x / 6 + 1/2, clipped to 0..1, and x * hard_sigmoid(x) (arXiv:1905.02244).
 hard_sigmoid = _in_wide(jax.nn.hard_sigmoid)
 hard_swish = _in_wide(jax.nn.hard_swish)

@@ -47,13 +47,16 @@ def _problem(spec: P, shape: tuple[int, ...], sizes: Mapping[str, int]) -> str |
         )
     others = [name for name in names if name not in PARAMETER_AXES]
     if others or len(set(names)) < len(names):
-        return f"expected each of {', '.join(PARAMETER_AXES)} at most once, or None"
+        return (
+            f"expected each of {', '.join(PARAMETER_AXES)} at most once, and None for "
+            "other dims"
+        )
     if len(spec) > len(shape):
-        return "it has more axes than the array has dims"
+        return "the annotation has more entries than the array has dims"
     for size, name in zip(shape, spec, strict=False):
         if name is not None and size % sizes[name]:
             return (
-                f"the {sizes[name]} devices of {name} do not divide {size}; set "
-                f"another parallel.{name}"
+                f"a dim of size {size} is not divisible by the {sizes[name]} devices "
+                f"of axis {name}; set another parallel.{name}"
             )
     return None

@@ -40,7 +40,7 @@ def main_outputs(outputs: Any) -> Any:
     return outputs.outputs if isinstance(outputs, WithAuxiliary) else outputs
 
 
-def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
+def apply_to_main(apply: Callable[[Any], Any], x: Any) -> Any:
     """Apply a piece to the main outputs of the previous piece.
 
     Auxiliary outputs bypass the piece.
@@ -50,7 +50,7 @@ def apply_beside(apply: Callable[[Any], Any], x: Any) -> Any:
     y = apply(x.outputs)
     if not isinstance(y, WithAuxiliary):
         return dataclasses.replace(x, outputs=y)
-    assert x.weight == y.weight, "the auxiliary heads of a model have one weight"
+    assert x.weight == y.weight, "the auxiliary heads of a model share one weight"
     return dataclasses.replace(y, auxiliary=(*x.auxiliary, *y.auxiliary))
 
 

@@ -12,7 +12,7 @@ from flax import nnx
 from jaxtrain import scopes
 from jaxtrain.config.train import Remat
 from jaxtrain.errors import UserError
-from jaxtrain.models.auxiliary import apply_beside
+from jaxtrain.models.auxiliary import apply_to_main
 from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
@@ -46,22 +46,22 @@ class Model(nnx.Module):
     layers.
     """
 
-    # Smallest supported height and width in pixels: for any options (class attribute),
-    # or for the options of an instance.
+    # Smallest supported height and width in pixels. The class attribute is the minimum
+    # over all options; an instance may have a larger value.
     min_size: int = 1
     # Output stride of the last convolutional layer, in pixels.
     stride: int = 1
-    # Smallest number of rows and columns per device of the last convolutional layer,
-    # with spatial sharding.
+    # With spatial sharding: smallest number of rows and columns per device in the
+    # output of the last convolutional layer.
     min_share: int = 1
-    # Whether the pieces have known splits by the `model` axis.
+    # Whether the layers of the pieces declare their split by the `model` axis.
     has_pieces: ClassVar[bool] = True
     # Functions (normalized images [N, H, W, C], kernel shape) -> kernel, by the name of
     # the layer, for kernels that are initialized from training images.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
-    # Options passed to the backbone classifier (option `backbone`); None without a
-    # backbone.
+    # Names of the options that are passed to the backbone classifier (option
+    # `backbone`); None for a model without a backbone.
     backbone_options: ClassVar[tuple[str, ...] | None] = None
 
     pieces: tuple[Piece, ...] = ()
@@ -112,12 +112,13 @@ class Model(nnx.Module):
         return tuple(name for piece in pieces[:-1] for name in piece.names)
 
     def add_piece(self, apply: Callable[..., Any], **layers: nnx.Module) -> None:
-        """Append a piece, the function `apply(*layers, x, rngs)`.
+        """Append a piece that computes `apply(*layers, x, rngs)`.
 
         Args:
           apply: A plain function, or an unbound method such as `Head.__call__`. It
-            cannot use layers of other pieces, which other pipeline stages may hold.
-          **layers: Layers by name, as in checkpoints.
+            can only use `layers`, as layers of other pieces may be on the devices of
+            another pipeline stage.
+          **layers: Layers by name. Checkpoints use the same names.
 
         Raises:
           UserError: A name is used by another layer, or by an attribute of `Model`.
@@ -127,8 +128,8 @@ class Model(nnx.Module):
                 taken = any(name in piece.names for piece in self.pieces)
                 other = "another layer" if taken else "an attribute of every model"
                 raise UserError(
-                    f"model {type(self).__name__}: add_piece got a layer "
-                    f"{name!r}, which is the name of {other}: rename the layer"
+                    f"model {type(self).__name__}: the layer name {name!r} in "
+                    f"add_piece is the name of {other}; rename the layer"
                 )
             setattr(self, name, layer)
             name_layers(name, layer)
@@ -168,7 +169,7 @@ class Model(nnx.Module):
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
 
     def evaluate_layers(self, layers: frozenset[str]) -> None:
-        """Switch the layers with these paths to evaluation mode."""
+        """Switch the layers whose paths are in `layers` to evaluation mode."""
         for path, layer in nnx.iter_modules(self):
             if "/".join(map(str, path)) in layers:
                 layer.eval()
@@ -176,9 +177,10 @@ class Model(nnx.Module):
     def drop_head(self) -> bool:
         """Remove the last head, so that the model returns features.
 
-        Returns whether there was a head.
+        Returns:
+          Whether the model had a head.
         """
-        # The last head in the order of the pieces; auxiliary heads come earlier.
+        # The last head in the order of the pieces; auxiliary heads precede it.
         layers = [getattr(self, n) for piece in self.pieces for n in piece.names]
         heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
         if heads:
@@ -186,7 +188,7 @@ class Model(nnx.Module):
         return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Part:
-        """Make a `Part` of one piece."""
+        """Create a `Part` of one piece, for `join`."""
         return Part(piece.names, partial(_apply, index, piece))
 
 
@@ -204,4 +206,4 @@ def _apply(
     # Named scope of operations outside of layers, such as ReLU, pooling or a sum.
     scope = scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest")
     with scope, drawing_from(rngs):
-        return apply_beside(lambda x: piece.apply(*own, x, rngs), x)
+        return apply_to_main(lambda x: piece.apply(*own, x, rngs), x)

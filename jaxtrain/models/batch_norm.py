@@ -24,11 +24,11 @@ class GroupStat(nnx.BatchStat):
 class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
-    In training the batch consists of `groups` consecutive parts. Each group is
-    normalized by its mean and variance, in at least float32, and has separate running
-    statistics, (groups, channels). Evaluation uses the means of the running statistics
-    over the groups. Devices communicate only if they share a group. With one group the
-    layer is ordinary batch norm, with statistics (channels,).
+    In training the batch consists of `groups` consecutive groups of equal size. Each
+    group is normalized by its mean and variance, in at least float32, and has separate
+    running statistics, (groups, channels). Evaluation uses the means of the running
+    statistics over the groups. Devices communicate only if they share a group. With one
+    group the layer is ordinary batch norm, with statistics (channels,).
     """
 
     def __init__(
@@ -65,17 +65,18 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         Args:
           x: Array to normalize.
           relu: Whether the activation is ReLU.
-          activation: Function applied before rounding to the dtype; None for none.
+          activation: Function applied before rounding to the layer's dtype; None for
+            no activation.
 
         Returns:
           The normalized array, in the layer's dtype.
         """
-        x, activation = self.take_in(x), nnx.relu if relu else activation
-        # Runtimes fuse an integer product with a norm and a ReLU, but with no other
-        # activation, so other activations follow the quantizer.
+        x, activation = self.quantize_input(x), nnx.relu if relu else activation
+        # Integer runtimes fuse a convolution with a norm and a ReLU, but not with other
+        # activations, which therefore follow the output quantizer.
         if self.output_range is None or activation in (None, nnx.relu):
-            return self.put_out(self._normalized(x, activation))
-        return activation(self.put_out(self._normalized(x, None)))
+            return self.quantize_output(self._normalized(x, activation))
+        return activation(self.quantize_output(self._normalized(x, None)))
 
     def _normalized(self, x: jax.Array, activation: Activation | None) -> jax.Array:
         assert self.scale is not None and self.bias is not None
@@ -83,8 +84,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         if self.use_running_average:
             y = _apply(x, *self.running(), scale, bias)
             if activation is nnx.relu:
-                # Rounding before the ReLU gives the same numbers, and a GPU fuses
-                # both with the preceding convolution.
+                # Rounding before the ReLU gives the same values, and allows a GPU to
+                # fuse both with the preceding convolution.
                 return nnx.relu(y.astype(self.dtype))
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
@@ -103,7 +104,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         return y.reshape(x.shape).astype(self.dtype)
 
     def running(self) -> tuple[jax.Array, jax.Array]:
-        """Mean and 1 / standard deviation used in evaluation."""
+        """Mean and 1 / standard deviation used in evaluation, (channels,) each."""
         mean, var = (
             s[...].reshape(-1, s.shape[-1]).mean(0) for s in (self.mean, self.var)
         )
@@ -117,8 +118,8 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
     """Create the error for a batch norm over groups with one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
-        f"{'x'.join(map(str, shape))}, groups: {groups}): its outputs would be 0 for "
-        "every image. Give a larger data.image_size, model.stem = 'cifar', a larger "
+        f"{'x'.join(map(str, shape))}, groups: {groups}) gives the same output for "
+        "every image; set a larger data.image_size, model.stem = 'cifar', a larger "
         "data.batch_size, a smaller train.accumulate_steps, or larger groups "
         "(parallel.batch_norm)"
     )
@@ -189,9 +190,9 @@ def normalize(
     """Normalize each group by its statistics, in at least float32.
 
     `mean` and `inverse_std` must be the statistics of `x`: the gradient of `x` includes
-    the paths through them, and they have no gradients. JAX's derivative takes three
-    sums over the batch and stores `x - mean`. The custom derivative takes two sums, in
-    one pass over arrays that the forward pass stores anyway
+    the paths through them, and they have no gradients. JAX's derivative computes three
+    sums over the batch and stores `x - mean`. The custom derivative computes two sums,
+    in one pass over arrays that the forward pass stores anyway
     (`benchmarks/batch_norm.py`).
 
     Args:
@@ -239,10 +240,11 @@ normalize.defvjp(_forward, _backward)
 
 
 def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    """Gradient before the activation, as three equal arrays: for `dx` and for two sums.
+    """Gradient of the activation's input, as three equal arrays.
 
-    XLA:GPU would store a shared expression, which is one more pass over the batch. To
-    prevent it, the expressions differ, or have a barrier.
+    The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
+    store an expression that the three share, which costs one more pass over the batch.
+    To prevent this, the arrays are different expressions, or depend on a barrier.
     """
     if activation is None:
         return dy, dy, dy
@@ -270,9 +272,9 @@ def two_sums(
 ) -> tuple[jax.Array, jax.Array]:
     """Sum two arrays of equal shape over the same dims, with keepdims.
 
-    GPU reductions have two stages. A joint reduction takes two kernels; two reductions
-    take three, as only their first stages are fused. On CPU a joint reduction is 5 to
-    10 times slower.
+    GPU reductions have two stages. A joint reduction needs two kernels; two separate
+    reductions need three, as only their first stages are fused. On CPUs a joint
+    reduction is 5 to 10 times as slow.
     """
 
     def together(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -56,8 +56,11 @@ class SqueezeExcite(nnx.Module):
     ):
         """Create the layers.
 
-        `squeezed` is the number of squeezed features, `gate` a function with values in
-        0..1, and `split` says whether the `model` axis splits the channels.
+        Args:
+          channels: Number of input and output channels.
+          squeezed: Number of squeezed features.
+          gate: Gating function with values in 0..1.
+          split: Whether the `model` axis splits the channels.
         """
         self.squeeze = layers.linear(channels, squeezed, split="in" if split else None)
         self.excite = layers.linear(squeezed, channels, split="out" if split else None)

@@ -15,14 +15,14 @@ from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, OPTIONS, defaults
 from jaxtrain.models.base import Model
-from jaxtrain.models.centres import CENTRES, ClassCentres, beside_cosines
+from jaxtrain.models.centres import CENTRES, ClassCentres, add_cosines
 from jaxtrain.models.flax_norm import watch_norms
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.projection import (
     PROJECTION,
     Projection,
     ProjectionHead,
-    beside_projection,
+    add_projection,
 )
 from jaxtrain.models.streams import CountedStream, use_keys_of_pieces
 from jaxtrain.plugin import Table, resolve
@@ -89,9 +89,8 @@ class Blueprint:
         """Build the model, with weights from the stream `params` of `rngs`.
 
         Raises:
-          UserError: Unknown name, an option without effect, an unsupported image shape
-            or number of channels, a custom transform that does not return a model of
-            pieces, a model that does not support quantization, or a missing plug-in.
+          UserError: Unknown model, option without effect, unsupported image shape,
+            failed custom transform, unsupported quantization, or missing plug-in.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -100,15 +99,15 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
         shape = self.image_shape
-        # No mesh while building: the layout of the run places annotated parameters.
+        # Flax must not shard annotated parameters: `Layout` shards them later.
         with nnx.use_eager_sharding(False):
             made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:
             centres = ClassCentres(self.num_outputs, self.num_centres, layers=layers)
-            made.add_piece(beside_cosines, **{CENTRES: centres})
+            made.add_piece(add_cosines, **{CENTRES: centres})
         if self.projection is not None:
             head = ProjectionHead(self.num_outputs, self.projection, layers=layers)
-            made.add_piece(beside_projection, **{PROJECTION: head})
+            made.add_piece(add_projection, **{PROJECTION: head})
         _check_attributes(made)
         use_keys_of_pieces(made)
         watch_norms(made)
@@ -123,8 +122,8 @@ class Blueprint:
             return model
         if field not in MODEL_CHANGES:
             raise UserError(
-                f"model.{field}: install the package with the plug-in of this field, "
-                "which a saved model needs, or leave it out"
+                f"model.{field}: the plug-in that implements this field is not "
+                "installed; install it, or train a model without the field"
             )
         return MODEL_CHANGES[field](model, value, self.images)
 
@@ -134,14 +133,14 @@ class Blueprint:
         spec = plain_spec(self.output_spec)
         if spec is None:
             raise UserError(
-                f"model.name = {self.config.name!r} takes output_spec, but the task "
-                f"has {self.output_spec!r}: expected a shape, or dicts and tuples of "
-                "shapes"
+                f"model.name = {self.config.name!r} takes output_spec, but the task's "
+                f"output_spec is {self.output_spec!r}; expected a shape, or dicts and "
+                "tuples of shapes"
             )
         return spec
 
     def abstract(self) -> Model:
-        """Build an abstract model, which has only shapes and dtypes."""
+        """Build an abstract model: shapes and dtypes without arrays."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
 
 
@@ -168,8 +167,8 @@ def _model_class(name: str) -> type[Model]:
         return model
     if not callable(model):
         raise UserError(
-            f"model.name = {name!r} is {model!r}, expected a class of Flax modules, or "
-            "a function that returns one; see docs/extending.md"
+            f"model.name = {name!r} is {model!r}; expected a Flax module class, or a "
+            "function that returns a Flax module; see docs/extending.md"
         )
     return resolve("jaxtrain.models.flax_module:model_class")(model)
 
@@ -206,8 +205,8 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
         if option not in known or option in given:
             free = [name for name in known if name not in given]
             raise UserError(
-                f"model.options: {config.name} takes {', '.join(free) or 'none'}, not "
-                f"{option!r}"
+                f"model.options: {config.name} has no option {option!r}; its options "
+                f"are: {', '.join(free) or 'none'}"
             )
     return {**given, **config.options}
 
@@ -222,15 +221,16 @@ def _check_attributes(model: Model) -> None:
         if isinstance(layer, nnx.Module) and hasattr(type(model), name):
             raise UserError(
                 f"model {type(model).__name__}: the layer {name!r} hides an attribute "
-                "of all models: give the layer another name in add_piece"
+                "of every model; rename the layer in add_piece"
             )
 
 
 def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) -> None:
     if len(image_shape) != 3 or min(image_shape) < 1 or min(image_shape[:2]) < size:
         raise UserError(
-            f"image shape {image_shape}: {name} takes (height, width, channels) from "
-            f"{size}x{size} pixels up; set data.image_size or another model.name"
+            f"image shape {image_shape}: {name} requires (height, width, channels) "
+            f"of at least {size}x{size} pixels; set data.image_size or another "
+            "model.name"
         )
 
 
@@ -251,8 +251,9 @@ def _transformed(model: Model, name: str | None) -> Model:
     arrays = {str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(made))}
     if arrays - layers:
         raise UserError(
-            f"{field} = {name!r} put arrays into {', '.join(sorted(arrays - layers))}, "
-            "which is not a layer of a piece: put them into the layers of the pieces"
+            f"{field} = {name!r} added arrays to "
+            f"{', '.join(sorted(arrays - layers))}, which is not a layer of a piece; "
+            "add arrays only to layers of pieces"
         )
     return made
 

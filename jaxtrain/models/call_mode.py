@@ -37,21 +37,24 @@ def evaluation_values(names: Iterable[str]) -> dict[str, bool]:
 def as_evaluated(
     parameters: Iterable[str],
     values: Mapping[str, bool],
-    given: tuple[Any, ...],
-    options: Mapping[str, Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace the mode keywords in the arguments of a call.
+    """Set the mode keywords in the arguments of a call.
 
     Args:
       parameters: Names of the function's parameters, in order, without `self`.
       values: New values of the mode keywords, by name.
-      given: Positional arguments of the call.
-      options: Keyword arguments of the call.
+      args: Positional arguments of the call.
+      kwargs: Keyword arguments of the call.
+
+    Returns:
+      The new positional and keyword arguments.
     """
-    by_place = [*zip(parameters, given, strict=False)]
-    changed = tuple(values.get(name, x) for name, x in by_place)
-    others = {n: x for n, x in values.items() if n not in dict(by_place)}
-    return changed + given[len(by_place) :], {**options, **others}
+    positional = [*zip(parameters, args, strict=False)]
+    changed = tuple(values.get(name, x) for name, x in positional)
+    others = {n: x for n, x in values.items() if n not in dict(positional)}
+    return changed + args[len(positional) :], {**kwargs, **others}
 
 
 @functools.cache
@@ -67,9 +70,9 @@ def evaluated_class(kind: type[nnx.Module]) -> type[nnx.Module]:
     if not values:
         return kind
 
-    def call(self: Any, *given: Any, **options: Any) -> Any:
-        given, options = as_evaluated(parameters, values, given, options)
-        return kind.__call__(self, *given, **options)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = as_evaluated(parameters, values, args, kwargs)
+        return kind.__call__(self, *args, **kwargs)
 
     metaclass: Any = type(kind)
     return metaclass(kind.__name__, (kind,), {"__call__": call})

@@ -13,13 +13,13 @@ from jaxtrain.models.named import NamedLayer, in_own_scope
 # Name of the class-centres layer.
 CENTRES = "class_centres"
 # Smallest squared norm to divide by, so that zero vectors stay zero.
-LEAST_SQUARES = 1e-24
+MIN_SQUARED_NORM = 1e-24
 
 
 def unit(x: jax.Array, axis: int = -1) -> jax.Array:
     """Normalize vectors along an axis to unit length."""
     squares = jnp.sum(jnp.square(x), axis, keepdims=True)
-    return x * jax.lax.rsqrt(jnp.maximum(squares, LEAST_SQUARES))
+    return x * jax.lax.rsqrt(jnp.maximum(squares, MIN_SQUARED_NORM))
 
 
 class WithCosines(NamedTuple):
@@ -56,7 +56,7 @@ class ClassCentres(NamedLayer):
         return jnp.dot(unit(outputs), unit(kernel, 0), precision=highest)
 
 
-def beside_cosines(
+def add_cosines(
     centres: ClassCentres, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | WithCosines:
     """Last piece of a model: returns outputs, with cosine similarities in training."""

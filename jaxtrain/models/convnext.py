@@ -77,10 +77,10 @@ class Downsample(nnx.Module):
 class ConvNeXt(Model):
     """A patchify stem, four stages of blocks, and global average pooling."""
 
-    # For the stem for small images; the default stem needs 32 pixels.
+    # With the `cifar` stem; the `imagenet` stem requires 32 pixels.
     min_size = 8
 
-    # Depth and channels of each stage, at width 1.
+    # Channels (at width 1) and number of blocks of each stage.
     channels: ClassVar[tuple[int, ...]] = (96, 192, 384, 768)
     depths: ClassVar[tuple[int, ...]]
     # Default rate of stochastic depth of the last block.

@@ -15,7 +15,7 @@ class Copied(nnx.Module):
     """A layer whose parameters may be per-device copies, with a leading dim of devices.
 
     The outputs for an example do not depend on other examples, so each device computes
-    outputs and gradients for its part of a batch without communication (see
+    outputs and gradients for its shard of a batch without communication (see
     `jaxtrain.parallel.copies`).
 
     Attributes:

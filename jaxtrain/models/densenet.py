@@ -1,6 +1,6 @@
 """DenseNet-BC (Huang et al. 2016, arXiv:1608.06993), initialized as in torchvision.
 
-Each layer of a block takes the outputs of all earlier layers of the block.
+Each layer takes the concatenation of the block input and all earlier layer outputs.
 """
 
 import dataclasses

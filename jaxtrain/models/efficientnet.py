@@ -23,7 +23,7 @@ _fused = partial(InvertedStage, activation=silu, fused=True)
 
 
 class EfficientNet(InvertedNet):
-    """EfficientNet, B0 at `width_factor` 1; the paper varies dropout with the size."""
+    """Base class of EfficientNets; variants scale width, depth and dropout."""
 
     stem_channels = 32
     # Uniform up to 1 / sqrt(outputs), as in TensorFlow's implementation.

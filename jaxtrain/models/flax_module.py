@@ -1,4 +1,4 @@
-"""Models of plain Flax modules, NNX or Linen."""
+"""Conversion of plain Flax modules (NNX or Linen) to models."""
 
 import functools
 import inspect
@@ -21,9 +21,9 @@ from jaxtrain.models.linen_module import apply_linen, from_linen
 from jaxtrain.models.remat import Part
 from jaxtrain.models.streams import CountedStream, drawing_from
 
-# Attributes of models that a module must not define. Attributes that are read before a
-# module exists, about image sizes and constructors, are allowed.
-OF_MODELS = frozenset(
+# Attributes of `FlaxModel` that a user's module must not define. Others, such as
+# `stride` and `create`, are allowed.
+RESERVED = frozenset(
     {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
 ) | {
     "variant",
@@ -106,7 +106,7 @@ class FlaxModel(Model):
             raise UserError(
                 f"model {name}: its constructor requires {', '.join(missing)}: give "
                 f"a default, or a value in model.options; {', '.join(known)} are "
-                "passed if it takes them"
+                "passed automatically"
             )
         try:
             made: Any = cls.module(**given)
@@ -114,15 +114,16 @@ class FlaxModel(Model):
             raise
         except Exception as error:
             raise UserError(
-                f"model {name}: its constructor failed: {own.told(error)}; it was "
-                f"given {', '.join(given) or 'nothing'}"
+                f"model {name}: its constructor failed: {own.told(error)}; arguments: "
+                f"{', '.join(given) or 'none'}"
             ) from error
         if isinstance(made, linen.Module):
             if "dtype" not in given and policy.compute_dtype != policy.param_dtype:
                 raise UserError(
-                    f"model {name}: precision computes in "
+                    f"model {name}: the precision requires the compute dtype "
                     f"{jnp.dtype(policy.compute_dtype)}, but the Linen module has no "
-                    "field dtype: add it, for its layers, or set precision to fp32"
+                    "field dtype; add the field and pass it to the layers, or set "
+                    "precision to fp32"
                 )
             _check_callable(made)
             made = from_linen(made, image_shape, layers)
@@ -167,7 +168,7 @@ class FlaxModel(Model):
 
 @functools.cache
 def model_class(module: Callable[..., Any]) -> type[Model]:
-    """Get the model class of a module constructor."""
+    """Create the `FlaxModel` subclass of a module constructor."""
     name = getattr(module, "__name__", type(module).__name__)
     kind: Any = type(FlaxModel)
     return kind(name, (FlaxModel,), {"module": staticmethod(module)})
@@ -175,17 +176,17 @@ def model_class(module: Callable[..., Any]) -> type[Model]:
 
 @functools.cache
 def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
-    """Create a subclass of a module's class and of FlaxModel."""
+    """Create a subclass of both a module's class and FlaxModel."""
     hidden = sorted(
         name
         for base in kind.__mro__[: kind.__mro__.index(nnx.Module)]
         for name in vars(base)
-        if name in OF_MODELS
+        if name in RESERVED
     )
     if hidden:
         raise UserError(
             f"model {kind.__name__}: {', '.join(hidden)} of the class is an attribute "
-            "of all models in jaxtrain: rename it"
+            "of every model in jaxtrain; rename it"
         )
     attributes = {"__call__": Model.__call__, "keywords": keywords_of(kind)}
     metaclass: Any = type(kind)
@@ -196,11 +197,11 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
     """Convert a module to a model with one piece, in place."""
     _check_callable(module)
     kind = _joined_class(type(module))
-    hidden = sorted(OF_MODELS & vars(module).keys())
+    hidden = sorted(RESERVED & vars(module).keys())
     if hidden:
         raise UserError(
-            f"model {kind.__name__}: the attribute {', '.join(hidden)} is one of every "
-            "model in jaxtrain: rename it"
+            f"model {kind.__name__}: {', '.join(hidden)} of the module is an attribute "
+            "of every model in jaxtrain; rename it"
         )
     _use_dtypes(module, layers)
     paths = [path for path, _ in nnx.to_flat_state(nnx.state(module))]
@@ -212,7 +213,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Set the compute dtype of layers that have none, and cast the parameters."""
+    """Set the compute dtype of layers without a dtype, and cast all parameters."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:
@@ -242,7 +243,7 @@ def _never(*arguments: Any) -> Any:
 def _apply(
     model: FlaxModel, layers: Mapping[str, Any], x: Any, key: jax.Array | None
 ) -> Any:
-    """Apply the module with other layers, such as traced copies."""
+    """Apply a module with `layers`, such as traced copies, in place of its layers."""
     if any(vars(model)[name] is not layer for name, layer in layers.items()):
         other = object.__new__(type(model))
         vars(other).update({**vars(model), **layers})
@@ -254,8 +255,8 @@ def _apply(
         _forward(model, x, rngs)
     if not calls:
         raise UserError(
-            f"model {type(model).__name__} has no features: they are the inputs of "
-            "the last nnx.Linear or nn.Dense, but it calls none"
+            f"model {type(model).__name__} has no features: features are the inputs "
+            "of the last nnx.Linear or nn.Dense, but it calls no such layer"
         )
     return calls[-1].inputs
 

@@ -16,10 +16,10 @@ class FlaxBatchNorm(nnx.BatchNorm):
     def __call__(
         self, x: jax.Array, use_running_average: bool | None = None, **options: Any
     ) -> jax.Array:
-        """Normalize as Flax does.
+        """Normalize as `nnx.BatchNorm` does.
 
         Raises:
-          UserError: A channel has a single value to compute statistics from.
+          UserError: Batch statistics over a single value per channel.
         """
         evaluated = self.use_running_average
         if use_running_average is not None:

@@ -59,7 +59,7 @@ class _Step:
         return self.eqn.primitive.name
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Evaluate the equation for inputs of any kind, in the scopes of the trace."""
+        """Evaluate the equation for arrays, weights or deferred results."""
         return jaxprs.apply(self.jaxpr, self.eqn, [_array(x) for x in inputs])
 
 
@@ -90,7 +90,7 @@ class _Convolved:
         if self.scale is None:
             return self.as_written()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
-        with _at_once(kernel.array, self.scale, self.shift):
+        with _eager_if_concrete(kernel.array, self.scale, self.shift):
             factor = _along(self.scale, dim_in_kernel, self.like.ndim)
             scaled = (kernel.unrounded * factor).astype(kernel.array.dtype)
             shift = _along(self.shift, dim, self.like.ndim)
@@ -99,7 +99,7 @@ class _Convolved:
         return y.astype(self.like.dtype)
 
     def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
-        """Fold a step into the result; None if it cannot be folded."""
+        """Fold a step into this result; return None if that is impossible."""
         (like,), name = (v.aval for v in step.eqn.outvars), step.name
         is_float = jnp.issubdtype(like.dtype, jnp.floating)
         if not is_float or like.shape != self.like.shape:
@@ -117,17 +117,19 @@ class _Convolved:
         by = _of_channels(inputs[1 if first else 0], self.dims[1], like.shape)
         if by is None or (name == "div" and not first):
             return None
-        with _at_once(by, self.scale, self.shift):
+        with _eager_if_concrete(by, self.scale, self.shift):
             return self._changed(same, name, by, first)
 
     def _changed(
         self, same: "_Convolved", name: str, by: Any, first: bool
     ) -> "_Convolved":
-        """Fold an elementwise operation with a number per channel into the result.
+        """Fold an elementwise operation with one value per channel into this result.
 
         Args:
-          by: Other operand, one number per channel.
-          first: Whether the result is the first operand.
+          same: This result, with shape and dtype of the operation's result.
+          name: Name of the primitive: add, sub, mul or div.
+          by: Other operand, (channels,).
+          first: Whether this result is the first operand.
         """
         scale, shift = self.scale, self.shift
         if name in ("mul", "div"):
@@ -148,7 +150,7 @@ def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
     Args:
       function: Function of pytrees, to be traced.
       weights: Arrays that do not depend on the images.
-      x: Images, or the input of a part of a model.
+      x: Images, or the input of consecutive pieces of a model.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(weights, x)
     inputs = [_Weight(w, w) for w in jax.tree.leaves(weights)] + jax.tree.leaves(x)
@@ -190,23 +192,23 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
         return _of_weights(step, inputs)
     if step.name == "conv_general_dilated" and isinstance(inputs[1], _Weight):
         return [_convolution(step, _array(inputs[0]), inputs[1])]
-    waiting = [x for x in inputs if isinstance(x, _Convolved)]
-    if len(waiting) == len(step.eqn.outvars) == 1:
-        folded = waiting[0].then(step, inputs)
+    deferred = [x for x in inputs if isinstance(x, _Convolved)]
+    if len(deferred) == len(step.eqn.outvars) == 1:
+        folded = deferred[0].then(step, inputs)
         if folded is not None:
             return [folded]
     return step.run(inputs)
 
 
 def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
-    with _at_once(*(x.array for x in inputs)):
+    with _eager_if_concrete(*(x.array for x in inputs)):
         results = [_Weight(y, y) for y in step.run(inputs)]
     if step.name == "convert_element_type":
         return [_Weight(results[0].array, inputs[0].array)]
     return results
 
 
-def _at_once(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
+def _eager_if_concrete(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
     """Context manager: evaluate eagerly during tracing if all arrays are concrete."""
     traced = any(isinstance(x, Tracer) for x in arrays)
     return contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
@@ -235,10 +237,10 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
 
 
 def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
-    """Reduce `x` to one number per channel, (channels,); None if it is impossible."""
+    """Reshape `x` to (channels,); None if it varies within a channel."""
     if not isinstance(x, _Weight):
         return None
-    with _at_once(x.array):
+    with _eager_if_concrete(x.array):
         return _numbers_of_channels(jnp.asarray(x.array), dim, shape)
 
 
@@ -250,7 +252,7 @@ def _numbers_of_channels(array: jax.Array, dim: int, shape: Sequence[int]) -> An
 
 
 def _along(numbers: Any, dim: int, ndim: int) -> jax.Array:
-    """Reshape one number per channel for broadcasting along a dim."""
+    """Reshape values (channels,) for broadcasting along a dim."""
     return jnp.reshape(numbers, [-1 if d == dim else 1 for d in range(ndim)])
 
 

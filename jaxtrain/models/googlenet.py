@@ -94,7 +94,7 @@ class GoogLeNetAuxiliary(AuxiliaryHead):
         channels, hidden = scale_channels(128, width), scale_channels(1024, width)
         self.conv = ConvNorm(in_channels, channels, 1, layers=layers)
         self.linear = layers.linear(POOLED**2 * channels, hidden)
-        # The dropout rate of the paper.
+        # Dropout rate 0.7, as in the paper.
         self.head = Head(hidden, num_outputs, 0.7, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
@@ -112,7 +112,7 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
     return max_pool(block(x), keep_rest=True)
 
 
-# Functions of blocks that are followed by a max pool.
+# Functions of the pieces that consist of a block and max pooling, by block name.
 POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 
@@ -126,11 +126,11 @@ class InceptionNet(Model):
     # Specifications of the blocks, and names of the auxiliary heads, by block name.
     blocks: ClassVar[Mapping[str, Any]]
     with_head: ClassVar[Mapping[str, str]]
-    # Class of a block: `(in_channels, specification, width, layers)`, with the
-    # attribute `channels`.
+    # Class of a block, with the arguments `(in_channels, specification, width, layers)`
+    # and the attribute `channels`, the number of output channels.
     block: ClassVar[type[Any]]
     auxiliary: ClassVar[type[Any]]
-    # Functions of pieces that consist of a block and a pool, by block name.
+    # Functions of the pieces that consist of a block and max pooling, by block name.
     pools: ClassVar[Mapping[str, Any]] = {}
     init: ClassVar[Initializer]
 

@@ -17,7 +17,7 @@ class Head(nnx.Module):
     final cast, as an output of 17 in bfloat16 has an error of up to 0.06.
 
     Attributes:
-      bare: Whether to return the features without applying the layer.
+      bare: Whether to return the features instead of applying the dense layer.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Head(nnx.Module):
         layers: Layers,
         init: Initializer | None = None,
     ):
-        # Without random state, as the key is an argument of each call.
+        # Without `rngs`, as the random key is an argument of each call.
         self.dropout = nnx.Dropout(dropout)
         self.linear = layers.linear(in_features, num_outputs, init=init, split="out")
         self.dtype = layers.policy.output_dtype
@@ -40,15 +40,15 @@ class Head(nnx.Module):
         if self.bare:
             return x
         linear = self.linear
-        x = linear.with_own_copy(_wide_sums, linear.take_in(x))
-        return linear.put_out(x).astype(self.dtype)
+        x = linear.with_own_copy(_wide_sums, linear.quantize_input(x))
+        return linear.quantize_output(x).astype(self.dtype)
 
 
 @in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
-    # Has the arguments of `nnx.Linear`'s `dot_general`, so that custom transforms can
-    # replace it; the bias is added in at least float32.
+    # The same call as in `nnx.Linear`, as custom transforms may replace
+    # `promote_dtype`. The bias is not promoted: it is added in at least float32.
     arrays = (x, layer.kernel[...], None)
     x, kernel, _ = layer.promote_dtype(arrays, dtype=layer.dtype)
     outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
@@ -56,5 +56,5 @@ def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
 
 
 def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    """Apply global average pooling and the last layer, a piece of many models."""
+    """Piece of many models: global average pooling, and the head."""
     return head(x.mean((1, 2)), rngs)

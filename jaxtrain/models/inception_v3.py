@@ -31,7 +31,7 @@ class ConvSpec(NamedTuple):
 # A chain of convolutions. The last link may be a pair of parallel convolutions.
 Chain = tuple[ConvSpec | tuple[ConvSpec, ConvSpec], ...]
 # Chains of a block by branch name. The branch `POOL` starts with average pooling; a
-# block without it has a max pool as an additional branch.
+# block without this branch has an additional branch of max pooling.
 Branches = Mapping[str, Chain]
 POOL = "branch_pool"
 
@@ -123,8 +123,8 @@ def _links(
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
     """Yield layer names, convolutions and split of each link of a chain.
 
-    Successive links are split in pairs; a single last link, and parallel convolutions,
-    are not split.
+    Successive links are split in pairs ("out", "in"). A link without a partner, and
+    parallel convolutions, are not split.
     """
     single = [isinstance(link, ConvSpec) for link in chain]
     num_paired = sum(single) // 2 * 2
@@ -166,7 +166,7 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        # An image of 299 pixels has 17 rows here: five windows at stride 3.
+        # An image of 299x299 pixels has 17x17 features here, for 5x5 windows.
         if min(x.shape[1:3]) >= 17:
             x = average_pool(x, 5, stride=3)
         else:

@@ -22,9 +22,9 @@ from jaxtrain.models.layers import Layers, drop_path_rates, he_fan_out
 class InvertedNet(Model):
     """A stem, stages of inverted residual blocks, a convolution, and global pooling.
 
-    Stem and last convolution use the activation of the last stage. With the stem for
-    small images, the stem and the first strided stage have stride 1, for an output
-    stride of 8 pixels.
+    Stem and last convolution use the activation of the last stage. With the stem
+    `cifar`, the stem and the first strided stage have stride 1, so that the output
+    stride is 8 pixels.
     """
 
     # Channels of the stem and the last convolution, at width 1. The width of the last
@@ -105,7 +105,7 @@ class InvertedNet(Model):
 
     @classmethod
     def block_names(cls) -> Iterator[tuple[str, int, int]]:
-        """Yield name, stage and index in the stage, for each block."""
+        """Yield (name, index of the stage, index in the stage) of each block."""
         for number, stage in enumerate(cls.stages):
             for index in range(len(stage.expansions)):
                 yield f"stage{number + 1}_block{index + 1}", number, index

@@ -59,7 +59,7 @@ class InvertedStage:
     fused: bool = False
 
     def parts(self, index: int) -> tuple[str, ...]:
-        """Names of the parts of a block, in the order of computation."""
+        """Names of the layers of block `index`, in the order of computation."""
         expands = self.expansions[index] != 1
         if self.fused:
             return ("fused", "project") if expands else ("fused",)
@@ -69,7 +69,7 @@ class InvertedStage:
 
 
 class InvertedResidual(nnx.Module):
-    """A residual branch, plus the block's input if it has the same shape.
+    """A residual branch, plus the block's input if their shapes are equal.
 
     The `model` axis splits the expanded channels.
     """

@@ -1,4 +1,4 @@
-"""Equations of jaxprs: calls, identities, and evaluation of an equation."""
+"""Equations of jaxprs: nested calls, identity primitives, and evaluation."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def called(eqn: Any) -> tuple[Any, Any]:
 
 
 def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Evaluate an equation, in the scopes in which it was traced.
+    """Evaluate an equation, in the named scopes of its trace.
 
     Args:
       inputs: Array of each input; arrays for literals are ignored.

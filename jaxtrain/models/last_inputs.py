@@ -1,4 +1,4 @@
-"""Recording of linear layers of a plain Flax module; the last call is the head."""
+"""Recorded calls of linear layers in a plain Flax module; the last is the head."""
 
 import contextlib
 import functools
@@ -46,7 +46,7 @@ def recording() -> Iterator[list[LinearCall]]:
 
 
 def record_linears(model: nnx.Module) -> bool:
-    """Make NNX linear layers record their calls; return whether there are any."""
+    """Make NNX linear layers record their calls; return whether any exist."""
     layers = [(p, x) for p, x in nnx.iter_modules(model) if isinstance(x, nnx.Linear)]
     for path, layer in layers:
         setattr(layer, PATH, "/".join(map(str, path)))
@@ -87,7 +87,8 @@ def find_head(model: Any) -> str:
       model: FlaxModel, possibly abstract.
 
     Raises:
-      UserError: The last called linear layer has outputs of another shape.
+      UserError: No linear layer is called, or the outputs of the last called layer
+        have another shape than the outputs of the model.
     """
     graphdef, state = nnx.split(model)
     calls = list[LinearCall]()
@@ -104,10 +105,13 @@ def find_head(model: Any) -> str:
     images = jax.ShapeDtypeStruct((2, *model.example_shape), jnp.float32)
     outputs = jax.eval_shape(forward, state, images)
     if not calls or getattr(outputs, "shape", None) != calls[-1].shape:
-        last = f"the last, {calls[-1].path}, lacks" if calls else "none has"
+        reason = "it calls no nnx.Linear or nn.Dense"
+        if calls:
+            reason = (
+                f"the last linear layer, {calls[-1].path}, has another output shape"
+            )
         raise UserError(
-            f"model {type(model).__name__}: cannot determine the head: of its "
-            f"nnx.Linear or nn.Dense layers, {last} the output shape of the model; "
-            "name the other layers by their paths"
+            f"model {type(model).__name__}: cannot determine the head: {reason}; "
+            "select the backbone layers by patterns of their paths"
         )
     return calls[-1].path

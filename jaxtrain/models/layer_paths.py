@@ -18,13 +18,13 @@ def layer_paths(model: Model) -> list[str]:
 
     The order is the order of the pieces, with each layer before its sublayers.
     """
-    place = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
+    order = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
     modules = {tuple(map(str, path)) for path, _ in nnx.iter_modules(model)}
     # Linen modules appear as dicts of parameters.
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     dicts = {tuple(map(str, path[:n])) for path, _ in params for n in range(len(path))}
-    paths = [path for path in modules | dicts if path and path[0] in place]
-    return ["/".join(path) for path in sorted(paths, key=lambda p: (place[p[0]], p))]
+    paths = [path for path in modules | dicts if path and path[0] in order]
+    return ["/".join(path) for path in sorted(paths, key=lambda p: (order[p[0]], p))]
 
 
 def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
@@ -40,10 +40,10 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
     paths = layer_paths(model)
     if pattern == BACKBONE:
         try:
-            own = frozenset(model.backbone_layers)
+            backbone = frozenset(model.backbone_layers)
         except UserError as error:
             raise UserError(f"{field} = {pattern!r}: {error}") from None
-        found = [path for path in paths if not own.isdisjoint(_within(path))]
+        found = [path for path in paths if not backbone.isdisjoint(_within(path))]
     else:
         found = [p for p in paths if any(fnmatchcase(q, pattern) for q in _within(p))]
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
@@ -51,7 +51,7 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
         tops = [path for path in paths if "/" not in path]
         tops.append(BACKBONE)
         raise UserError(
-            f"{field}: {pattern!r} matches no layer with parameters; there are "
+            f"{field}: {pattern!r} matches no layer with parameters; the layers are "
             f"{', '.join(tops)}, and sublayers, such as {_example(paths)}"
             f"{nearest(pattern, [*tops, *paths], num=3)}"
         )

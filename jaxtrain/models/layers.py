@@ -25,13 +25,13 @@ lecun_normal = nnx.initializers.lecun_normal()
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
-# Split of a layer by the `model` axis. "out": each device computes a part of the output
-# channels. "in": each device takes a part of the input channels, and the outputs are
-# all-reduced.
+# Split of a layer by the `model` axis. "out": each device computes a shard of the
+# output channels. "in": each device uses a shard of the input channels, and the outputs
+# are all-reduced.
 #
 # An "out" layer is followed by an "in" layer that is split along the same channels, so
-# that both need a single all-reduce (Megatron-LM, arXiv:1909.08053). Layers between
-# them, such as a batch norm, are split along the same channels.
+# that the pair needs a single all-reduce (Megatron-LM, arXiv:1909.08053). Layers in
+# between, such as a batch norm, are split along the same channels.
 Split = Literal["out", "in"]
 
 
@@ -69,15 +69,20 @@ class Layers:
 
         Args:
           size: Rows and columns of the kernel.
-          padding: None pads all sides equally, as in torchvision, unless
-            `same_padding` is set; stride 1 then preserves the image size. "SAME" pads
-            as in TensorFlow: at stride 2, an even image only at the bottom and right.
+          stride: Stride of rows and columns.
+          padding: "SAME" pads as in TensorFlow: at stride 2, an image of even size is
+            padded only at the bottom and right. None means "SAME" if `same_padding` is
+            set; otherwise all sides are padded equally, as in torchvision, and stride 1
+            preserves the image size.
+          dilation: Dilation of the kernel.
           groups: Number of channel groups; `in_channels` for a depthwise convolution.
-          bias: Whether there is a bias. Defaults to `conv_bias`.
+          bias: Whether the convolution has a bias. Defaults to `conv_bias`.
           init: Initializer of the kernel. Defaults to `Layers.init`.
           split: Split of the layer by the `model` axis.
         """
-        assert split != "in" or groups == 1, "each group takes its own input channels"
+        assert split != "in" or groups == 1, (
+            "a grouped convolution has no split of its input channels"
+        )
         rows, columns = pair(size)
         if padding is None and self.same_padding:
             padding = "SAME"
@@ -104,7 +109,7 @@ class Layers:
         init: Initializer | None = None,
         split: Split | None = None,
     ) -> "Linear":
-        """Make a dense layer with the kernel initializer `init`."""
+        """Make a dense layer; the kernel initializer defaults to `Layers.init`."""
         return Linear(
             in_features, features, **self._kernel(init, split), **self._common
         )
@@ -121,6 +126,7 @@ class Layers:
         """Make a batch norm.
 
         Args:
+          scale: Initial value of the scale.
           momentum: Decay of the running statistics; 1 - PyTorch's momentum.
           epsilon: Constant added to the variance. Defaults to `norm_epsilon`.
           split: Whether the `model` axis splits the channels.
@@ -169,28 +175,33 @@ class Layers:
 
 
 class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
-    """Flax's convolution with a layer path, optional quantizers and copies."""
+    """Flax's convolution with a layer path, optional quantizers and device copies."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Convolve images (batch, rows, columns, channels)."""
-        return self.put_out(self.with_own_copy(nnx.Conv.__call__, self.take_in(x)))
+        return self.quantize_output(
+            self.with_own_copy(nnx.Conv.__call__, self.quantize_input(x))
+        )
 
 
 class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
-    """Flax's dense layer with a layer path, optional quantizers and copies."""
+    """Flax's dense layer with a layer path, optional quantizers and device copies."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
         """Apply the layer to features (batch, ..., features)."""
-        return self.put_out(self.with_own_copy(nnx.Linear.__call__, self.take_in(x)))
+        return self.quantize_output(
+            self.with_own_copy(nnx.Linear.__call__, self.quantize_input(x))
+        )
 
 
 class Widened(NamedLayer):
     """Mixin for Flax's norms: compute in at least float32, and round once."""
 
     def __init__(self, *sizes: int, dtype: Any, **options: Any):
-        # Two-pass variance, as the mean of a pixel may be large.
+        # Two-pass variance: E[x^2] - mean^2 is inaccurate if the mean over the channels
+        # is much larger than the deviation.
         options |= {"dtype": wide(dtype), "use_fast_variance": False}
         super().__init__(*sizes, **options)
         self.output_dtype = dtype
@@ -210,7 +221,7 @@ class GroupNorm(Widened, nnx.GroupNorm):  # pyright: ignore
 
 
 def drop_path(rate: float) -> nnx.Dropout:
-    """Make stochastic depth (Huang et al. 2016, arXiv:1603.09382).
+    """Make a stochastic depth layer (Huang et al. 2016, arXiv:1603.09382).
 
     In training it zeroes a residual branch (batch, rows, columns, channels) for random
     examples, and divides it by 1 - `rate` for all other examples.

@@ -20,16 +20,18 @@ from jaxtrain.models.last_inputs import record_dense
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.taps import tap_linen
 
-# Attributes of an instance that belong to FlaxModel rather than the bridge.
-OURS = frozenset({"pieces", "deterministic", "bare", "example_shape", "frozen_layers"})
-# Mutable collections of a Linen module in training.
-CHANGING = DenyList(("params", "intermediates"))
+# Attributes of an instance that are defined by FlaxModel, not by `nnx.bridge.ToNNX`.
+MODEL_ATTRIBUTES = frozenset(
+    {"pieces", "deterministic", "bare", "example_shape", "frozen_layers"}
+)
+# Collections that training may update: all except parameters and intermediates.
+MUTABLE = DenyList(("params", "intermediates"))
 
 
 def from_linen(
     module: linen.Module, image_shape: tuple[int, int, int], layers: Layers
 ) -> Any:
-    """Initialize a Linen module with a batch of one image."""
+    """Convert a Linen module to NNX, initialized with a batch of one image."""
     images = jnp.zeros((1, *image_shape), layers.policy.compute_dtype)
     switches = mode(keywords_of(type(module)), training=False)
     made: Any = nnx.bridge.ToNNX(module)
@@ -48,23 +50,23 @@ def apply_linen(
     """Apply a Linen module; in training, update its collections in place.
 
     Args:
-      model: Result of `from_linen`, as a model.
+      model: Module from `from_linen`, converted to a `FlaxModel`.
       frozen: Paths of the frozen layers.
     """
     linen_module = model.to_nnx__module
     bare: Any = nnx.bridge.ToNNX(linen_module)
-    # ToNNX takes every attribute for a variable: copy only collections.
+    # ToNNX treats every attribute as a variable, so only collections are copied.
     variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
     vars(bare).update(variables)
     switches = mode(keywords_of(type(linen_module)), training=training)
-    changing = CHANGING if training else False
+    mutable = MUTABLE if training else False
     with (
-        nnx.use_eager_sharding(False),  # As variables were created.
+        nnx.use_eager_sharding(False),  # Off, as in `Blueprint.build`.
         _evaluating(frozen),
         linen.intercept_methods(record_dense),
         linen.intercept_methods(tap_linen),
     ):
-        y = bare(x, rngs=rngs, mutable=changing, **switches)
+        y = bare(x, rngs=rngs, mutable=mutable, **switches)
     for name, old in variables.items():
         if vars(bare)[name] is not old:
             new = nnx.state(vars(bare)[name])
@@ -75,7 +77,9 @@ def apply_linen(
 
 def _is_collection(name: str) -> bool:
     """Whether an attribute of a bridged module holds its variables."""
-    return name not in OURS and not name.startswith(("to_nnx__", "_pytree__"))
+    return name not in MODEL_ATTRIBUTES and not name.startswith(
+        ("to_nnx__", "_pytree__")
+    )
 
 
 @contextlib.contextmanager

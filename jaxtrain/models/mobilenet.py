@@ -26,7 +26,7 @@ SQUEEZE = Squeeze(
 
 class MobileNetV2(InvertedNet):
     stem_channels = 32
-    # As in the paper, the last convolution does not become narrower than at width 1.
+    # As in the paper, widths below 1 do not reduce the last convolution.
     least_width = 1.0
     # Table 2 of the paper.
     stages = (
@@ -44,7 +44,8 @@ class MobileNetV3(InvertedNet):
     """MobileNetV3 (arXiv:1905.02244), with a dense layer after global pooling."""
 
     stem_channels = 16
-    # Features of this dense layer at width 1; as in timm, never fewer.
+    # Features of the dense layer after pooling. As in timm, widths below 1 do not
+    # reduce them.
     features: ClassVar[int]
 
     def add_head(

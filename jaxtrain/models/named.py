@@ -1,4 +1,4 @@
-"""Layers whose operations are named by their path in a compiled program."""
+"""Layers that run in a `jax.named_scope` of their path, for profiles and HLO."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class NamedLayer(nnx.Module):
 
     Attributes:
       layer_path: Path in the model, such as `stage1_block1/conv1`; None for a layer
-        that is not part of a model.
+        outside of a model.
     """
 
     layer_path: str | None = None
@@ -30,7 +30,7 @@ def name_layers(name: str, layer: nnx.Module) -> None:
 
 
 def in_own_scope(call: Call) -> Call:
-    """Decorator: run a method of a `NamedLayer` in a named scope with the path."""
+    """Decorator: run a method of a `NamedLayer` in the named scope of its path."""
 
     @functools.wraps(call)
     def named(self: Any, *args: Any, **options: Any) -> Any:

@@ -11,13 +11,13 @@ from jaxtrain.dtypes import wide
 from jaxtrain.models.window_max import Windows, block_max, window_max
 
 # Padding: a number for all sides, (rows, columns), or "SAME". With "SAME" the output
-# size is image size / stride, and an odd row or column is added at the bottom and
-# right.
+# size is image size / stride, rounded up; an odd total is padded with one more row or
+# column at the bottom or right.
 Padding = int | tuple[int, int] | Literal["SAME"]
 
 
 def sides(padding: Padding) -> Any:
-    """Convert a padding to the form that Flax and JAX take."""
+    """Convert a padding to the form of Flax and JAX: (low, high) by dim, or "SAME"."""
     if padding == "SAME":
         return padding
     rows, columns = pair(padding)
@@ -44,7 +44,7 @@ def average_pool(
       size: Rows and columns of a window.
       stride: Stride of the windows. Defaults to `size`.
       padding: Zero padding of the image.
-      count_padding: Whether zero padding counts in the means, PyTorch's default.
+      count_padding: Whether means include the zero padding, as in PyTorch by default.
     """
     window = (1, *pair(size), 1)
     strides = window if stride is None else (1, stride, stride, 1)
@@ -69,9 +69,9 @@ def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
 
     An odd last row or column is dropped, or pooled in smaller windows if `keep_rest`.
 
-    The result equals `nnx.max_pool(x, (2, 2), (2, 2))`, including the gradient, but the
-    backward pass has no select-and-scatter: a training step was measured 1.7 to 2 times
-    as fast on CPU.
+    The result and the gradient equal `nnx.max_pool(x, (2, 2), (2, 2))`, but the
+    backward pass has no select-and-scatter, which makes a training step on a CPU 1.7
+    to 2 times as fast.
     """
     if keep_rest and (x.shape[1] % 2 or x.shape[2] % 2):
         rest: Any = ((0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0))
@@ -89,8 +89,8 @@ def max_pool_3x3(
       x: Images (batch, rows, columns, channels).
       stride: Stride of the windows.
       padding: Padding with negative infinity.
-      keep_rest: Whether incomplete windows at the bottom and right count (PyTorch's
-        `ceil_mode`).
+      keep_rest: Whether to include incomplete windows at the bottom and right
+        (PyTorch's `ceil_mode`).
     """
     rows, columns = x.shape[1:3]
     top, left = (

@@ -36,7 +36,7 @@ class PreActBlock(ResidualBlock):
 
 
 class PreActBasicBlock(PreActBlock):
-    """Two 3x3 convolutions."""
+    """Pre-activation block of two 3x3 convolutions."""
 
     expansion = 1
 
@@ -54,7 +54,7 @@ class PreActBasicBlock(PreActBlock):
 
 
 class PreActBottleneck(PreActBlock):
-    """1x1, 3x3 and 1x1 convolutions; the last has four times the channels."""
+    """Pre-activation bottleneck; the last convolution has four times the channels."""
 
     expansion = 4
 
@@ -120,10 +120,10 @@ class WideBlock(PreActBasicBlock):
 
 
 class WideResNet(PreActResNet):
-    """A 3x3 convolution, three stages of blocks, and global average pooling.
+    """Wide ResNet for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146).
 
-    Wide ResNets for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146).
-    A subclass sets other depths and widths:
+    It has a 3x3 convolution, three stages of blocks, and global average pooling. A
+    subclass sets depth and widening factor:
 
         class WideResNet16x8(WideResNet):
             depth, widening = 16, 8
@@ -146,9 +146,9 @@ class WideResNet(PreActResNet):
         dropout: float = 0.0,
         drop_path: float = 0.0,
     ):
-        """Create the layers; for several results the paper uses a dropout of 0.3."""
+        """Create the layers; some models of the paper use a dropout rate of 0.3."""
         num_blocks, rest = divmod(self.depth - 4, 6)
-        assert rest == 0, f"depth {self.depth} is not 4 more than a multiple of 6"
+        assert rest == 0, f"depth {self.depth}: expected a multiple of 6, plus 4"
         self.stride, convs = 4, without_bias(layers)
         features = scale_channels(16, width)
         self.add_stem(image_shape[2], features, "cifar", convs)

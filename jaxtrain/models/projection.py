@@ -19,7 +19,7 @@ PROJECTION = "projection"
 
 @dataclass(frozen=True)
 class Projection:
-    """Options of the projection and the predictor.
+    """Options of a projection head.
 
     Attributes:
       size: Number of features of the projection.
@@ -45,7 +45,7 @@ class Projected(NamedTuple):
 
 
 class Perceptron(nnx.Module):
-    """Batch norm, ReLU and a dense layer, which follow an earlier dense layer."""
+    """Batch norm, ReLU and a dense layer: a two-layer MLP without its first layer."""
 
     def __init__(self, hidden: int, features: int, *, layers: Layers):
         self.norm = layers.batch_norm(hidden)
@@ -57,7 +57,7 @@ class Perceptron(nnx.Module):
 
 
 class ProjectionHead(nnx.Module):
-    """Projection and optional predictor; hidden layers are as wide as the outputs.
+    """Projection and optional predictor, with `num_outputs` hidden features.
 
     The `model` axis does not split these layers, as it already splits the outputs.
     """
@@ -80,7 +80,7 @@ class ProjectionHead(nnx.Module):
         return Projected(outputs, projection, prediction)
 
 
-def beside_projection(
+def add_projection(
     head: ProjectionHead, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | Projected:
     """Last piece of a model: returns outputs, with projections in training."""

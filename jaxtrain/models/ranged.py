@@ -17,10 +17,10 @@ class Ranged(nnx.Module):
     input_range: Callable[[jax.Array], jax.Array] | None = None
     output_range: Callable[[jax.Array], jax.Array] | None = None
 
-    def take_in(self, x: jax.Array) -> jax.Array:
+    def quantize_input(self, x: jax.Array) -> jax.Array:
         """Quantize the input of the layer, if it has a quantizer."""
         return x if self.input_range is None else self.input_range(x)
 
-    def put_out(self, y: jax.Array) -> jax.Array:
+    def quantize_output(self, y: jax.Array) -> jax.Array:
         """Quantize the output of the layer, if it has a quantizer."""
         return y if self.output_range is None else self.output_range(y)

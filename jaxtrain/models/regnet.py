@@ -1,8 +1,8 @@
 """RegNetY (Radosavovic et al. 2020, arXiv:2003.13678).
 
-A quantized linear rule generates channels and depths of all stages from `w_0`, `w_a`,
-`w_m` and the depth (section 3.3). As in timm, the last batch norm of each block is
-initialized with scale 0.
+Channels and depths of the stages follow a quantized linear rule with the parameters
+`w_0`, `w_a`, `w_m` and the total depth (section 3.3). As in timm, the last batch norm
+of each block is initialized with scale 0.
 """
 
 from itertools import groupby
@@ -50,7 +50,7 @@ class RegNet(ResNet):
     """A 3x3 convolution, stages of generated widths, and global average pooling."""
 
     block = RegNetBlock
-    # Number of blocks.
+    # Total number of blocks.
     depth: ClassVar[int]
     # w_0, w_a and w_m: channels of the first block, increment of channels per block,
     # and factor between the channels of stages.
@@ -59,8 +59,8 @@ class RegNet(ResNet):
     w_m: ClassVar[float]
     # Number of channels per group.
     group_width: ClassVar[int]
-    # Channels are rounded to full groups: down if this loses at most this fraction of
-    # a stage's channels, else up.
+    # Channels are rounded to the nearest multiple of the group width, or up if rounding
+    # down would remove more than this fraction of a stage's channels.
     max_loss: ClassVar[float] = 1.0
 
     def __init__(
@@ -86,7 +86,7 @@ class RegNet(ResNet):
         )
         features = self.add_blocks(
             features,
-            [self._whole_groups(scale_channels(c, width)) for c in channels],
+            [self._full_groups(scale_channels(c, width)) for c in channels],
             depths,
             stride=stride,
             drop_path=drop_path,
@@ -104,7 +104,7 @@ class RegNet(ResNet):
         channels = 8 * np.round(cls.w_0 * cls.w_m**steps / 8)
         return [(int(c), len(list(blocks))) for c, blocks in groupby(channels)]
 
-    def _whole_groups(self, channels: int) -> int:
+    def _full_groups(self, channels: int) -> int:
         group = min(self.group_width, channels)
         rounded = (channels + group // 2) // group * group
         return rounded if rounded >= (1 - self.max_loss) * channels else rounded + group

@@ -1,8 +1,8 @@
 """Rematerialization: recomputation of activations in the backward pass.
 
 Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same results, including
-random numbers. Its barriers prevent XLA from merging the two computations, unless XLA
-removes the barriers (see `compiler_options`).
+random numbers. Its barriers prevent XLA from merging the recomputation with the forward
+pass, unless XLA removes the barriers (see `compiler_options`).
 """
 
 import math
@@ -18,8 +18,9 @@ from jaxtrain.config.train import Remat
 
 Modules = Mapping[str, nnx.Module]
 
-# Reductions have small results but read large arrays. They are batch-norm statistics:
-# two `reduce_sum` on a CPU, one joint `reduce` on a GPU.
+# Primitives whose results are stored rather than recomputed. Reductions are batch-norm
+# statistics (two `reduce_sum` on a CPU, one joint `reduce` on a GPU): their results are
+# small, but recomputation would read large arrays.
 SUMS = frozenset({lax.reduce_sum_p, lax.reduce_p})
 PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
@@ -28,7 +29,7 @@ def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
     """Compiler options of a program with rematerialization.
 
     XLA:CPU removes the barriers before its last common-subexpression elimination, which
-    then undoes the rematerialization, unless that pass is disabled.
+    would then undo the rematerialization. The options disable the removal.
     """
     if remat == "none" or platform != "cpu":
         return None
@@ -51,8 +52,9 @@ class Part:
 def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
     """Chain the parts, with rematerialization by the policy `remat`.
 
-    With `full`, the backward pass first recomputes the inputs of the parts of a section
-    from the section's input, and then each part from the part's input.
+    With `full`, n parts form sections of about sqrt(n) parts. The backward pass of a
+    section recomputes first the inputs of its parts from the input of the section, and
+    then each part from its input.
 
     Args:
       remat: Policy of rematerialization.
@@ -62,17 +64,17 @@ def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
         are trainable, as the backward pass runs to the first part.
     """
     if remat == "none":
-        return _in_turn(parts)
+        return _chain(parts)
     stored = PRODUCTS if remat == "conv_outputs" else SUMS
     parts = [_recomputed(p, stored, tied and i > 0) for i, p in enumerate(parts)]
     size = math.isqrt(len(parts))
     if remat != "full" or size == 1:
-        return _in_turn(parts)
+        return _chain(parts)
     sections = [parts[i : i + size] for i in range(0, len(parts), size)]
-    return _in_turn([_recomputed(_in_turn(section), stored) for section in sections])
+    return _chain([_recomputed(_chain(section), stored) for section in sections])
 
 
-def _in_turn(parts: Sequence[Part]) -> Part:
+def _chain(parts: Sequence[Part]) -> Part:
     def apply(layers: Modules, x: Any, key: jax.Array | None) -> Any:
         for part in parts:
             x = part.apply(layers, x, key)

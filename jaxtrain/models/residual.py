@@ -68,7 +68,7 @@ class ResidualBlock(nnx.Module):
 
 
 class BasicBlock(ResidualBlock):
-    """Two 3x3 convolutions."""
+    """Residual block of two 3x3 convolutions."""
 
     expansion = 1
 
@@ -173,7 +173,7 @@ class SEBottleneck(SEBlock, Bottleneck):
 
 
 class PoolingBlock(ResidualBlock):
-    """First base class of a block: 2x2 average pooling on the shortcut.
+    """Mixin: 2x2 average pooling on the shortcut; first base of a block.
 
     With odd height or width, the last windows have fewer pixels, as in timm.
     """

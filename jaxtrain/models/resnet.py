@@ -53,7 +53,8 @@ class ResNet(Model):
 
         Args:
           drop_path: Rate of stochastic depth of the last block.
-          stem: Kind of the first layers.
+          stem: 7x7 convolution with stride 2 and max pooling (`imagenet`), or 3x3
+            convolution (`cifar`).
           max_stride: Largest output stride; further strides are replaced by dilation.
             None means no limit.
         """
@@ -136,7 +137,7 @@ class ResNet(Model):
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Factory settings for convolutions that are followed by batch norm and ReLU."""
+    """Factory of convolutions without bias, to be followed by batch norm and ReLU."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 

@@ -44,9 +44,9 @@ class PieceStream(nnx.RngStream):
         rngs = _keys.get()
         if rngs is None:
             raise UserError(
-                f"a layer draws from its random stream {self.tag!r} in evaluation: let "
-                "it draw only if not self.deterministic, which train() and eval() of "
-                "the model set, as in nnx.Dropout"
+                f"a layer draws from its random stream {self.tag!r} in evaluation; "
+                "draw only if not self.deterministic, which train() and eval() of the "
+                "model set, as in nnx.Dropout"
             )
         return rngs.dropout()
 
@@ -74,7 +74,7 @@ def use_keys_of_pieces(model: nnx.Module) -> None:
     """Replace all RNG streams in a model's layers by `PieceStream`s.
 
     Raises:
-      UserError: A layer stores a random key in another way.
+      UserError: A layer stores a random key outside of an RNG stream.
     """
     for _, node in nnx.iter_graph(model):
         if isinstance(node, nnx.RngStream) and not isinstance(node, PieceStream):
@@ -85,6 +85,6 @@ def use_keys_of_pieces(model: nnx.Module) -> None:
         if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
             raise UserError(
                 f"model {type(model).__name__}: {'/'.join(map(str, path))} is a random "
-                "key, which checkpoints cannot hold: draw from the rngs of the piece, "
+                "key, which checkpoints cannot store; draw from the rngs of the piece, "
                 "or from an nnx.Rngs of the layer"
             )

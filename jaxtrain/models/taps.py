@@ -15,16 +15,16 @@ from jaxtrain.models.jaxprs import CALLS, called
 
 # Attribute with the path of a layer.
 PATH = "tapped_path"
-# Name of the arrays in a jaxpr that `read` has read.
+# Checkpoint name of the results of `read` in a jaxpr.
 READ = "read_activations"
 
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`; the gradients of the other arguments are `y` and its gradient.
+    """Return `y`, and expose it and its gradient as gradients of other arguments.
 
-    In this way activations leave any differentiated trace, such as the trace of
-    nnx.remat, which side effects cannot.
+    The gradient of `activations` is `y`; the gradient of `grads` is the gradient of
+    `y`. Unlike side effects, gradients can leave nested traces, such as nnx.remat.
     """
     del activations, grads
     return checkpoint_name(y, READ)
@@ -60,7 +60,7 @@ class Taps:
 
 
 def shapes_read(jaxpr: Any) -> list[tuple[int, ...]]:
-    """Shapes of the arrays that a jaxpr reads, except in loop bodies."""
+    """Shapes of the arguments of `read` in a jaxpr, except in loop bodies."""
     shapes = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "name" and eqn.params["name"] == READ:

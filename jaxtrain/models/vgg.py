@@ -1,7 +1,7 @@
 """VGG (Simonyan and Zisserman 2014, arXiv:1409.1556), with and without batch norm.
 
 As in torchvision, the last activations are pooled to 7x7 for any image size, and
-convolutions have He initialization, while the paper pretrained a shallower net.
+convolutions have He initialization; the paper initializes from a shallower network.
 """
 
 import dataclasses

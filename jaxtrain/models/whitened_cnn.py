@@ -72,8 +72,8 @@ class WhitenedCNN(Model):
             wider = scale_channels(base, width)
             self._add_group(f"group{index}", channels, wider, layers)
             channels, rows, columns = wider, rows // 2, columns // 2
-        seen = 1 if global_pool else rows * columns
-        head = Head(seen * channels, num_outputs, dropout, layers=layers)
+        num_pixels = 1 if global_pool else rows * columns
+        head = Head(num_pixels * channels, num_outputs, dropout, layers=layers)
         self.add_piece(_pooled_head if global_pool else _head, head=head)
 
     def _add_group(
@@ -128,7 +128,7 @@ def _both_signs(conv: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Arra
 def _pool_block(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    # Pooling comes before the norm, which then processes a quarter of the pixels.
+    # Pooling precedes the norm, which then processes a quarter of the pixels.
     return norm(max_pool(conv(x)), relu=True)
 
 

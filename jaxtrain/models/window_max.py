@@ -31,21 +31,24 @@ class Windows:
     # Rows and columns of the images, without padding.
     image: tuple[int, int]
 
-    def places(self) -> list[tuple[int, int]]:
+    def positions(self) -> list[tuple[int, int]]:
         """List the positions (row, column) in a window, row by row."""
         return [(i, j) for i in range(self.size) for j in range(self.size)]
 
-    def gather(self, padded: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Select the pixels of all windows at a position in the window."""
-        start, limit = (0, *place, 0), (len(padded), *self._end(place), padded.shape[3])
+    def gather(self, padded: jax.Array, position: tuple[int, int]) -> jax.Array:
+        """Select the pixel at one position of every window."""
+        start, limit = (
+            (0, *position, 0),
+            (len(padded), *self._end(position), padded.shape[3]),
+        )
         return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
 
-    def scatter(self, values: jax.Array, place: tuple[int, int]) -> jax.Array:
-        """Create padded images with a value per window at a position, else 0."""
+    def scatter(self, values: jax.Array, position: tuple[int, int]) -> jax.Array:
+        """Create padded images with `values` at one position of the windows, else 0."""
         dims = [
             (start, sum(around) + length - end, self.stride - 1)
             for start, end, around, length in zip(
-                place, self._end(place), self.around, self.image, strict=True
+                position, self._end(position), self.around, self.image, strict=True
             )
         ]
         zero = jnp.zeros((), values.dtype)
@@ -57,10 +60,12 @@ class Windows:
         rows, columns = self.image
         return padded[:, top : top + rows, left : left + columns]
 
-    def _end(self, place: tuple[int, int]) -> list[int]:
+    def _end(self, position: tuple[int, int]) -> list[int]:
         return [
             at + (sum(around) + length - self.size) // self.stride * self.stride + 1
-            for at, around, length in zip(place, self.around, self.image, strict=True)
+            for at, around, length in zip(
+                position, self.around, self.image, strict=True
+            )
         ]
 
 
@@ -81,14 +86,16 @@ def _forward(windows: Windows, x: jax.Array) -> tuple[jax.Array, jax.Array]:
     lowest = jnp.array(-jnp.inf, x.dtype)
     rows, columns = ((*around, 0) for around in windows.around)
     padded = lax.pad(x, lowest, [(0, 0, 0), rows, columns, (0, 0, 0)])
-    return _largest(windows.gather(padded, place) for place in windows.places())
+    return _largest(
+        windows.gather(padded, position) for position in windows.positions()
+    )
 
 
 def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
     wide_dy = dy.astype(wide(dy.dtype))
     parts = [
-        windows.scatter(jnp.where(winner == index, wide_dy, 0), place)
-        for index, place in enumerate(windows.places())
+        windows.scatter(jnp.where(winner == index, wide_dy, 0), position)
+        for index, position in enumerate(windows.positions())
     ]
     # Crop after the sum, as XLA fails to shard cropped parts by rows.
     return (windows.crop(functools.reduce(jnp.add, parts)).astype(dy.dtype),)
@@ -125,9 +132,9 @@ def _block_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _block_backward(winner: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
     batch, rows, columns, channels = dy.shape
-    place = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
+    position = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
     winner, dy = (a[:, :, None, :, None] for a in (winner, dy))
-    dx = jnp.where(winner == place, dy, 0)
+    dx = jnp.where(winner == position, dy, 0)
     return (dx.reshape(batch, 2 * rows, 2 * columns, channels),)
 
 

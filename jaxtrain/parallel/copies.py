@@ -24,15 +24,15 @@ Arrays = dict[str, jax.Array]
 class Copies:
     """Conversion of weights to per-device copies, and of their gradients back.
 
-    Copies have a leading dim over the batch axes, one row for each device. The `model`
-    axis keeps its sharding.
+    Copies have a leading dim over the batch axes, with one copy per device. The other
+    dims keep their sharding over the `model` axis.
 
     Attributes:
       mesh: Mesh of the devices.
       paths: Paths of the arrays of the model that are copied.
       dtype: Dtype of the copies of kernels: bfloat16 halves the bytes of the all-gather
         of float32 parameters. Other arrays keep their dtype.
-      sum_dtype: Dtype in which gradients are sent and summed.
+      sum_dtype: Dtype in which collectives transfer and sum gradients.
     """
 
     mesh: Mesh
@@ -41,7 +41,7 @@ class Copies:
     sum_dtype: Any
 
     def make(self, weights: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Return copies of weights that are sharded by `specs`, inside jit."""
+        """Return copies of weights with the sharding `specs`, inside jit."""
 
         @jax.custom_vjp
         def copy(weights: Arrays) -> Arrays:
@@ -57,7 +57,7 @@ class Copies:
         return copy(weights)
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Constrain copies of weights with `specs` to the devices, inside jit."""
+        """Constrain each copy to its device, inside jit; `specs` shard the weights."""
         shardings = {
             n: NamedSharding(self.mesh, s) for n, s in _on_copies(specs).items()
         }
@@ -71,7 +71,7 @@ class Copies:
         return self._on_each(self._reduce, specs, _on_copies(specs), specs)(grads)
 
     def sum_in_place(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """All-reduce the gradients of copies: every row becomes the sum."""
+        """All-reduce the gradients of copies; each copy has the same result."""
 
         def everywhere(name: str, grad: jax.Array, spec: P) -> jax.Array:
             del name, spec
@@ -106,8 +106,8 @@ class Copies:
     ) -> Callable[[Arrays], Arrays]:
         """Apply a function to the shard of each array, on each device.
 
-        All mesh axes are manual, although two would do: XLA:CPU (jaxlib 0.10.2) aborts
-        on a bfloat16 sum if other axes are auto.
+        All mesh axes are manual, not only the batch axes: XLA:CPU (jaxlib 0.10.2)
+        aborts on a bfloat16 sum if other axes are auto.
         """
         return jax.shard_map(
             lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},
@@ -118,7 +118,7 @@ class Copies:
 
 
 def _on_copies(specs: Mapping[str, P]) -> dict[str, P]:
-    """Return the specs of the copies of weights that are sharded by `specs`."""
+    """Return the PartitionSpecs of the copies of weights with the sharding `specs`."""
     return {
         name: P(BATCH_AXES, *(axis if axis != "fsdp" else None for axis in spec))
         for name, spec in specs.items()

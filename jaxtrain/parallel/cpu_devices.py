@@ -14,9 +14,9 @@ import jax
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError, counted
 
-# Maximum number of devices of `auto`: each holds a copy of the full state.
-MOST = 8
-# Minimum pixels of a batch per device with which several devices are faster than one.
+# Maximum number of devices of `auto`, as each stores a copy of the full state.
+MAX_DEVICES = 8
+# Smallest number of pixels per device for which several devices are faster than one.
 PIXELS_A_DEVICE = 2**14
 
 # Whether this module has configured the number of JAX's CPU devices.
@@ -37,8 +37,8 @@ def backend_started() -> bool:
 def offer(requested: int | Literal["auto"]) -> None:
     """Configure the number of JAX's CPU devices for `choose`, unless JAX has started.
 
-    With `auto`, a number that the user has configured in JAX is kept; a run of several
-    processes has one device per process.
+    `auto` does not change a number that the user has configured in JAX, and leaves one
+    device per process to runs of several processes.
     """
     global _offered
     flags = os.environ.get("XLA_FLAGS", "")
@@ -49,7 +49,7 @@ def offer(requested: int | Literal["auto"]) -> None:
         return
     if requested == "auto" and (taken or jax.distributed.is_initialized()):
         return
-    cores = min(MOST, len(os.sched_getaffinity(0)))
+    cores = min(MAX_DEVICES, len(os.sched_getaffinity(0)))
     jax.config.update(
         "jax_num_cpu_devices", cores if requested == "auto" else requested
     )
@@ -59,9 +59,9 @@ def offer(requested: int | Literal["auto"]) -> None:
 def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequence[Any]:
     """Return the devices of a run.
 
-    All accelerators are used. Of the CPU devices that `offer` made, a data-parallel run
-    uses the largest number that divides the batch evenly and leaves each device enough
-    pixels; other runs use one.
+    All devices are used on accelerators, or if `offer` has not configured CPU devices.
+    Otherwise a data-parallel run uses the largest number of devices that divides the
+    batch evenly and leaves `PIXELS_A_DEVICE` pixels to each; other runs use one device.
 
     Args:
       config: Section of the config.

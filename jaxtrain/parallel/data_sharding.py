@@ -34,7 +34,7 @@ def num_image_parts(mesh: Mesh) -> int:
 def check_divisible(
     name: str, value: int, divisor: int, reason: str, *fields: str
 ) -> Iterator[Problem]:
-    """Yield a problem with the nearest sizes that fit, unless `divisor` divides it.
+    """Yield a problem if `divisor` does not divide a size, with sizes that fit.
 
     Args:
       name: Name of the size, for the message.
@@ -54,21 +54,27 @@ def check_divisible(
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> slice:
-    """Return the rows of a global batch on the devices of this process.
+    """Return the slice of a global batch on the devices of this process.
 
-    They are contiguous, so that the global array does not depend on the number of
-    processes.
+    The slice is contiguous, so that the order of examples in the global batch does not
+    depend on the number of processes.
     """
     indices = batch_sharding(mesh).addressable_devices_indices_map((1, batch_size))
     spans = [index[1].indices(batch_size) for index in indices.values() if index]
     start, stop = min(s[0] for s in spans), max(s[1] for s in spans)
     held = {row for s in spans for row in range(*s)}
-    assert len(held) == stop - start, "a process's devices must hold consecutive rows"
+    assert len(held) == stop - start, "the examples of a process must be consecutive"
     return slice(start, stop)
 
 
 def put_batch(mesh: Mesh, local: Any, batch_size: int) -> Any:
-    """Assemble global arrays from this process's rows, (steps, rows, ...)."""
+    """Assemble global arrays (steps, batch, ...) from the arrays of each process.
+
+    Args:
+      mesh: Mesh of the devices.
+      local: Arrays of this process, (steps, examples, ...).
+      batch_size: Number of examples in the global batch.
+    """
     sharding = batch_sharding(mesh)
     return jax.tree.map(
         lambda rows: jax.make_array_from_process_local_data(

@@ -42,14 +42,14 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
       UserError: The program needs more memory than a device has.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # Layers without trained parameters, for example.
+    if not outputs:  # For example a program of layers without trained parameters.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)
     if needed > present:
         raise UserError(
             f"{purpose} needs {needed / GIB:.3g} GiB of memory on each device, which "
-            f"have {present / GIB:.3g} GiB: {fix}"
+            f"has {present / GIB:.3g} GiB: {fix}"
         )
 
 
@@ -65,7 +65,7 @@ def available_bytes(root: Path = Path("/")) -> int:
     """Return the available memory of the host, or of its cgroup if less, in bytes.
 
     Args:
-      root: Directory that holds `proc` and `sys`.
+      root: Root directory, with `proc` and `sys`.
     """
     left = (limit - used for limit, used in _cgroups(root))
     return min(_host_bytes(root, "MemAvailable"), *left, 2**62)
@@ -75,7 +75,7 @@ def total_bytes(root: Path = Path("/")) -> int:
     """Return the memory of the host or its smallest cgroup limit, plus swap.
 
     Args:
-      root: Directory that holds `proc` and `sys`.
+      root: Root directory, with `proc` and `sys`.
     """
     limits = (limit for limit, _ in _cgroups(root))
     swap = _host_bytes(root, "SwapTotal")
@@ -86,7 +86,7 @@ def _host_bytes(root: Path, name: str) -> int:
     match = re.search(
         rf"{name}:\s+(\d+) kB", (root / "proc/meminfo").read_text(encoding="utf-8")
     )
-    assert match is not None, "Linux has all of them since 3.14"
+    assert match is not None, "/proc/meminfo has MemAvailable since Linux 3.14"
     return int(match[1]) * 1024
 
 

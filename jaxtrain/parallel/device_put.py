@@ -7,7 +7,7 @@ import numpy as np
 
 
 def put_like(array: np.ndarray, placed: Any) -> jax.Array:
-    """Put a host array on devices like `placed`: shape, dtype, sharding and layout.
+    """Put a host array on devices, with shape, dtype, sharding and layout of `placed`.
 
     Arrays with fewer axes are broadcast, such as ungrouped batch-norm statistics.
 
@@ -19,9 +19,9 @@ def put_like(array: np.ndarray, placed: Any) -> jax.Array:
 
     def shard_of(index: Any) -> np.ndarray:
         shard = array[index].astype(placed.dtype, copy=False)
-        # A JAX array on CPU may alias a NumPy array, which may be memory-mapped from a
-        # file that others change. JAX copies transposed arrays anyway, in half the
-        # time.
+        # A JAX array on a CPU may alias a NumPy array, which may be memory-mapped from
+        # a file that other processes change. JAX always copies transposed arrays, in
+        # half the time.
         return shard.copy() if shard.flags.c_contiguous else shard
 
     array_on_devices = jax.make_array_from_callback(

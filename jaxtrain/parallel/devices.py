@@ -24,7 +24,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 # XLA_FLAGS set by this process -> the user's XLA_FLAGS before.
 _flags_before: dict[str, str] = {}
 
-# GPUs run a command buffer as one launch, which hides its kernels from profilers.
+# A command buffer is launched as a unit, which hides its kernels from profilers.
 WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
 
 # XLA flags for GPUs, by the name of the set. jaxlib does not start with unknown flags.
@@ -56,14 +56,14 @@ def start(
 ) -> None:
     """Choose the platform, set XLA up and start JAX's backend.
 
-    Must come before JAX makes its first array; later calls only check that the backend
-    has the requested settings.
+    Must be called before JAX creates its first array; later calls only check that the
+    backend has the requested settings.
 
     Args:
       platform: Platform to run on.
       flags: Name of a set of XLA flags for GPUs.
       profiles: Whether steps are profiled, which disables command buffers on GPUs.
-      cpus: Number of CPU devices (see `cpu_devices.offer`). None leaves it to JAX.
+      cpus: Number of CPU devices (see `cpu_devices.offer`). None means JAX's default.
       connect: Callback before the backend starts, to connect to other processes.
 
     Raises:
@@ -105,7 +105,7 @@ def _chosen() -> str:
 
 
 def _expected() -> str:
-    """Return the platform that JAX will choose, such as `gpu`, without starting it."""
+    """Return the platform that JAX will choose, such as `gpu`; does not start JAX."""
     first = _chosen().split(",")[0]
     if first:
         return "gpu" if first in ("cuda", "rocm", "gpu") else first
@@ -130,8 +130,8 @@ def _retain_freed_memory() -> None:
 
     By default the activations of each step are returned to the kernel, which maps and
     zeroes new pages for the next: half of the time of a small CNN's step on CPU
-    (docs/decisions.md). Must come before XLA starts its threads, which would each have
-    an arena. No effect with other C libraries.
+    (docs/decisions.md). Must be called before XLA starts its threads, as each thread
+    would have an arena. No effect with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -158,7 +158,7 @@ def cache_folder(name: str) -> Path | None:
         return None
     tell(
         f"{folder}: others can write to this directory, so compiled programs are not "
-        "cached: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to a private one"
+        "cached: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to a private directory"
     )
     return None
 
@@ -205,8 +205,8 @@ def set_xla_flags(
             f"{profiling}parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, "
             f"but JAX has started in this process with {current!r}, and reads "
             "XLA_FLAGS only at its start: start a new process (in a notebook: restart "
-            "the kernel), or give parallel.xla_flags and train.profile_steps as in the "
-            "run before"
+            "the kernel), or use parallel.xla_flags and train.profile_steps of the "
+            "previous run"
         )
     environ["XLA_FLAGS"] = value
     _flags_before[value] = user_flags

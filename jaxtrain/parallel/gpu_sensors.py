@@ -23,7 +23,7 @@ class GpuSensors:
         self._nvml, self._handles = nvml, list[Any]()
         if not ordinals:
             return
-        # There is no driver, a container hides it, or a GPU was lost.
+        # NVML fails without a driver, in containers that hide it, and for lost GPUs.
         with contextlib.suppress(nvml.NVMLError, IndexError):
             nvml.nvmlInit()
             self._handles = [self._handle(number, visible) for number in ordinals]

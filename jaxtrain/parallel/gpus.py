@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: those equal for all GPUs, and
-# the columns of `SPECS` from the third.
+# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: `COMMON` fields are equal for
+# all GPUs, `FIELDS` are the columns of `SPECS` from the third.
 COMMON = (
     "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
     "block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "
@@ -17,8 +17,8 @@ FIELDS = (
     *("shared_memory_per_block_optin", "threads_per_core_limit"),
 )
 # Name, compute capability, and values from openxla/xla,
-# `xla/backends/gpu/target_config/specs`. That lacks the L4: its values are from the
-# data sheet and CUDA's limits for Ada Lovelace.
+# `xla/backends/gpu/target_config/specs`, which lacks the L4: the values of the L4 are
+# from its data sheet and CUDA's limits for Ada Lovelace.
 SPECS = """
 v100        7.0  80  64  898048000000   6291456 1.53   16935682048  98304  98304 2048
 a100        8.0 108  64 2039040000000  41943040 1.41   85100068864 167936 166912 2048
@@ -32,8 +32,8 @@ rtx6000pro 12.0 188 128 1792000000000 134217728 2.6   103079215104 131072 101376
 # Name; device name in CUDA; interconnect of a node; GB/s to GPUs of the node, and to
 # other nodes; dense TFLOP/s for the dtypes of `DTYPES`.
 # NVIDIA's data sheets: V100 (2020; tensor cores for float16 only), A100 (2021), H100
-# (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of it), L4 (2023), RTX
-# Blackwell PRO GPU architecture (2025).
+# (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of the 8-GPU system), L4
+# (2023), RTX Blackwell PRO GPU architecture (2025).
 SPEEDS = """
 v100        Tesla V100-SXM2-16GB           NVLink 2    150  12.5  125 - 15.7 7.8
 a100        NVIDIA A100-SXM4-80GB          NVLink 3    300  25    312 156 19.5 19.5
@@ -57,8 +57,8 @@ class Gpu:
       description: Text of a `GpuTargetConfigProto`.
       memory: Size of the device memory in bytes.
       hbm_bandwidth: Bandwidth of the device memory in bytes per second.
-      peaks: Peak FLOP/s of matrix products by dtype, in JAX's names; a missing dtype
-        has no tensor cores.
+      peaks: Peak FLOP/s of matrix products by dtype, in JAX's names; dtypes that
+        the tensor cores lack, such as bfloat16 on a V100, are missing.
       links: Interconnect of the GPUs of a node.
       link_bandwidth: Send bandwidth to GPUs of the node, in bytes per second.
       network_bandwidth: Send bandwidth to other nodes with the usual network adapters,
@@ -76,7 +76,7 @@ class Gpu:
 
 
 def _gpu(capability: str, values: Sequence[str], speeds: Sequence[str]) -> Gpu:
-    """Return the GPU of a row of `SPECS` and one of `SPEEDS`, both without the name."""
+    """Create a GPU from its values in `SPECS` and `SPEEDS`."""
     spec = dict(zip(FIELDS, values, strict=True))
     fields = " ".join(f"{name}: {value}" for name, value in spec.items())
     kind, links, link, network, tera = speeds
@@ -115,8 +115,8 @@ GPUS = {
 def gpu_name(device_kind: str) -> str | None:
     """Return the short name of the GPU with CUDA's `device_kind`, or None if unknown.
 
-    Names differ after the model, such as in the size of the memory. PCIe and NVL boards
-    are unknown: they are slower than the SXM boards of the table.
+    Names of a model may have suffixes, such as the memory size. PCIe and NVL boards are
+    unknown, as they are slower than the SXM boards in `SPECS`.
     """
     words = re.split(r"[^a-z0-9]+", device_kind.lower())
     if {"pcie", "nvl"}.intersection(words):

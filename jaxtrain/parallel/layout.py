@@ -20,7 +20,7 @@ from jaxtrain.parallel.data_sharding import num_batch_shards
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES, divides
 from jaxtrain.trees import by_path, path_name
 
-# Smaller arrays, such as biases, are replicated: a collective of one would cost more.
+# Smaller arrays, such as biases, are replicated: a collective would cost more.
 MIN_SHARDED_SIZE = 2**12
 
 # Memory order of the dims of kernels (height, width, in, out), by platform; row-major
@@ -35,16 +35,16 @@ KERNEL_ORDERS: dict[str, tuple[int, ...]] = dict.fromkeys(
 class Layout:
     """Shardings and memory layouts of a run's arrays on its mesh.
 
-    Gradients have a name at each stage. *Partial*: of one micro-batch, or a sum over
-    micro-batches; per-device copies have per-device gradients. *Summed*: over devices
-    and micro-batches, sharded. *Mean*: summed, divided by the number of micro-batches
-    and the loss scale. *Whole*: of one micro-batch, all-reduced over devices in the
-    shapes of the partial ones.
+    Terms of gradients: *Partial* gradients are not yet reduced over devices, for one
+    micro-batch or summed over micro-batches. *Summed* gradients are summed over devices
+    and micro-batches, and sharded. *Mean* gradients are summed gradients divided by the
+    number of micro-batches and the loss scale. *All-reduced* gradients have the shapes
+    of partial gradients, for one micro-batch.
 
     Attributes:
       mesh: Mesh of the devices.
-      split_dims: Axis of each array of the model, by path, that is sharded over the
-        mesh axis `model`, as a negative index. None does not shard the array.
+      split_dims: Dim of each array, by path, that is sharded over the `model` axis, as
+        a negative index. None does not shard the array.
       shard_params: Whether parameters are sharded over the `fsdp` axis (ZeRO stage 3,
         arXiv:1910.02054), in addition to optimizer state and averages (stage 1).
       copies: Weights that are trained as per-device copies. None disables copies.
@@ -70,7 +70,7 @@ class Layout:
 
     @property
     def platform(self) -> str:
-        """Platform of the devices, such as `gpu`, which may not be JAX's default."""
+        """Platform of the devices, such as `gpu`; it may differ from JAX's default."""
         return self.mesh.devices.flat[0].platform
 
     @property
@@ -113,7 +113,7 @@ class Layout:
         return self._formats(state, self.state(state))
 
     def weights(self, weights: Any) -> Any:
-        """Return formats for another model's weights, sharded like the parameters."""
+        """Return formats for weights of a teacher, sharded like the parameters."""
         shardings = self._shardings(weights, shared=self.shard_params)
         return self._formats(weights, shardings)
 
@@ -152,8 +152,7 @@ class Layout:
     def shard_grads(self, grads: Any) -> Any:
         """Constrain the sharding of partial gradients, inside jit.
 
-        Each device holds its shard; gradients of per-device copies stay on their
-        device.
+        Gradients are sharded; gradients of per-device copies stay on their device.
         """
 
         def own(copies: Copies, grads: Arrays) -> Arrays:
@@ -180,7 +179,7 @@ class Layout:
             specs = self._specs(_row_shapes(grads), shared=False)
             return copies.sum_in_place(grads, specs)
 
-        return self._map_by_kind(grads, everywhere, lambda whole: whole)
+        return self._map_by_kind(grads, everywhere, lambda reduced: reduced)
 
     def all_reduced_norm(self, grads: Any) -> jax.Array:
         """Return the norm of all-reduced gradients, in float32 or wider."""
@@ -189,7 +188,7 @@ class Layout:
             return jnp.sum(jnp.square(widen(x)))
 
         def copies_part(copies: Copies, grads: Arrays) -> Arrays:
-            del copies  # All rows are equal.
+            del copies  # The gradients of all copies are equal.
             return {n: squares(x) / x.shape[0] for n, x in grads.items()}
 
         def others_fn(grads: Any) -> Any:
@@ -201,7 +200,7 @@ class Layout:
     def grad_specs(self, grads: Any) -> Any:
         """Return the PartitionSpec of each summed or mean gradient.
 
-        Axes of size 1 are left out.
+        Mesh axes of size 1 are omitted.
         """
 
         def spec(sharding: NamedSharding) -> P:
@@ -242,7 +241,7 @@ class Layout:
         copied_fn: Callable[[Copies, Arrays], Arrays],
         others_fn: Callable[[Any], Any],
     ) -> Any:
-        """Apply one function to the copied arrays, by path, and one to the rest."""
+        """Apply `copied_fn` to arrays with per-device copies, `others_fn` to others."""
         if self.copies is None:
             return others_fn(tree)
         flat, treedef = by_path(tree), jax.tree.structure(tree)
@@ -252,7 +251,7 @@ class Layout:
         return treedef.unflatten(results[name] for name in flat)
 
     def _sharded_as(self, field: str, tree: Any) -> Any:
-        """Return the shardings of arrays that follow a field of the state."""
+        """Return the shardings of arrays that are sharded like a TrainState field."""
         shared = field == "opt_state" or (field == "params" and self.shard_params)
         return self._shardings(tree, shared=shared)
 
@@ -292,7 +291,7 @@ class Layout:
 
 
 def _row_shapes(copies: Arrays) -> Any:
-    """Return the shape and dtype of one row of each stack of copies."""
+    """Return the shape and dtype of a single copy of each array."""
     return {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in copies.items()}
 
 

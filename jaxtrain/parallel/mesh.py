@@ -16,7 +16,8 @@ BATCH_AXES = ("data", "fsdp")
 # Axes that shard the height and the width of images.
 SPATIAL_AXES = ("spatial", "spatial_width")
 
-# Default axis sizes of the presets; axes that are not named have size 1.
+# Default axis sizes of the presets: -1 is for the remaining devices; axes that are not
+# listed have size 1.
 PRESETS: dict[Preset, dict[str, int]] = {
     "data_parallel": {"data": -1},
     "fsdp": {"fsdp": -1},
@@ -41,7 +42,7 @@ def make_mesh(
     """
     devices = jax.devices() if devices is None else devices
     sizes = axis_sizes(config, len(devices), seen)
-    # Explicit axes, JAX's default, make convolution gradients raise.
+    # Gradients of convolutions fail with explicit axes, JAX's default.
     return Mesh(
         np.asarray(devices).reshape(*sizes.values()),
         MESH_AXES,
@@ -60,13 +61,13 @@ def axis_sizes(
       seen: Description of these devices, for messages.
 
     Raises:
-      UserError: The sizes do not multiply to the number of devices, or two axes are
-        incompatible.
+      UserError: The product of the sizes is not the number of devices, or two axes
+        are incompatible.
     """
     configured: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
     for axis, size in PRESETS[config.preset].items():
-        # A divisor of the number of devices, so that presets run on any number.
+        # Use a divisor of the number of devices, so that presets run on any number.
         sizes[axis] = size if size == -1 else math.gcd(size, num_devices)
     has_free_axis = -1 in configured.values()
     for axis, size in configured.items():
@@ -79,14 +80,14 @@ def axis_sizes(
     if num_devices % fixed or (-1 not in sizes.values() and fixed != num_devices):
         raise UserError(
             f"{shown or 'a mesh of one device'} (preset {config.preset}) does not fit "
-            f"the {counted(num_devices, 'device')} {seen}: the sizes must multiply to "
-            f"{num_devices}, and one of them may be -1, the rest"
+            f"the {counted(num_devices, 'device')} {seen}: the product of the sizes "
+            f"must be {num_devices}; one size may be -1, for the remaining devices"
         )
     free_size = num_devices // fixed
     sizes = {axis: free_size if size == -1 else size for axis, size in sizes.items()}
     # XLA partitions a convolution wrongly if both its output channels and its rows, or
-    # columns, are sharded (jaxlib 0.10.2, docs/decisions.md): its values come out
-    # several times too large, without an error.
+    # columns, are sharded (jaxlib 0.10.2, docs/decisions.md): its values are several
+    # times too large, without an error.
     for axis in SPATIAL_AXES:
         if sizes["model"] > 1 and sizes[axis] > 1:
             raise UserError(

@@ -27,7 +27,8 @@ class Cluster:
     Attributes:
       index: Number of this process, from 0.
       num: Number of processes; 1 needs no network.
-      heartbeat_seconds: Silence after which JAX counts a process as lost.
+      heartbeat_seconds: Seconds without heartbeat after which JAX considers a process
+        lost.
     """
 
     def __init__(
@@ -42,7 +43,8 @@ class Cluster:
         Args:
           index: Number of this process.
           num: Number of processes.
-          heartbeat_seconds: Silence after which JAX counts a process as lost.
+          heartbeat_seconds: Seconds without heartbeat after which JAX considers a
+            process lost.
           notify: Function that notifies JAX of a preemption; async-signal-safe.
         """
         self.index, self.num = index, num
@@ -60,8 +62,8 @@ class Cluster:
         """Gather the JSON values of all processes, in order.
 
         Waiting does not use a device, so that a process may compile or save for longer
-        than the timeout of a collective. If another process has failed, this one exits
-        with its message and exit code.
+        than the timeout of a collective. If another process has failed, this process
+        exits with the message and exit code of the failed process.
 
         Raises:
           StartAgainError: Another process was lost.
@@ -69,19 +71,19 @@ class Cluster:
         if self.num == 1:
             return [value]
         try:
-            told = self._exchange({"value": value}, WAIT_SECONDS)
+            messages = self._exchange({"value": value}, WAIT_SECONDS)
         except RuntimeError as error:
             self._cut_off = True
             raise StartAgainError(
-                "another process was lost; the same command goes on from the last "
+                "another process was lost; the same command resumes from the last "
                 f"checkpoint ({str(error).splitlines()[0]})"
             ) from None
-        for process, message in enumerate(told):
+        for process, message in enumerate(messages):
             if "code" in message:
                 reason = message["reason"]
                 tell(f"error: stopping because process {process} ended: {reason}")
                 self._end(message["code"])
-        return [message["value"] for message in told]
+        return [message["value"] for message in messages]
 
     def should_stop(self, step: int) -> bool:
         """Whether all processes stop here, because one received a signal.
@@ -110,7 +112,8 @@ class Cluster:
             timeout.
 
         Returns:
-          Whether all processes received it; False if one waits elsewhere or was lost.
+          Whether all processes received the report; False if a process was lost, or
+            waits outside of `gather`.
         """
         if self.num > 1 and not (self._announced or self._cut_off):
             limit = self.heartbeat_seconds if seconds is None else seconds
@@ -126,7 +129,7 @@ class Cluster:
 
         Otherwise this failure is reported to the others, with exit code 1.
         """
-        # Soon enough that JAX does not abort this process first for missing heartbeats.
+        # Half of the timeout, so that JAX does not abort this process before.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:
@@ -146,7 +149,7 @@ class Cluster:
         self._cut_off = False
 
     def _end(self, code: int) -> NoReturn:
-        """Exit together with the other processes, which do the same."""
+        """Exit together with the other processes, which call this method, too."""
         import jax
 
         _flush()
@@ -175,7 +178,7 @@ class Cluster:
 
 
 def _all_gather(row: "np.ndarray") -> "np.ndarray":
-    """All-gather the rows of all processes, (processes, N), on one device of each.
+    """All-gather an array (N,) of each process to (processes, N), on one device each.
 
     `multihost_utils.process_allgather` requires equal device counts per process.
     """
@@ -186,11 +189,11 @@ def _all_gather(row: "np.ndarray") -> "np.ndarray":
     firsts = {device.process_index: device for device in reversed(jax.devices())}
     mesh = Mesh(np.array([firsts[index] for index in sorted(firsts)]), ("process",))
     local = jax.device_put(row[None], firsts[jax.process_index()])
-    whole = jax.make_array_from_single_device_arrays(
+    stacked = jax.make_array_from_single_device_arrays(
         (len(firsts), row.size), NamedSharding(mesh, PartitionSpec("process")), [local]
     )
     everywhere = NamedSharding(mesh, PartitionSpec())
-    gathered = jax.jit(_same, out_shardings=everywhere)(whole)
+    gathered = jax.jit(_same, out_shardings=everywhere)(stacked)
     return np.asarray(gathered.addressable_data(0))
 
 

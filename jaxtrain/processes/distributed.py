@@ -27,12 +27,12 @@ class Processes:
     """The processes of a run, and the index of this process.
 
     Attributes:
-      coordinator: HOST:PORT of process 0. None lets JAX detect it: SLURM, Open MPI,
-        TPUs.
+      coordinator: HOST:PORT of process 0. None lets JAX detect it with SLURM, Open MPI
+        or TPUs.
       num: Number of processes.
       index: Number of this process, from 0.
-      local_device_ids: GPUs of the machine for this process. None uses all visible
-        ones.
+      local_device_ids: Ordinals of the GPUs for this process. None uses all visible
+        GPUs.
     """
 
     coordinator: str | None
@@ -83,7 +83,8 @@ def find(
         if len(missing) < len(flags):
             given = [f"{n} {v}" for n, v in flags.items() if v is not None]
             raise UserError(
-                f"{' '.join(given)}: give {' and '.join(missing)} too, or none of them"
+                f"{' '.join(given)}: also give {' and '.join(missing)}, or none of the "
+                "three options"
             )
         return _from_environment()
     return Processes(coordinator=coordinator, num=num_processes, index=process_id)
@@ -115,8 +116,8 @@ def _from_environment() -> Processes | None:
         return None
     if not known or index is None:
         raise UserError(
-            f"this is one of {num} processes, but the environment does not tell "
-            f"{'which' if known else 'where process 0 is'}: set "
+            f"this is one of {num} processes, but the environment does not define "
+            f"{'its index' if known else 'the address of process 0'}; set "
             f"{'JAX_PROCESS_ID' if known else 'JAX_COORDINATOR_ADDRESS'}, or "
             "give --coordinator HOST:PORT --num-processes N --process-id I"
         )
@@ -129,9 +130,9 @@ def start(
     """Connect this process with the others, before JAX's backend starts.
 
     Args:
-      processes: Processes of the run. Nothing is connected for None or a single one.
+      processes: Processes of the run. None, or a single process, is not connected.
       init_timeout: Timeout of the start in seconds.
-      heartbeat_timeout: Silence in seconds after which a process counts as lost.
+      heartbeat_timeout: Seconds without heartbeat after which a process is lost.
 
     Raises:
       UserError: The start timed out, or process 0 cannot listen.
@@ -191,9 +192,9 @@ def _connect(
         where = "" if address is None else f" at --coordinator {address}"
         raise UserError(
             f"process {processes.index} of {processes.num} waited {init_timeout:g} s "
-            f"(--init-timeout) for the others{where}{_unresolved(address)}: were all "
-            "started, with the same --coordinator and --num-processes, and can this "
-            "machine reach that address?"
+            f"(--init-timeout) for the others{where}{_unresolved(address)}: check that "
+            "all processes were started with the same --coordinator and "
+            "--num-processes, and that this machine can reach that address"
         )
     _take_over_sigterm()
 
@@ -226,7 +227,7 @@ def _address_to_bind(coordinator: str) -> str:
             if error.errno == errno.EADDRINUSE:
                 raise UserError(
                     f"--coordinator {coordinator}: port {port} is in use on this "
-                    "machine, the host of process 0: give a free one"
+                    "machine, the host of process 0: give a free port"
                 ) from None
     raise UserError(
         f"--coordinator {coordinator}: process 0 cannot listen on port {port}: give "
@@ -273,16 +274,18 @@ def _number(*names: str) -> int | None:
         value = os.environ.get(name)
         if value is not None:
             if not value.isdigit():
-                raise UserError(f"{name} = {value!r} in the environment: not a number")
+                raise UserError(
+                    f"environment variable {name} = {value!r}: expected a number"
+                )
             return int(value)
     return None
 
 
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
-    """Assign one GPU to each of several processes on a machine.
+    """Ordinal of the GPU of this process, if a machine runs several processes.
 
-    A single process uses all GPUs, and so does one restricted to a single GPU by the
-    launcher.
+    None if the machine runs one process, or if the launcher restricts each process to
+    one GPU: the process then uses all visible GPUs.
     """
     # SLURM writes 2(x3),1: two tasks on three machines, one on the last.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"

@@ -7,18 +7,18 @@ from typing import Any
 
 from jaxtrain.errors import UserError
 
-# Variables of Open MPI and SLURM in which JAX looks up process 0. On TPU hosts it asks
-# the metadata server.
-_FOUND_BY = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
+# Variables of Open MPI and SLURM from which JAX derives the address of process 0. On
+# TPU hosts JAX queries the metadata server.
+_ADDRESS_VARIABLES = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
 
 
 def check() -> None:
-    """Check that process 0 can listen, as JAX would crash with a segmentation fault.
+    """Check that process 0 can listen; otherwise JAX crashes (segmentation fault).
 
     Raises:
       UserError: The port chosen by JAX is in use on this machine.
     """
-    known = any(name in os.environ for name in _FOUND_BY)
+    known = any(name in os.environ for name in _ADDRESS_VARIABLES)
     if not known or "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:
         return
     from jax.experimental import multihost_utils

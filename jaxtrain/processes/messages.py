@@ -2,8 +2,8 @@
 
 They use the key-value store of JAX's coordination service, without devices: a
 collective in a background thread would interleave with the step's collectives in a
-different order per process. JAX has no public name for the store; Orbax uses the same
-access.
+different order per process. The store has no public name in JAX; Orbax accesses it in
+the same way.
 """
 
 import json
@@ -12,8 +12,8 @@ from typing import Any
 
 from jaxtrain.errors import StartAgainError
 
-# Longest single wait in seconds, after which a receiver checks `given_up`.
-_LOOK_MS = 1000
+# Longest single wait in milliseconds, after which a receiver checks `given_up`.
+_POLL_MS = 1000
 
 
 def send(key: str, value: Any) -> None:
@@ -40,7 +40,7 @@ def receive(key: str, given_up: Callable[[], bool]) -> Any:
     client = _client()
     while True:
         try:
-            value = client.blocking_key_value_get(key, _LOOK_MS)
+            value = client.blocking_key_value_get(key, _POLL_MS)
             client.key_value_delete(key)
             return json.loads(value)
         except RuntimeError as error:
@@ -57,6 +57,6 @@ def _client() -> Any:
 
 def _lost(error: Exception) -> StartAgainError:
     return StartAgainError(
-        "another process was lost during a save; the same command goes on from the "
+        "another process was lost during a save; the same command resumes from the "
         f"last checkpoint ({str(error).splitlines()[0]})"
     )

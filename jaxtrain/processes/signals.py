@@ -1,8 +1,9 @@
-"""Handling of SIGINT, SIGTERM and SIGUSR1: the first saves and stops, the second exits.
+"""Handling of SIGINT, SIGTERM and SIGUSR1.
 
-Batch systems kill a program soon after the first signal. A second
-thread watches for signals: Python runs handlers only in the main thread, between
-bytecode instructions, and not while that thread blocks on a hanging device.
+The first signal saves and stops the run, the second exits at once. Batch systems kill a
+program soon after the first signal. A background thread watches for signals: Python
+runs handlers only in the main thread, between bytecode instructions, and not while the
+main thread blocks on a hanging device.
 """
 
 import contextlib
@@ -22,13 +23,14 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Seconds until Python has left a destructor that swallowed an `Interrupted`.
+# Delay in seconds after which an `Interrupted` that a destructor swallowed is raised
+# again, when Python has left the destructor.
 AGAIN_SECONDS = 0.01
 # Seconds within which repeated signals count once: a signal to the process group often
 # arrives twice, as a parent forwards it.
 REPEAT_SECONDS = 1.0
-# Timeout in seconds of reading a folder, which may hang.
-LOOK_SECONDS = 1.0
+# Timeout in seconds of listing the checkpoints, as the file system may hang.
+LISTING_SECONDS = 1.0
 
 
 def ignore() -> None:
@@ -47,8 +49,8 @@ class Grace:
     It waits for signals between `start` and `end`.
 
     Attributes:
-      call_seconds: Measured duration of a call of the training step: a run can only
-        save after the current call.
+      call_seconds: Measured duration of a call of the training step, in seconds. A run
+        can only save after the current call.
       step: Number of steps dispatched so far, set by the loop.
     """
 
@@ -70,8 +72,8 @@ class Grace:
     def allowed(self) -> float:
         """Grace period in seconds from the first signal.
 
-        At least twice the duration of a call: one may be running, and saving may take
-        as long again.
+        It is at least twice the duration of a call of the training step: the current
+        call must end first, and saving may take as long.
         """
         if self._seconds is None:
             return math.inf
@@ -104,7 +106,7 @@ class Grace:
             code = 128 + (signal.SIGINT if first == signal.SIGINT else signal.SIGTERM)
             reason = f"within checkpoint.grace_seconds = {self._seconds:g}"
             if seconds != self._seconds:
-                reason = f"within {seconds:.0f} s, twice what a step takes"
+                reason = f"within {seconds:.0f} s, twice the duration of a step"
             self._leave(code, f"not saved {reason}")
         elif again:
             self._leave(1, "not saved, as a second signal arrived")
@@ -124,12 +126,12 @@ class Grace:
 
     def _leave(self, code: int, message: str) -> None:
         if self._newest is not None:
-            message = self._what_is_left(message, _in_time(self._newest))
+            message = self._with_resume_step(message, _in_time(self._newest))
         tell(f"stopped: {message}")
         os._exit(code)  # When this process exits, JAX ends the other processes.
 
-    def _what_is_left(self, message: str, newest: int | None) -> str:
-        """Describe from which step the same command resumes."""
+    def _with_resume_step(self, message: str, newest: int | None) -> str:
+        """Add the step from which the same command resumes to a message."""
         if newest is None:
             return f"{message}: the same command resumes from the last checkpoint"
         if self.step > newest:
@@ -142,11 +144,11 @@ class Grace:
 
 
 def _in_time(newest: Callable[[], int]) -> int | None:
-    """Last saved step, or None if the disk hangs."""
+    """Result of `newest`, the last saved step; None if the disk hangs."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
     thread.start()
-    thread.join(LOOK_SECONDS)
+    thread.join(LISTING_SECONDS)
     return found[0] if found else None
 
 
@@ -160,14 +162,14 @@ class StopSignals:
       signum: Number of the signal, or None; SIGUSR1, an early warning of batch systems,
         counts as SIGTERM.
       agreed: Whether all processes have agreed to stop.
-      defer: Whether to record signals: there is something to save and a loop that
-        checks `requested`, or the program is done.
+      defer: Whether to only record signals, because there is something to save and a
+        loop checks `requested`, or because the program is done.
       grace: Ends the program if it does not stop in time.
     """
 
     def __init__(self) -> None:
         self.signum: int | None = None
-        self.agreed, self._asked = False, 0
+        self.agreed, self._num_calls = False, 0
         self.defer = False
         self.grace = Grace()
         self._entered = False
@@ -177,10 +179,10 @@ class StopSignals:
         here = cluster.current()
         if here.num == 1:
             return self.signum is not None
-        self._asked += 1
-        if here.should_stop(self._asked) and not self.agreed:
+        self._num_calls += 1
+        if here.should_stop(self._num_calls) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # The platform may have notified JAX of a preemption.
+            # No process has a signal if the platform notified JAX of a preemption.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed
@@ -225,12 +227,12 @@ class StopSignals:
             )
         cluster.current().request_stop()
         # Do not use print, which the signal may have interrupted.
-        text = f"\n{self._name}: saving, then stopping; again: stop at once\n"
+        text = f"\n{self._name}: saving, then stopping; a second signal stops at once\n"
         with contextlib.suppress(OSError):
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Raise an `Interrupted` again that Python swallowed.
+        """Raise again an `Interrupted` that Python swallowed.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
         collector, such as JAX's. The alarm does not count as a second signal for

@@ -1,4 +1,4 @@
-"""Watchdog of hanging runs: a dead device, a lost file system, a stuck data worker."""
+"""Watchdog for hanging devices, file systems and data workers."""
 
 import contextlib
 import faulthandler
@@ -15,13 +15,13 @@ from jaxtrain.processes import cluster
 
 # Time limit of a save in seconds: storage may be slow.
 LONG_SECONDS = 1800.0
-# Delay of process 0's watchdog in seconds: when process 0 ends, JAX aborts the others
-# within a second.
+# Delay in seconds before the watchdog ends process 0, so that the watchdogs of other
+# processes report first: JAX aborts them within a second of the end of process 0.
 LINGER_SECONDS = 5.0
 
 
 class Watchdog:
-    """Context manager: ends the process if no step completes in time.
+    """Context manager: ends the process if no step completes within a time limit.
 
     Args:
       seconds: Time limit between two steps, or two evaluation batches; None for no
@@ -50,7 +50,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Context manager with the time limit of a save."""
+        """Context manager: use the time limit of a save."""
         limit, self._limit = self._limit, self._long
         yield
         self.beat()

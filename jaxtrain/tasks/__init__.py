@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
     from jaxtrain.tasks.metrics import Metric
 
-# Constructors take the image shape, the facts of the data set, and the task options.
+# Constructors take the image shape, the data set metadata, and the task options.
 TASKS: "Table[type[Task]]" = Table(
     "tasks",
     {
@@ -37,7 +37,7 @@ def first_metrics() -> tuple[str, ...]:
 
 
 def better(metric: str) -> str | None:
-    """Direction of a metric, "higher" or "lower"; None for no ranking."""
+    """Better direction of a metric, "higher" or "lower"; None without ranking."""
     if metric == "loss":
         return "lower"
     known = known_metrics().get(metric)
@@ -61,7 +61,7 @@ def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
     """Name of a task that is suitable for a data set, or None.
 
     Args:
-      facts: Facts of the data set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
       groups: Groups of the training examples (`Store.strata`).
     """
     from jaxtrain.tasks.proposals import Proposable

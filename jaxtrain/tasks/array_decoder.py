@@ -13,11 +13,11 @@ NUM_SHOWN = 6
 
 
 class NumbersPrediction(Prediction):
-    """Named numbers of one image.
+    """Predicted numbers of one image, with names.
 
     Args:
       columns: Names of the numbers.
-      numbers: Values of the numbers, (columns,).
+      numbers: Predicted numbers, (columns,).
     """
 
     def __init__(self, columns: Sequence[str], numbers: np.ndarray):
@@ -37,7 +37,7 @@ class RowDecoder(OutputDecoder):
 
     @property
     def names(self) -> Sequence[str]:
-        """Names of the numbers."""
+        """Names of the output columns."""
         return [f"output_{i}" for i in range(self.facts.outputs.shape[-1])]
 
     def columns(self, topk: int = 1) -> Columns:

@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxtrain.errors import UserError, counted
 
-# Beta of the effective number of samples, which saturates at 1,000.
+# Beta of the effective number of samples, whose limit is 1 / (1 - beta) = 1,000.
 EFFECTIVE_BETA = 0.999
 
 

@@ -31,7 +31,7 @@ Values = Sums
 class Task:
     """A learning task: outputs, targets, loss, metrics and predictions.
 
-    The constructor takes the image shape (H, W, C), the facts of the data set
+    The constructor takes the image shape (H, W, C), the metadata of the data set
     (`Store.facts`) and the task options. It sets `num_outputs`, for outputs (B,
     num_outputs), or `output_spec`. The built-in tasks are listed in
     `jaxtrain.tasks.TASKS`.
@@ -53,19 +53,19 @@ class Task:
       required: Required values by config field.
       target_changes: Image augmentations that `transform_target` supports: `Geometry`
         (crops, flips, affine), and from `jaxtrain.data.target_changes` `Mixing` (mixup
-        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry`, images
-        are transformed but targets are not; the other augmentations are refused unless
+        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry`, geometric
+        augmentations transform only the images. Other augmentations are errors unless
         listed.
       supports: Supported fields among `data.hold_out`, `data.sliding_size`,
         `train.tta`.
       chosen: Values fitted on the validation split (`choose`), such as thresholds; {}
         without validation. None during the evaluation of the validation split.
       whole_images: Whether targets describe full images; proposed recipes then crop and
-        flip images only if `advice` says so.
+        flip images only if `advice` proposes it.
       size_multiple: Required divisor of image height and width with the default
         options; proposed recipes round image sizes up to a multiple of it.
-      classes_fact: Name of the data set fact that holds the class names; None for tasks
-        without classes.
+      classes_fact: Key of the class names in `Store.facts`; None for tasks without
+        classes.
       num_centres: Number of learned class centres on top of the outputs; in training
         the outputs are then `jaxtrain.models.centres.WithCosines`. 0 disables them.
       projection: Learned projection on top of the outputs; in training the outputs are
@@ -137,8 +137,8 @@ class Task:
     def target(self, batch: Batch) -> Any:
         """Compute the target of a prepared batch, any pytree.
 
-        It depends on the stored `target`, or on the augmented and normalized `image`
-        (B, H, W, C).
+        The target is a function of the stored `target`, and of the augmented and
+        normalized `image` (B, H, W, C).
         """
         return batch["target"]
 
@@ -146,8 +146,9 @@ class Task:
         """Transform the stored target along with an augmentation of its image. Traced.
 
         Args:
-          target: Target of one example. For augmentations that combine images, the
-            targets of all of them: of a batch and its partners, or of four examples.
+          target: Target of one example. For augmentations that combine images, a
+            sequence: targets of a batch and of its partners (`Mixing`, `Pasting`), or
+            targets of four examples (`Mosaic`).
           change: Augmentation, an instance of one of `target_changes`.
         """
         raise NotImplementedError
@@ -164,7 +165,7 @@ class Task:
         raise NotImplementedError
 
     def labelled(self, target: Any) -> jax.Array | None:
-        """Mask of the examples that evaluations count, bool (B,); None counts all.
+        """Mask of the examples that evaluations include, bool (B,); None includes all.
 
         Args:
           target: Result of the method `target`.
@@ -202,9 +203,12 @@ class Task:
         return self.known_metrics
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        """Choose values from the validation metrics, by name, one value per output.
+        """Fit values to the validation metrics, such as thresholds.
 
-        They are saved with the weights, as `chosen`.
+        The values, one per output, are saved with the weights, as `chosen`.
+
+        Args:
+          validation: Metrics of the validation split, by name.
         """
         del validation
         return {}
@@ -237,7 +241,7 @@ class Task:
     ) -> Mapping[str, np.ndarray | str]:
         """Draw target and outputs of an example for the report, by title.
 
-        Defaults to their numbers as text. `tasks/pictures.py` draws masks and boxes.
+        Defaults to texts of their values. `tasks/pictures.py` draws masks and boxes.
 
         Args:
           image: Input image of the model, uint8 (H, W, C).
@@ -266,7 +270,7 @@ class Task:
 
 
 def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
-    """Copy a task with values fitted on validation; {} if there are none."""
+    """Copy a task, with the values `chosen` (see `Task.choose`)."""
     task = copy.copy(task)
     task.chosen = chosen
     return task

@@ -32,7 +32,7 @@ def build_task(
     Args:
       config: Config of a run: `task`, and `train.metrics`.
       image_shape: Height, width and channels of the images.
-      facts: Facts of the data set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
 
     Raises:
       UserError: Unknown name or option, unsuitable data set, or a custom object that is
@@ -67,8 +67,8 @@ def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
         metric = problems.build(_own_metric, text)
         if _name(text) in taken:
             problem = Problem(
-                f"train.metrics = {text!r}: {_name(text)} is something else in the "
-                "records already; give it another name",
+                f"train.metrics = {text!r}: the name {_name(text)} is already used in "
+                "the records; rename the metric",
                 ("train.metrics",),
             )
             problems.add([problem])
@@ -86,22 +86,22 @@ def _check_outputs(task: Task, name: str) -> None:
         if not all(map(is_shape, shapes)):
             raise UserError(
                 f"task = {name!r}: output_spec = {task.output_spec!r}: expected a "
-                "shape, a tuple of numbers, or dicts and tuples of shapes"
+                "shape (a tuple of numbers), or dicts and tuples of shapes"
             )
         task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
     if not isinstance(getattr(task, "num_outputs", None), int):
         raise UserError(
-            f"task = {name!r} does not set num_outputs, a number, nor output_spec"
+            f"task = {name!r} does not set num_outputs (an int) or output_spec"
         )
 
 
 def _check_changes(task: Task, name: str) -> None:
-    """Raise UserError if a task has `transform_target` without `target_changes`."""
+    """Raise UserError if a task has only `transform_target` or `target_changes`."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: with "
-            "transform_target, list the supported image changes, such as Geometry; "
-            "without it, list none (docs/tasks.md)"
+            "transform_target, list the supported augmentations, such as Geometry; "
+            "without it, use () (docs/tasks.md)"
         )
 
 

@@ -121,13 +121,13 @@ class LabelPrediction(ClassPrediction):
 
     Args:
       likeliest: Prediction with the most likely labels.
-      there: Predicted labels, a mask, bool (labels,).
+      predicted: Mask of the predicted labels, bool (labels,).
     """
 
-    def __init__(self, likeliest: ClassPrediction, there: np.ndarray):
+    def __init__(self, likeliest: ClassPrediction, predicted: np.ndarray):
         super().__init__(likeliest.names, likeliest.index, likeliest.probabilities)
-        named = zip(self.names, there, strict=True)
-        self.labels = [name for name, is_there in named if is_there]
+        named = zip(self.names, predicted, strict=True)
+        self.labels = [name for name, is_predicted in named if is_predicted]
 
     def row(self) -> Row:
         named = zip(self.names, self.probabilities, strict=True)
@@ -176,8 +176,8 @@ class LabelDecoder(ClassDecoder):
     ) -> Prediction:
         likeliest = super().prediction(decoded, i, size)
         assert isinstance(likeliest, ClassPrediction)
-        there = self.labels_found(likeliest.probabilities)
-        return LabelPrediction(likeliest, there)
+        predicted = self.labels_found(likeliest.probabilities)
+        return LabelPrediction(likeliest, predicted)
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
         return probabilities >= self.thresholds

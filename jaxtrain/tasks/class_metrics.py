@@ -13,7 +13,7 @@ from jaxtrain.tasks.metrics import Metric
 
 
 def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
-    """Mean of the values of examples with a known class, float32 (), or 0 without any.
+    """Mean value of the examples with a known class, float32 (); 0 without examples.
 
     Args:
       values: Value of each example, (B,).
@@ -21,7 +21,7 @@ def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
     """
     if known is None:
         return jnp.mean(values, dtype=jnp.float32)
-    # Both sums in one reduction, and so in one all-reduce.
+    # Stacked, so that the two sums need a single all-reduce.
     total, num = jnp.sum(jnp.stack([values * known, known]), axis=1, dtype=jnp.float32)
     return total / jnp.maximum(num, 1)
 
@@ -73,13 +73,13 @@ def _one_hots(
 
 
 def recall(counts: np.ndarray, num_examples: int) -> list[float | None]:
-    """Recall of each class."""
+    """Recall of each class; None for a class without examples."""
     hits, examples, _ = counts.tolist()
     return [h / n if n else None for h, n in zip(hits, examples, strict=True)]
 
 
 def precision(counts: np.ndarray, num_examples: int) -> list[float | None]:
-    """Precision of each class."""
+    """Precision of each class; None for a class without predictions."""
     hits, _, predictions = counts.tolist()
     return [h / n if n else None for h, n in zip(hits, predictions, strict=True)]
 
@@ -99,8 +99,8 @@ def macro_f1(counts: np.ndarray, num_examples: int) -> float:
     return float(np.mean([2 * h / (n + p) for h, n, p in rows if n + p]))
 
 
-def whole(total: np.ndarray, num_examples: int) -> list[Any]:
-    """Return the sum unchanged, as the value of a metric."""
+def as_list(total: np.ndarray, num_examples: int) -> list[Any]:
+    """Value of a metric: its sum over the examples, as nested lists."""
     return total.tolist()
 
 
@@ -113,5 +113,5 @@ METRICS = {
     "macro_f1": Metric(class_counts, macro_f1, "higher", title="macro F1"),
     "recall": Metric(class_counts, recall),
     "precision": Metric(class_counts, precision),
-    "confusion_matrix": Metric(confusion, whole),
+    "confusion_matrix": Metric(confusion, as_list),
 }

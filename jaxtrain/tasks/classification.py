@@ -24,10 +24,10 @@ from jaxtrain.tasks.proposals import Advice
 
 # Largest number of classes for which a confusion matrix is readable.
 MAX_MATRIX_CLASSES = 100
-# Smallest ratio of the largest to the smallest class at which recipes use balanced
-# sampling.
+# Smallest ratio of the sizes of the largest and the smallest class for which recipes
+# use balanced sampling.
 UNBALANCED = 3
-# Minimum classes for label smoothing in recipes.
+# Smallest number of classes for which recipes use label smoothing.
 MANY_CLASSES = 10
 # Losses that are functions of the probability of the true class.
 LOSSES = {
@@ -39,7 +39,13 @@ LOSSES = {
 
 
 class MixedLabels(NamedTuple):
-    """Targets of examples mixed in pairs, arrays (B,)."""
+    """Targets of examples mixed in pairs, arrays (B,).
+
+    Attributes:
+      label: Class of each example.
+      partner: Class of the example that is mixed in.
+      weight: Share of `label` in the mixture, in 0..1.
+    """
 
     label: jax.Array
     partner: jax.Array
@@ -54,16 +60,16 @@ class Classification(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `num_classes`; `class_names`, if known; and
-        `all_labelled`, which says whether all training examples have a label.
+      facts: Metadata of the data set: `num_classes`; `class_names`, if known; and
+        `all_labelled`, whether all training examples have a label.
       **given: Fields of `ClassificationConfig`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
         arXiv:2110.00476), class weights and logit adjustment, which need
         `class_counts` of `facts`.
 
     Raises:
-      UserError: The data set has no number of classes, or the number of class weights
-        differs from it.
+      UserError: The number of classes is unknown, or differs from the number of class
+        names or class weights.
     """
 
     Options = ClassificationConfig
@@ -155,8 +161,9 @@ class Classification(Task):
         """
         weighs, joint = self._weights is not None, self._threshold is not None
         if isinstance(target, MixedLabels) and weighs and not joint:
-            # Each class has its weight, as in the cross entropy. Without weights, the
-            # loss of the mean target is equal and cheaper to compute.
+            # Interpolate the weighted losses of both classes, as the cross entropy
+            # does. Without weights, the loss of the mean target has the same value,
+            # and is cheaper to compute.
             return _shared(target, lambda label: self._binary_loss(outputs, label))
         targets = self._probabilities(target)
         if self._threshold is not None:
@@ -236,7 +243,8 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
     """Explain why the targets of a data set are not classes, with the fix."""
     if NAMES not in facts:
         return (
-            "the data set has no number of classes; choose another task or data.source"
+            "the number of classes of the data set is unknown; choose another task or "
+            "data.source"
         )
     num = len(facts[NAMES])
     told = f"the targets of the data set are {counted(num, 'column')} of numbers"

@@ -19,7 +19,7 @@ Columns = Mapping[str, type]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputFacts:
-    """Recorded facts of a run from which the output decoder is built.
+    """Metadata of a run, from which the output decoder is created.
 
     Attributes:
       task: Name of the task, for messages.
@@ -43,7 +43,7 @@ class OutputFacts:
     fit: "Fit | None" = None
 
     def in_file(self, points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Convert points to pixels of the image file, possibly outside of it.
+        """Convert points to pixels of the image file, possibly outside of the image.
 
         Args:
           points: Points (..., 2) as (x, y), in pixels of the model's input image.
@@ -59,7 +59,7 @@ class OutputFacts:
 
     @property
     def is_row(self) -> bool:
-        """Whether the outputs of an image are a single row of numbers."""
+        """Whether the outputs of an image are a single vector."""
         return len(getattr(self.outputs, "shape", ())) == 2
 
 
@@ -71,7 +71,8 @@ class OutputDecoder:
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
-      in_units: Description of the outputs if they need more than 256 levels, or None.
+      in_units: Description of the outputs, for messages, if they need more than the 256
+        levels of int8; else None.
       command_options: Options of `predict` to suggest after a run.
       draws: Whether predictions are drawn on images (`Prediction.draw`).
       embeds: Whether the features of an image are `values` rather than the inputs of
@@ -142,7 +143,7 @@ class OutputDecoder:
         return self.probabilities(outputs)
 
     def whole(self, values: np.ndarray) -> np.ndarray:
-        """Convert `values` on the host to full precision."""
+        """Convert results of `values` to full precision, on the host."""
         return values
 
     # Ensembles of models.
@@ -163,10 +164,10 @@ class OutputDecoder:
             return None
         return "its decoder does not define `mean_outputs`, the mean of several models"
 
-    # Optional capabilities: by default None, or an error.
+    # Optional capabilities: by default, these methods return None or raise UserError.
 
     def answer_parts(self) -> AnswerParts | None:
-        """Parts of server responses; None if serving is unsupported."""
+        """Description of server responses; None if serving is unsupported."""
         return None
 
     def mask(self, outputs: Any) -> jax.Array:

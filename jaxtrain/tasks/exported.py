@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-# outputs -> (divisor of differences, its name in messages).
+# Function: outputs -> (divisor of differences, name of the divisor in messages).
 Scale = Callable[[np.ndarray], tuple[Any, str]]
-# (outputs of the file, outputs of the model, ...) -> (outputs of the file in the order
-# of the model's outputs, fraction of matched items).
+# Function: (outputs of the file, outputs of the model, ...) -> (outputs of the file in
+# the order of the model's outputs, fraction of matched items).
 Pair = Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, float]]
 
 
@@ -23,7 +23,7 @@ class Pairing(NamedTuple):
     """Comparison of unordered lists of items, such as boxes.
 
     Attributes:
-      pair: Function that reorders one list like another.
+      pair: Function that reorders the items of the file like the model's.
       agrees: Description of the fraction returned by `pair`.
     """
 
@@ -43,8 +43,8 @@ class ExportedArray:
       about: JSON description of the numbers in the file.
       pairing: Comparison of unordered items; None compares numbers.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
-      rounds_badly: Whether to put an optimization barrier before `of`: fused into a
-        16-bit product, it would round, for example, a year to a multiple of 8.
+      rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused
+        `of` into a 16-bit product, a year, for example, would be a multiple of 8.
       remark: Description of reduced precision; None for full precision.
     """
 

@@ -1,8 +1,9 @@
 """Multi-label metrics over the scores of a full split.
 
-They read the per-example arrays `kept`: `score`, logits (N, labels), and `label` (N,
-labels), 1 or 0, or NaN for unknown labels, which are ignored. If a metric is undefined
-for a label, for example without positives, its value is None and excluded from means.
+The arguments `kept` are per-example arrays: `score`, logits (N, labels), and `label`
+(N, labels), 1 or 0, or NaN for unknown labels, which are ignored. If a metric is
+undefined for a label, for example without positives, its value is None and excluded
+from means.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ def positives(kept: Kept, num_examples: int) -> list[int]:
 def mean_of(
     metric: Callable[[Kept, int], list[float | None]],
 ) -> Callable[[Kept, int], float | None]:
-    """Macro-average a metric over labels where defined."""
+    """Create the macro average of a metric, over labels with a value."""
 
     def mean(kept: Kept, num_examples: int) -> float | None:
         known = [x for x in metric(kept, num_examples) if x is not None]
@@ -55,7 +56,8 @@ def best_thresholds(kept: Kept) -> list[float]:
     """Choose the probability threshold with the highest F1 for each label.
 
     A threshold is halfway between two successive probabilities, or slightly below the
-    lowest. The highest threshold wins ties. Labels without positives have 0.5.
+    lowest. Among equal F1 scores the highest threshold is chosen. Labels without
+    positives have the threshold 0.5.
     """
     return [_best_threshold(*column) for column in _columns(kept)]
 
@@ -93,7 +95,7 @@ def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cuts(score: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Last position of each distinct score, and the cumulative positives there."""
+    """Index of the last occurrence of each score, and number of positives up to it."""
     ends = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
     return ends, np.cumsum(true)[ends]
 
@@ -120,8 +122,8 @@ def _best_threshold(score: np.ndarray, true: np.ndarray) -> float:
     if not true.any():
         return THRESHOLD
     ends, hits = _cuts(score, true)
-    place = int(np.argmax(2 * hits / (ends + 1 + hits[-1])))
-    chosen = probability(score[ends[[place]]])[0]
-    if place + 1 == len(ends):
+    best = int(np.argmax(2 * hits / (ends + 1 + hits[-1])))
+    chosen = probability(score[ends[[best]]])[0]
+    if best + 1 == len(ends):
         return float(chosen) * (1 - ROUNDING)
-    return float((chosen + probability(score[ends[[place + 1]]])[0]) / 2)
+    return float((chosen + probability(score[ends[[best + 1]]])[0]) / 2)

@@ -108,8 +108,8 @@ def label_losses(
       weights: Factor on the positive term of each label, (labels,).
     """
     logits = widen(logits)
-    there, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
-    return weights * targets * there + (1 - targets) * absent
+    present, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
+    return weights * targets * present + (1 - targets) * absent
 
 
 def asymmetric_losses(
@@ -128,7 +128,7 @@ def asymmetric_losses(
       weights: Factor on the positive term of each label, (labels,).
     """
     logits = widen(logits)
-    there = -jax.nn.log_sigmoid(logits)
+    present = -jax.nn.log_sigmoid(logits)
     shifted = jnp.maximum(jax.nn.sigmoid(logits) - ASYMMETRIC_MARGIN, 0)
     absent = -jnp.log1p(-shifted) * shifted**ASYMMETRIC_GAMMA
-    return weights * targets * there + (1 - targets) * absent
+    return weights * targets * present + (1 - targets) * absent

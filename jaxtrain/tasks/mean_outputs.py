@@ -9,7 +9,7 @@ from jaxtrain.dtypes import widen
 def mean_softmax(outputs: jax.Array) -> jax.Array:
     """Log of the mean class probabilities.
 
-    They are logits whose softmax is the mean (Lakshminarayanan et al. 2017,
+    The result is logits whose softmax is the mean (Lakshminarayanan et al. 2017,
     arXiv:1612.01474).
 
     Args:

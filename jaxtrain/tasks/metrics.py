@@ -49,9 +49,9 @@ class Metric:
 
     def __post_init__(self) -> None:
         if (self.add is None) == (self.keep is None):
-            raise UserError("a Metric needs either add or keep, and not both")
+            raise UserError("Metric: expected either add or keep")
         if self.resampled and self.keep is None:
-            raise UserError("a Metric with add has intervals: leave out resampled")
+            raise UserError("Metric: resampled = True requires keep; remove resampled")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Goal:
     higher: bool
 
     def improves(self, new: Any, old: float | None) -> bool:
-        """Whether `new` is better than `old`. NaN never improves."""
+        """Whether `new` is better than `old`; False if `new` is NaN or not a number."""
         if not isinstance(new, int | float):
             return False
         if old is None:
@@ -71,7 +71,7 @@ class Goal:
 
 
 def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Format the values with the given names that exist and are numbers."""
+    """Format the values of `names` that exist and are numbers, with 4 decimals."""
     return {
         name: f"{values[name]:.4f}"
         for name in names
@@ -96,7 +96,7 @@ def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
 def first_names(
     metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
 ) -> dict[Callable[..., Any], str]:
-    """Name of the first metric that uses a function, by function of a kind."""
+    """Map each function `add`, or each function `keep`, to its first metric."""
     names: dict[Callable[..., Any], str] = {}
     for name, metric in metrics.items():
         function = getattr(metric, kind)

@@ -73,7 +73,8 @@ class Multilabel(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `target_names`, and in training `training_targets`.
+      facts: Metadata of the data set: `target_names`, and in training
+        `training_targets`.
       **given: Fields of `MultilabelConfig`.
 
     Raises:
@@ -107,9 +108,8 @@ class Multilabel(Task):
         moved = zip(self.class_names, facts.get(ORIGIN, ()), strict=False)
         if numbers := [name for name, origin in moved if origin]:
             raise UserError(
-                f"task = 'multilabel': the column {numbers[0]!r} holds numbers, not "
-                "labels of 0 and 1: leave it out of data.targets, or set task = "
-                "'regression'"
+                f"task = 'multilabel': the column {numbers[0]!r} has numbers other "
+                "than 0 and 1; leave it out of data.targets, or set task = 'regression'"
             )
         self.num_outputs = len(self.class_names)
         self._weights: np.ndarray | None = None
@@ -127,8 +127,8 @@ class Multilabel(Task):
                 told = f"always {values[0]:g}" if len(values) else "always missing"
                 raise UserError(
                     f"the label {name!r} is {told} in the {len(column):,} training "
-                    "images: nothing can be learned from it; leave it out of "
-                    "data.targets or the lists of labels, or add images"
+                    "images, so it cannot be learned; leave it out of data.targets or "
+                    "the lists of labels, or add images"
                 )
 
     def check_targets(self, targets: np.ndarray, split: str) -> None:
@@ -211,7 +211,7 @@ class Multilabel(Task):
         return {name: validation[name] for name in (THRESHOLDS,) if name in validation}
 
     def _thresholds(self, kept: Kept) -> np.ndarray:
-        """Thresholds fitted on validation, or on `kept` during the validation."""
+        """Fitted thresholds; during the validation, they are fitted to `kept`."""
         if self.chosen is None:
             return np.array(label_metrics.best_thresholds(kept))
         return thresholds(self.chosen, self.num_outputs)
@@ -221,17 +221,16 @@ class Multilabel(Task):
         names = facts.class_names
         if names is None or not facts.is_row:
             return super().decoder(facts)
-        least = thresholds(facts.chosen, len(names))
-        return LabelDecoder(facts, least)
+        return LabelDecoder(facts, thresholds(facts.chosen, len(names)))
 
     def draw_example(
         self, image: np.ndarray, target: np.ndarray, outputs: np.ndarray
     ) -> Mapping[str, str]:
         assert self.class_names is not None
-        sure = label_metrics.probability(outputs)
-        found = sure >= thresholds(self.chosen or {}, self.num_outputs)
-        rows = sorted(zip(sure, self.class_names, found, strict=True), reverse=True)
-        names = [f"{name} {share:.0%}" for share, name, there in rows if there]
+        scores = label_metrics.probability(outputs)
+        found = scores >= thresholds(self.chosen or {}, self.num_outputs)
+        rows = sorted(zip(scores, self.class_names, found, strict=True), reverse=True)
+        names = [f"{name} {score:.0%}" for score, name, predicted in rows if predicted]
         return {"labels": self.label(target), "predicted": _named(names)}
 
 

@@ -39,8 +39,8 @@ def levels_of(targets: np.ndarray) -> tuple[float, ...]:
     levels = np.unique(targets[np.isfinite(targets)])
     if len(levels) > MAX_LEVELS:
         raise UserError(
-            f"task.loss = 'ordinal' takes at most {MAX_LEVELS} distinct "
-            f"numbers, and the training split has {len(levels):,}: choose another loss"
+            f"task.loss = 'ordinal' supports at most {MAX_LEVELS} distinct "
+            f"numbers; the training split has {len(levels):,}; choose another loss"
         )
     return tuple(levels.tolist())
 
@@ -87,23 +87,23 @@ def statistics_of(
         if known.min() == known.max():
             raise UserError(
                 f"task = 'regression': the column {name!r} is {known[0]:g} in all "
-                f"{len(known):,} training examples that have it: there is nothing to "
-                "learn; leave it out of data.targets"
+                f"{len(known):,} training examples that have it, so it cannot be "
+                "learned; leave it out of data.targets"
             )
     return tuple(mean), tuple(std)
 
 
 def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> None:
-    """Raise UserError for numbers whose differences float32 rounds away.
+    """Raise UserError if float32 rounding removes the differences of numbers.
 
-    Such numbers can only come from custom stores.
+    Only numbers of custom stores can fail the check, as built-in stores centre them.
     """
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
             raise UserError(
-                f"{split}: training in float32 would round off the differences of the "
-                f"column {name!r}, numbers such as {column[0]}: centre the targets of "
-                "the store with jaxtrain.data.columns.centred, and add the subtracted "
+                f"{split}: float32 rounds off the differences of the numbers in the "
+                f"column {name!r}, such as {column[0]}; centre the targets of the "
+                "store with jaxtrain.data.columns.centred, and add the subtracted "
                 f"origin to its facts as {ORIGIN!r}"
             )
 
@@ -121,8 +121,8 @@ def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
         if len(bad):
             raise UserError(
                 f"{split}: the column {name!r} is {column[bad[0]]} for "
-                f"{counted(len(bad), 'example')}, first for no. {bad[0]}: give finite "
-                "numbers, or NaN for missing ones"
+                f"{counted(len(bad), 'example')}, the first at index {bad[0]}; give "
+                "finite numbers, or NaN for missing numbers"
             )
 
 

@@ -15,7 +15,7 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Minimum spread over largest magnitude: tolerances stay above float32 rounding.
+# Smallest ratio of spread to largest magnitude: tolerances exceed float32 rounding.
 LEAST_SPREAD = 0.02
 # Largest number of names in a description.
 MAX_DESCRIBED = 8
@@ -56,7 +56,7 @@ class NumberDecoder(RowDecoder):
         return self.readout.whole(values)
 
     def check_values(self) -> None:
-        """Accept any option, as the predictions are numbers."""
+        """Raise no error, as the predictions are numbers."""
 
     def answer_parts(self) -> AnswerParts:
         columns = self.readout.columns
@@ -120,7 +120,7 @@ class RegressionDecoder(NumberDecoder):
 
 
 def _spread(outputs: np.ndarray) -> tuple[Any, str]:
-    """Spread of each column, at least the resolution of float32 at its largest number.
+    """Range of each column, at least `LEAST_SPREAD` times its largest magnitude.
 
     Columns have different units, and may be far from 0.
     """

@@ -1,4 +1,4 @@
-"""Regression losses and their outputs, one class per kind.
+"""Regression losses, and the predictions of their outputs.
 
 Outputs (B, columns, num_outputs) and targets are standardized by the mean and standard
 deviation of each column.
@@ -18,9 +18,10 @@ STD = "_std"
 
 
 class NumberLoss:
-    """Regression loss, and readout of its outputs.
+    """Regression loss, and predictions from its outputs.
 
-    Each additional output of a column adds a number to the prediction.
+    A column may have several outputs; each additional output adds a number to the
+    prediction.
     """
 
     @property
@@ -46,19 +47,23 @@ class NumberLoss:
         """Predicted numbers, (B, columns)."""
         return outputs[..., 0]
 
-    def beside(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
+    def extras(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
         """Additional predicted numbers, (B, columns) each, in order of `endings`."""
         del outputs
         return ()
 
     def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Prediction interval, (B, columns) per bound."""
+        """Lower and upper bound of the prediction interval, (B, columns) each."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class PointLoss(NumberLoss):
-    """Point prediction with a loss that is a function of the error."""
+    """Point prediction with a loss that is a function of the error.
+
+    Attributes:
+      name: Loss function: `mse`, `l1` or `huber`.
+    """
 
     name: str
 
@@ -80,6 +85,9 @@ class GaussianLoss(NumberLoss):
 
     Nix and Weigend 1994; the variance is the softplus of an output, as in
     Lakshminarayanan et al. 2017 (arXiv:1612.01474).
+
+    Attributes:
+      level: Nominal coverage of the prediction interval, such as 0.9.
     """
 
     level: float
@@ -93,12 +101,12 @@ class GaussianLoss(NumberLoss):
         log_density = jnp.square(error) / variance + jnp.log(2 * math.pi * variance)
         return 0.5 * log_density
 
-    def beside(self, outputs: jax.Array) -> tuple[jax.Array]:
+    def extras(self, outputs: jax.Array) -> tuple[jax.Array]:
         return (jnp.sqrt(self._variance(outputs)),)
 
     def interval(self, outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         deviations = statistics.NormalDist().inv_cdf(0.5 + self.level / 2)
-        number, (deviation,) = self.prediction(outputs), self.beside(outputs)
+        number, (deviation,) = self.prediction(outputs), self.extras(outputs)
         return number - deviations * deviation, number + deviations * deviation
 
     def _variance(self, outputs: jax.Array) -> jax.Array:
@@ -111,6 +119,9 @@ class QuantileLoss(NumberLoss):
 
     The quantiles are the median plus or minus cumulative softplus outputs, so that they
     never cross.
+
+    Attributes:
+      quantiles: Quantile levels in ascending order, with the median in the middle.
     """
 
     quantiles: tuple[float, ...]
@@ -131,7 +142,7 @@ class QuantileLoss(NumberLoss):
     def prediction(self, outputs: jax.Array) -> jax.Array:
         return self._rising(outputs)[len(self.quantiles) // 2]
 
-    def beside(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
+    def extras(self, outputs: jax.Array) -> tuple[jax.Array, ...]:
         found = self._rising(outputs)
         del found[len(found) // 2]
         return tuple(found)

@@ -32,7 +32,7 @@ def error_sums(
     Args:
       error: Error of each number in standard deviations, (B, columns).
       target: Standardized target, (B, columns).
-      known: Whether each number counts, (B, columns).
+      known: Mask of the known targets, bool (B, columns).
       std: Standard deviation of each column, which converts sums to its unit.
     """
     error, target = error * std, target * std

@@ -54,7 +54,8 @@ def make_readout(
 ) -> Readout:
     """Create the readout in the units of the data.
 
-    Each column has its prediction and the additional numbers of the loss.
+    The readout has the prediction of each column, followed by the additional numbers of
+    the loss, such as quantiles.
     """
     endings = ("", *loss.endings)
     far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))
@@ -64,7 +65,7 @@ def make_readout(
         near = [0.0] * len(mean) if far else mean
         scale, shift = (jnp.asarray(x, outputs.dtype) for x in (std, near))
         found = []
-        read = loss.prediction(outputs), *loss.beside(outputs)
+        read = loss.prediction(outputs), *loss.extras(outputs)
         for ending, x in zip(endings, read, strict=True):
             x = x * scale if ending == STD else x * scale + shift
             found.append(x[..., None])

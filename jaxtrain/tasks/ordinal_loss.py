@@ -36,16 +36,16 @@ class OrdinalLoss(NumberLoss):
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
         """Compute the mean of the binary cross entropies over the levels.
 
-        Levels whose condition fails count as 0. The paper divides by the number of
-        applicable levels in the batch, but then the loss of an example would depend on
-        the other examples.
+        A level whose condition, number >= previous level, is false counts as 0. The
+        paper divides by the number of applicable levels in the batch, so that the loss
+        of an example depends on other examples.
         """
         between = jnp.asarray((self.levels[:, 1:] + self.levels[:, :-1]) / 2)
         passed = target[..., None] > between.astype(target.dtype)
         first = jnp.ones_like(passed[..., :1])
-        asked = jnp.concatenate([first, passed[..., :-1]], -1)
+        applicable = jnp.concatenate([first, passed[..., :-1]], -1)
         entropy = jax.nn.softplus(jnp.where(passed, -outputs, outputs))
-        return jnp.mean(jnp.where(asked, entropy, 0), -1)
+        return jnp.mean(jnp.where(applicable, entropy, 0), -1)
 
     def prediction(self, outputs: jax.Array) -> jax.Array:
         # A matrix product computes the cumulative sums of log-probabilities.

@@ -37,7 +37,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Add the shift to values of `of`, (..., columns), in float64."""
+        """Add the shift to results of `of` in float64, and round to `decimals`."""
         if self.shift is None:
             return numbers
         moved = numbers.astype(np.float64) + np.array(self.shift)
@@ -62,14 +62,14 @@ def check_columns(columns: Sequence[str]) -> None:
     for name in columns:
         if name in taken:
             raise UserError(
-                f"the target column {name!r} would be twice in the table of "
-                "predictions: rename it"
+                f"the target column {name!r} duplicates a column of the table of "
+                "predictions; rename it"
             )
         taken.add(name)
 
 
 def in_numbers(tree: Any) -> str:
-    """Format the arrays of a tree, and abbreviate long arrays."""
+    """Format the arrays of a tree as text; long arrays are abbreviated."""
     texts = []
     for path, x in by_path(tree).items():
         text = np.array2string(np.asarray(x), precision=4, threshold=12)

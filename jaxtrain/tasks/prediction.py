@@ -12,8 +12,8 @@ class AnswerParts(NamedTuple):
     """Description of a server's responses.
 
     Attributes:
-      kind: Plural noun of the parts, such as "classes".
-      names: Names of the parts; () if they have no names.
+      kind: Plural noun for the items of a response, such as "classes".
+      names: Names of the items; () if they have no names.
       health: JSON values of `GET /health`.
       num_ranked: Largest `topk` of a request; 0 if classes are not ranked.
     """
@@ -34,11 +34,11 @@ class Prediction:
     boxes: Any = None
 
     def row(self) -> Row:
-        """Values of the decoder's `columns`."""
+        """Values of the table columns (`OutputDecoder.columns`), by name."""
         return {}
 
     def cells(self) -> tuple[str, ...]:
-        """Texts in the console columns of the decoder's `heads`."""
+        """Texts of the console table, in the columns of `OutputDecoder.heads`."""
         return ()
 
     def json(self, topk: int) -> dict[str, Any]:
@@ -64,5 +64,5 @@ class Prediction:
 
 
 def plain(x: Any) -> float:
-    """Shortest Python number that rounds to a NumPy scalar in its dtype."""
+    """Convert a NumPy scalar to the float with the same shortest decimal form."""
     return float(str(x))

@@ -17,13 +17,13 @@ class Proposable(Protocol):
         """Whether to propose this task for a data set.
 
         Args:
-          facts: Facts of the data set (`Store.facts`).
+          facts: Metadata of the data set (`Store.facts`).
           groups: Groups of the training examples (`Store.strata`).
         """
         ...
 
     def advice(self, class_counts: np.ndarray) -> Advice:
-        """Config fields that a recipe for a new data set proposes.
+        """Config fields of a recipe for a new data set, with values and reasons.
 
         Args:
           class_counts: Number of training examples of each non-empty class or label,

@@ -49,7 +49,7 @@ from jaxtrain.tasks.proposals import Advice
 UNMIXED = {"data.augment.mixup": "ordinal targets have no values between two levels"}
 # Largest number of values per example in texts.
 MAX_SHOWN = 8
-# Sample size of a split if targets cannot be read without images.
+# Number of sampled targets of a split if targets cannot be read without images.
 FEW = 2
 
 
@@ -61,7 +61,7 @@ class Regression(Task):
 
     Args:
       image_shape: Shape of the images.
-      facts: Facts of the data set: `target_names` of named columns, and in training
+      facts: Metadata of the data set: `target_names` of named columns, and in training
         `training_targets`, a function that returns all training targets.
       **given: Fields of `RegressionConfig`. Mean and standard deviation default to
         the statistics of the training targets.
@@ -167,7 +167,7 @@ class Regression(Task):
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Compute the mean loss over the known numbers of an example, or 0."""
+        """Compute the mean loss of the known numbers of each example, or 0, (B,)."""
         del training
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)
@@ -244,13 +244,15 @@ class Regression(Task):
     def _read(
         self, outputs: Any, target: jax.Array, mask: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Outputs (B, columns, ...), standardized targets, and mask of counted targets.
+        """Reshape outputs, standardize targets, and find the known targets.
 
-        Missing targets are replaced by 0, so that no gradient is NaN.
+        Returns:
+          Outputs (B, columns, num_outputs); targets (B, columns), where missing targets
+            are 0, so that no gradient is NaN; mask of known targets (B, columns).
         """
         outputs = widen(outputs)
         shape = len(target), len(self._names), self._loss.num_outputs
-        # Correct the small differences for the rounding error of the float32 mean.
+        # `rest` corrects the rounding error of the float32 mean.
         rounded = self._mean.astype(outputs.dtype)
         rest = (self._mean - rounded) / self._std
         mean, std, rest = (

@@ -31,5 +31,5 @@ def moves_targets(task: Task) -> bool:
 
 
 def handles(task: Task, change: type) -> bool:
-    """Whether targets follow a kind of image transform."""
+    """Whether a task transforms targets for augmentations of the type `change`."""
     return issubclass(change, task.target_changes)

@@ -53,9 +53,9 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 
 
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
-    """Arrays that metrics keep per example of a batch, (B, ...) each. Traced.
+    """Per-example arrays of metrics with `keep`, (B, ...) each, by metric. Traced.
 
-    Keyed by the first metric that uses them, as in `sums_of`.
+    Metrics with the same function share an entry, which has the name of the first.
 
     Args:
       task: Task of the model.

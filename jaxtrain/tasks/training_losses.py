@@ -83,8 +83,8 @@ def auxiliary_losses(
         shapes = jax.tree.map(np.shape, auxiliary)
         if shapes != expected:
             raise UserError(
-                f"an auxiliary head has outputs {shapes}, but the model {expected}: "
-                "they must be equal"
+                f"an auxiliary head has outputs of shape {shapes}, but the model has "
+                f"outputs of shape {expected}; the shapes must be equal"
             )
         zero += outputs.weight * loss(auxiliary)
     return zero

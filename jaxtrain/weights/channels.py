@@ -8,10 +8,10 @@ import numpy as np
 
 
 def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
-    """Convert the kernel (rows, columns, in, out) of a first layer to other channels.
+    """Convert a kernel (rows, columns, in, out) to `channels` input channels.
 
-    A single channel gets the sum over the channels. For more, the channels repeat
-    cyclically, scaled to preserve the sum.
+    For one channel, the kernel is summed over its input channels. For more, the input
+    channels repeat cyclically, scaled to preserve their sum.
     """
     old = kernel.shape[2]
     if channels == 1:
@@ -24,7 +24,7 @@ def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
 def statistics(
     mean: tuple[float, ...], std: tuple[float, ...], channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Convert the channel mean and standard deviation to other channels."""
+    """Convert mean and standard deviation per channel to `channels` channels."""
 
     def each(values: tuple[float, ...]) -> tuple[float, ...]:
         if channels == len(values):

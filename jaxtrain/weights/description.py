@@ -30,10 +30,10 @@ from jaxtrain.training import precision
 
 # File in the directory of a run.
 MODEL = "model.json"
-# Remedy for a damaged file.
-ANEW = (
-    "restore it from a copy, or continue the run with more train.epochs, which writes "
-    "it again"
+# Fix for a missing or damaged file.
+RESTORE = (
+    "restore it from a copy, or resume the run with more train.epochs, which rewrites "
+    "it"
 )
 
 
@@ -47,13 +47,13 @@ class Description:
       precision: Precision, as in a config.
       image_shape: Height, width and channels of the model's input.
       num_outputs: Number of outputs for an image.
-      class_names: Names of the outputs. None if they are not classes.
+      class_names: Class names of the outputs. None if the outputs are not classes.
       mean: Mean of each channel, in 0..1, subtracted from images in 0..1.
       std: Standard deviation of each channel, in 0..1, by which images are divided.
-      crop_pct: Share of the shorter side that the centre crop of larger images keeps.
+      crop_pct: Ratio of the centre crop of larger images to their shorter side.
       interpolation: Interpolation of resizing, bilinear or bicubic.
       crop_mode: Conversion of non-square images to squares.
-      white_level: 16-bit value that is mapped to 255. None means the largest.
+      white_level: 16-bit value that is mapped to 255. None means 65535.
       output_spec: Shape of the outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
       column_names: Names of predicted numbers, if any.
@@ -61,9 +61,9 @@ class Description:
       projection: Projection head of self-supervised training, if any.
       members: Number of models of an ensemble, whose predictions are averaged; 1 for a
         single model.
-      input: Kind of inputs, with their conversion to images.
-      sliding_size: Height and width of larger images that are predicted in windows of
-        `image_shape`. None means images of `image_shape`.
+      input: Type of the inputs, with their conversion to images.
+      sliding_size: Height and width of larger images that are predicted in sliding
+        windows of `image_shape`. None disables sliding windows.
       task_options: Options of the task, as in the config of the run.
       chosen: Values fitted on the validation split (`Task.choose`): lists of one number
         per output, by name. Empty if nothing was fitted, or without weights.
@@ -136,7 +136,7 @@ class Description:
     def abstract(self) -> Model:
         """Abstract model; for an ensemble, the abstract model of each member.
 
-        Cached: tracing a deep model is slow.
+        Cached, as tracing a deep model is slow.
         """
         return self.blueprint().abstract()
 
@@ -166,7 +166,8 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for `from_dict`.
 
-        Inputs other than pictures have an additional key, their name in `INPUTS`.
+        Input types other than `PICTURES` have an additional key, their name in
+        `INPUTS`.
         """
         values = dataclasses.asdict(self)
         return values | values.pop("input")
@@ -192,7 +193,7 @@ class Description:
             version = values.get("jaxtrain")
             differing = ", ".join(sorted(names ^ (values.keys() | others.keys())))
             raise UserError(
-                f"{where} describes no model of jaxtrain {jaxtrain.__version__} "
+                f"{where} is no model description of jaxtrain {jaxtrain.__version__} "
                 f"(written by {version or 'something else'}; differs in {differing}): "
                 "use the version that wrote it, install the package of its inputs, or "
                 "export the model again"
@@ -209,10 +210,11 @@ class Description:
         return dataclasses.replace(about, input=about._input(others, where))
 
     def _input(self, kinds: dict[str, Any], where: str) -> InputKind:
-        """Parse the section of the kind of inputs; {} means pictures.
+        """Parse the section of the input type; {} means `PICTURES`.
 
         Raises:
-          UserError: The section is damaged, or makes images of another shape.
+          UserError: The section is damaged, or the input type produces images of
+            another shape than `image_shape`.
         """
         for name, value in kinds.items():
             kind = typed.convert({name: value}, INPUTS[name], where)
@@ -247,11 +249,11 @@ class Description:
             ),
             "mean": (
                 len(self.mean) == channels and all(0 <= x <= 1 for x in self.mean),
-                f"{channels} in 0..1, one a channel",
+                f"{channels} numbers in 0..1, one per channel",
             ),
             "std": (
                 len(self.std) == channels and all(0 < x <= 1 for x in self.std),
-                f"{channels} above 0, up to 1, one a channel",
+                f"{channels} numbers above 0, up to 1, one per channel",
             ),
             "chosen": (
                 all(
@@ -263,7 +265,7 @@ class Description:
             "sliding_size": (
                 self.sliding_size is None
                 or self.sliding_size > max(self.image_shape[:2]),
-                f"one above {max(self.image_shape[:2])}",
+                f"a size above {max(self.image_shape[:2])}",
             ),
             "crop_pct": (0 < self.crop_pct <= 1, "above 0, up to 1"),
             "interpolation": (self.interpolation in FILTERS, " or ".join(FILTERS)),
@@ -286,11 +288,11 @@ def read(workdir: Path) -> Description:
       UserError: The file is missing, of an incompatible version, or of another run.
     """
     path = workdir / MODEL
-    values = read_object(path, advice=ANEW)
+    values = read_object(path, advice=RESTORE)
     if values is None:
         raise UserError(
-            f"{path} is not there: give the folder of a run; without the file {ANEW}"
+            f"{path} is not there: give the folder of a run; if it is one, {RESTORE}"
         )
-    RunId.read(workdir).check(values, str(path), ANEW)
+    RunId.read(workdir).check(values, str(path), RESTORE)
     del values[RUN_ID]
     return Description.from_dict(values, str(path))

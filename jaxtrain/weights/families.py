@@ -13,14 +13,14 @@ from jaxtrain.weights.names import (
     convolution,
 )
 
-# Patterns of block names: ours, ResNet's in both libraries, and timm's of other
-# families.
+# Names of blocks: our pattern, the names of ResNets in both libraries, and the names of
+# other families in timm.
 BLOCK = r"stage(\d+)_block(\d+)"
 LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
 
 def _within(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of the parts of a layer, with their prefixes."""
+    """Return {ours/PART: theirs.NAME} for the names of the parts of a layer."""
     return {f"{ours}/{part}": f"{theirs}.{name}" for part, name in parts.items()}
 
 
@@ -53,7 +53,7 @@ RESNET_D = ArrayNames(
         **_REST,
     }
 )
-# timm's `resnetv2`.
+# Pre-activation ResNets are `resnetv2` in timm.
 PREACT_RESNET = ArrayNames(
     {
         "stem_conv": "stem.conv",
@@ -110,7 +110,7 @@ DENSENET = ArrayNames(
     older={r"(.*\.denselayer\d+\.(?:norm|conv))\.(\d)\.(\w+)": "{0}{1}.{2}"},
 )
 
-# Both libraries use dense layers, as we do.
+# Both libraries implement the pointwise convolutions as dense layers, as we do.
 TIMM_CONVNEXT = ArrayNames(
     {
         "stem_conv": "stem.0",
@@ -184,7 +184,7 @@ INCEPTION_V3 = ArrayNames(
 
 
 def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return torchvision's names; its indices include ReLUs and pools."""
+    """Return torchvision's names of VGG; layer indices include ReLUs and pools."""
     dense = {"dense1/linear": "classifier.0", "dense2/linear": "classifier.3"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "classifier.6"},
@@ -193,7 +193,7 @@ def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
 
 
 def timm_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return timm's names; its dense layers are convolutions."""
+    """Return timm's names of VGG, whose dense layers are convolutions in timm."""
     dense = {r"dense(\d)/linear": "pre_logits.fc{0}"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "head.fc"},
@@ -221,7 +221,7 @@ _SQUEEZE_LAYOUT = {r".*/squeeze_excite/(squeeze|excite)/kernel": POINTWISE}
 
 
 def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return timm's names for a MobileNet or EfficientNet."""
+    """Return timm's names of a MobileNet or EfficientNet."""
     layers = {"stem/conv": "conv_stem", "stem/norm": "bn1", "head/linear": "classifier"}
     for name, stage, index in model.block_names():
         parts, theirs = model.stages[stage].parts(index), f"blocks.{stage}.{index}"
@@ -251,25 +251,25 @@ def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
 
 
 def torchvision_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return torchvision's names for a MobileNet or EfficientNet.
+    """Return torchvision's names of a MobileNet or EfficientNet.
 
-    The parts of a block are numbered. Blocks are numbered consecutively in MobileNets,
-    and by stage in EfficientNets.
+    The layers of a block are numbered. Blocks are numbered consecutively in MobileNets,
+    and within each stage in EfficientNets.
     """
     layers = {"stem/conv": "features.0.0", "stem/norm": "features.0.1"}
-    through = issubclass(model, MobileNetV2 | MobileNetV3)
+    consecutive = issubclass(model, MobileNetV2 | MobileNetV3)
     blocks = list(model.block_names())
     for number, (name, stage, index) in enumerate(blocks, start=1):
-        block = f"features.{number}" if through else f"features.{stage + 1}.{index}"
+        block = f"features.{number}" if consecutive else f"features.{stage + 1}.{index}"
         block += ".conv" if issubclass(model, MobileNetV2) else ".block"
-        for place, part in enumerate(model.stages[stage].parts(index)):
-            names = {"conv": f"{place}.0", "norm": f"{place}.1"}
+        for position, part in enumerate(model.stages[stage].parts(index)):
+            names = {"conv": f"{position}.0", "norm": f"{position}.1"}
             if part == "squeeze_excite":
-                names = {"squeeze": f"{place}.fc1", "excite": f"{place}.fc2"}
+                names = {"squeeze": f"{position}.fc1", "excite": f"{position}.fc2"}
             elif part == "project" and issubclass(model, MobileNetV2):
-                names = {"conv": f"{place}", "norm": f"{place + 1}"}
+                names = {"conv": f"{position}", "norm": f"{position + 1}"}
             layers |= _within(f"{name}/{part}", block, names)
-    last = f"features.{1 + (len(blocks) if through else len(model.stages))}"
+    last = f"features.{1 + (len(blocks) if consecutive else len(model.stages))}"
     layers |= {"last/conv": f"{last}.0", "last/norm": f"{last}.1"}
     layers["head/linear"] = "classifier.1"
     if issubclass(model, MobileNetV3):

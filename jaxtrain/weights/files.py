@@ -20,7 +20,7 @@ from jaxtrain.weights import pth
 from jaxtrain.weights.pth import shown
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
-# Bytes of the header's length, and maximum size of the header.
+# Size of the field with the header's length, and maximum size of the header.
 LENGTH_BYTES, MAX_HEADER_BYTES = 8, 2**26
 MAX_DIMS = 8
 DTYPES = {
@@ -93,16 +93,16 @@ def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
 def _array(name: str, about: Any, data: memoryview) -> np.ndarray:
     if not isinstance(about, dict) or about.get("dtype") not in tuple(DTYPES):
         kind = about.get("dtype") if isinstance(about, dict) else about
-        raise ValueError(f"{shown(name)} has the dtype {shown(str(kind))}")
+        raise ValueError(f"{shown(name)} has the unknown dtype {shown(str(kind))}")
     dtype = np.dtype(DTYPES[about["dtype"]])
-    shape, place = _counts(about.get("shape")), _counts(about.get("data_offsets"))
-    if shape is None or place is None or len(shape) > MAX_DIMS or len(place) != 2:
+    shape, offsets = _counts(about.get("shape")), _counts(about.get("data_offsets"))
+    if shape is None or offsets is None or len(shape) > MAX_DIMS or len(offsets) != 2:
         raise ValueError(f"{shown(name)} has no valid shape or offsets")
-    if place[1] - place[0] != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{shown(name)} does not have the size of its shape")
-    if place[1] > len(data):
+    if offsets[1] - offsets[0] != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"the offsets of {shown(name)} do not match its shape")
+    if offsets[1] > len(data):
         raise ValueError(f"{shown(name)} is truncated")
-    return np.frombuffer(data[place[0] : place[1]], dtype).reshape(shape)
+    return np.frombuffer(data[offsets[0] : offsets[1]], dtype).reshape(shape)
 
 
 def _counts(values: Any) -> list[int] | None:

@@ -1,7 +1,7 @@
 """Directory of an exported model: `model.safetensors` and `config.json`.
 
-Weights have timm's names and layouts if timm has the architecture (see
-`weights/sources.py`), so that timm can read them; otherwise ours.
+Arrays have timm's names and layouts if timm has an equivalent model (see
+`weights/sources.py`), so that timm can load them; otherwise they have jaxtrain's.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from jaxtrain.weights.sources import WeightsSource
 from jaxtrain.weights.stored import Weights
 
 WEIGHTS = "model.safetensors"
-# Key in config.json of fields that timm does not know, and of the digests of custom
-# modules in it.
+# Key of jaxtrain's fields in config.json, which timm ignores, and the key of the
+# digests of custom modules among these fields.
 OURS, OWN_PARTS = "jaxtrain", "own_parts"
 
 
@@ -49,7 +49,7 @@ class Exported(TypedDict):
 
 
 def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
-    """Open a directory that jaxtrain has exported.
+    """Open the directory of a model exported by jaxtrain.
 
     Args:
       folder: Path of the directory.
@@ -68,7 +68,10 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
 
     def read() -> Mapping[str, np.ndarray]:
         if digest(stored) != origin["weights"]:
-            raise UserError(f"{path} is not what {place} was written with")
+            raise UserError(
+                f"{path} does not match the digest in {place}; restore both files, or "
+                "export the model again"
+            )
         return stored
 
     return replace(weights, where=str(folder), read=read, origin=origin)

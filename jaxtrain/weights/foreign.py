@@ -25,7 +25,7 @@ from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
-# Arguments of timm models that the array shapes imply, and the supported pooling.
+# Arguments of timm models that follow from the array shapes, and supported pooling.
 IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
@@ -68,19 +68,20 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
     for name, value in {**pool, **given}.items():
         if name not in IMPLIED and (name, value) != POOL:
             raise UserError(
-                f"{where}: {name} = {value!r} changes {config['architecture']} to a "
-                "model that jaxtrain does not have"
+                f"{where}: jaxtrain does not support {name} = {value!r} for "
+                f"{config['architecture']}"
             )
 
 
 def open_file(
     path: Path, reference: Reference | None = None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Open a weight file; the user, its name or a recipe gives the architecture.
+    """Open a weight file of a known architecture.
 
     Args:
       path: Path of the file.
-      reference: Architecture given by the user. Defaults to the name of the file.
+      reference: Architecture given by the user. By default the file name starts with
+        the architecture.
       models: Models of the recipe, used if the file name has no architecture.
 
     Raises:
@@ -191,5 +192,5 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     config = read_object(path)
     if config is None:
-        raise UserError(f"{path} is not there: give the folder of a model, with it")
+        raise UserError(f"{path} is not there: give the folder of a model")
     return config

@@ -12,7 +12,7 @@ CONFIG = "config.json"
 
 
 def fetch(reference: str, names: tuple[str, ...]) -> Path:
-    """Return the directory with a model's config and one of its weight files.
+    """Download a model's config and weight file; return their directory.
 
     Cached files are not downloaded again. `HF_HUB_OFFLINE=1` uses only the cache.
 

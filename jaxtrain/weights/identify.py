@@ -109,16 +109,17 @@ def identify(
     Args:
       stored: Shapes of the arrays, by name.
       where: Path of the file, for messages.
-      rows: Models to consider.
+      rows: Candidate models to compare.
       library: Library to prefer if both have the model.
 
     Raises:
-      UserError: No candidate matches, or several do that compute different functions.
+      UserError: No candidate matches, or several candidates match that compute
+        different functions.
     """
     tried = list[tuple[Identified, Differences]]()
     for name, source in sorted(rows, key=lambda row: row[1].library != library):
         model = model_of(source, name)
-        # Building a model takes up to seconds; skip equal models of the two libraries.
+        # Building a model can take seconds; skip equal models of the two libraries.
         if not any(
             model == one.model and (not differences or source.names is one.source.names)
             for one, differences in tried
@@ -137,7 +138,7 @@ def identify(
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
         raise UserError(
             f"{where} may be of {' or '.join(names)}, whose arrays have the same names "
-            f"and shapes, though they compute different functions: name one, as in "
+            f"and shapes, but which compute different functions; select one, as in "
             f"{names[0]}={where}"
         )
     return fitting[0]
@@ -154,7 +155,7 @@ def model_of(source: WeightsSource, name: str) -> ModelConfig:
 def shapes_there(
     source: WeightsSource, name: str, channels: int, num_outputs: int
 ) -> Shapes:
-    """Return the shapes of the arrays of a source, by its names."""
+    """Return the shapes of the arrays of a source, by names in its library."""
     model = Blueprint(
         config=model_of(source, name),
         policy=FP32,
@@ -179,7 +180,7 @@ def _compare(
 
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
-    """Whether a model has all options that `wanted` sets."""
+    """Whether the options that `wanted` sets have the same values in `model`."""
     options = lasting_options(model).items()
     return all(getattr(wanted, option) in (None, value) for option, value in options)
 

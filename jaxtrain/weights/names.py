@@ -1,4 +1,4 @@
-"""Mapping of array names and layouts to other libraries, and differences."""
+"""Array names and layouts in other libraries, and differences between models."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 Library = Literal["timm", "torchvision"]
 
-# Our name of an array in its layer -> name in PyTorch.
+# Name of a parameter or statistic in our layers -> name in PyTorch's layers.
 LEAVES = {
     "kernel": "weight",
     "scale": "weight",
@@ -22,14 +22,14 @@ LEAVES = {
 }
 # Name of an array -> shape.
 Shapes = Mapping[str, tuple[int, ...]]
-# Number of names of each kind in a message.
+# Maximum number of array names in a message, per type of difference.
 NUM_LISTED = 3
 # PyTorch's batch counter for cumulative averages of batch norm, which we do not use.
 UNUSED = r"(.*\.)?num_batches_tracked"
 
 
 class TorchLayout(NamedTuple):
-    """Conversion between PyTorch's layout of an array and ours, as views."""
+    """Conversion between PyTorch's layout of an array and jaxtrain's, as views."""
 
     from_torch: Callable[[np.ndarray], np.ndarray]
     to_torch: Callable[[np.ndarray], np.ndarray]
@@ -44,13 +44,13 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-# Kernels of convolutions and dense layers, and vectors.
+# Layout of kernels of convolutions and dense layers, and of vectors.
 USUAL = TorchLayout(_from_torch, _to_torch)
 # A kernel (in, out) of a dense layer that is a 1x1 convolution in PyTorch.
 POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
 # A vector (channels,) that is (channels, 1, 1) in PyTorch.
 PER_CHANNEL = TorchLayout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
-# Files that jaxtrain has written.
+# Layout of arrays in files that jaxtrain has written.
 AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
@@ -58,8 +58,8 @@ def convolution(size: int) -> TorchLayout:
     """Return the layout of a dense layer that is a full-size convolution in PyTorch.
 
     Args:
-      size: Height and width of the convolution's input; ours is flattened as (rows,
-        columns, channels).
+      size: Height and width of the convolution's input. The input of our dense layer
+        is flattened as (rows, columns, channels).
     """
 
     def from_torch(x: np.ndarray) -> np.ndarray:
@@ -123,7 +123,7 @@ class ArrayNames:
       layers: Pattern of our layer path, such as `stage1_block2/conv1` -> name in the
         library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}` subtracts one. A
         pattern of an array path, such as `.../layer_scale/scale`, names the array. The
-        first match is used; the first row is the first convolution.
+        first match is used; the first entry is the first convolution.
       layouts: Pattern of our array path -> layout, unless `USUAL`.
       unused: Patterns of names in the library without a counterpart in our model.
       older: Pattern of a name in older files -> current name, with the pattern's groups
@@ -159,14 +159,14 @@ class ArrayNames:
         raise AssertionError(f"{path} has no name in the library")
 
     def layout(self, path: str) -> TorchLayout:
-        """Return the layout of our array."""
+        """Return the conversion of the layout of an array, by our path."""
         for pattern, layout in self.layouts.items():
             if re.fullmatch(pattern, path):
                 return layout
         return USUAL
 
     def shapes(self, ours: Shapes) -> Shapes:
-        """Convert our names and shapes of arrays to the library's."""
+        """Convert names and shapes of arrays in jaxtrain to the library's."""
         theirs = {
             self.name(path): self.layout(path).to_torch(np.broadcast_to(0, shape)).shape
             for path, shape in ours.items()
@@ -200,7 +200,7 @@ class ArrayNames:
 
 
 class OwnNames(ArrayNames):
-    """Names and layouts of our files, with dots; no array may be missing or unused."""
+    """Names and layouts in files of jaxtrain: paths with dots, and no unused arrays."""
 
     def name(self, path: str) -> str:  # pyright: ignore
         return path.replace("/", ".")

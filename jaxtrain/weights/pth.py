@@ -37,13 +37,13 @@ def read(path: Path) -> dict[str, np.ndarray]:
     if extras.missing("torch"):
         raise UserError(
             f"{path} is a file of torch.save, which only PyTorch can read, and torch "
-            "is not installed: take the model's safetensors file, or pip install torch"
+            "is not installed: use the model's safetensors file, or pip install torch"
         )
     import torch  # pyright: ignore[reportMissingImports]
 
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
         raise UserError(
-            f"{path}: torch {torch.__version__} could run code in such a file: take "
+            f"{path}: torch {torch.__version__} could run code in such a file: use "
             "the model's safetensors file, or pip install -U torch (2.6 or later)"
         )
     try:
@@ -67,7 +67,7 @@ def _state_dict(value: Any, torch: Any) -> dict[str, Any]:
             value = value.get(name, value)
     if not has_tensors(value):
         raise ValueError(
-            f"there is no dict of tensors, neither at the top nor under {CONTAINERS}"
+            f"expected a dict of tensors, at the top level or in one of {CONTAINERS}"
         )
     for name, tensor in value.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
@@ -85,7 +85,7 @@ def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     try:
         return tensor.numpy()
-    except (TypeError, RuntimeError) as error:  # Sparse, quantised, float8.
+    except (TypeError, RuntimeError) as error:  # Sparse, quantised or float8.
         raise ValueError(
             f"{shown(name)} cannot be converted to a NumPy array ({error})"
         ) from None

@@ -45,14 +45,16 @@ def load(
     """Open trained weights with the description of their model; arrays are read lazily.
 
     Args:
-      spec: Directory of a run, whose best checkpoint is used; of a model exported as
-        safetensors, or in timm's format; a weight file of timm or torchvision,
-        .safetensors or .pth, with its architecture as a prefix of the name;
-        LIBRARY:ARCHITECTURE=FILE; hf:OWNER/REPO.
+      spec: One of the following forms:
+        - directory of a run, for its best checkpoint
+        - directory of a model that is exported as safetensors, or in timm's format
+        - LIBRARY:ARCHITECTURE=FILE, a weight file of timm or torchvision
+        - FILE, if the name of the weight file starts with the architecture
+        - hf:OWNER/REPO, a model on the Hugging Face Hub
       models: Models of the recipe, for a file name without an architecture.
 
     Raises:
-      UserError: No model of a supported version.
+      UserError: The spec is not a model of a supported version.
       CheckpointError: The checkpoint of a run is damaged.
     """
     found = spec if isinstance(spec, Spec) else find(os.fspath(spec))
@@ -69,7 +71,7 @@ def load(
 def load_named(
     spec: str, field: str, digest: str | None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Open the weights of a config field, and check that all processes have the same.
+    """Open the weights of a config field, which must be equal in all processes.
 
     Args:
       spec: Value of the field; see `load`.
@@ -121,7 +123,7 @@ def with_checkpoint(
       use: Function of the weights.
 
     Raises:
-      UserError: No such checkpoint of a supported version.
+      UserError: The checkpoint does not exist, or is of an unsupported version.
       CheckpointError: The checkpoint is damaged.
     """
     with _open_run(workdir) as (about, saved):
@@ -176,7 +178,7 @@ def _choose(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
     workdir = saved.directory.parent
     if not steps:
         raise UserError(
-            f"{workdir} holds no checkpoint: the run stopped before its first one; "
+            f"{workdir} has no checkpoint: the run stopped before its first one; "
             "resume it with train"
         )
     if checkpoint == "best":

@@ -25,12 +25,12 @@ class WeightsSource(NamedTuple):
         default.
       image_size: Height and width in training, in pixels.
       max_size: Maximum image side for which the models are equivalent. None means any.
-      crop_pct: Share of the shorter side that the centre crop of evaluation keeps.
+      crop_pct: Ratio of the centre crop to the shorter side in evaluation.
       interpolation: Interpolation of resizing in evaluation.
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
       task: Task that the model was trained for.
-      labels: Class names, used if a file has as many outputs.
+      labels: Class names, used for files with the same number of outputs.
     """
 
     library: Library
@@ -48,7 +48,7 @@ class WeightsSource(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
-        """Whether the models are equivalent for images (height, width, channels)."""
+        """Whether the model is equivalent to ours for (height, width, channels)."""
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
@@ -66,8 +66,8 @@ def _both(architecture: str, names: ArrayNames) -> Sources:
 def _vgg(name: str) -> Sources:
     model: Any = MODELS[name]
     return (
-        # For larger inputs timm's dense layers convolve over more than 7 rows, where
-        # torchvision and we pool.
+        # For larger images, timm applies the dense layers as convolutions; torchvision
+        # and jaxtrain pool to 7x7.
         _timm(name, families.timm_vgg(model), max_size=255),
         _torchvision(name, families.torchvision_vgg(model)),
     )
@@ -82,7 +82,7 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 def _inverted(
     library: Library, ours: str, architecture: str, **facts: Any
 ) -> WeightsSource:
-    """Return a MobileNet or EfficientNet with the names of its blocks."""
+    """Create the source of a MobileNet or EfficientNet, with its array names."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted
@@ -142,8 +142,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# torchvision's files lack preprocessing parameters; V1 values are given here.
-# Directories in timm's format contain theirs.
+# torchvision's files lack preprocessing parameters: these are the values of its V1
+# weights. Directories in timm's format contain the parameters.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),

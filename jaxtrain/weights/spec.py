@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """A weight file and its architecture, given by the user, as `resnet50.a1_in1k`."""
+    """Weight file whose architecture the user gives: LIBRARY:ARCHITECTURE=FILE."""
 
     library: Library
     architecture: str
@@ -55,7 +55,7 @@ class Spec(NamedTuple):
 
     @property
     def is_file(self) -> bool:
-        """Whether the path is a weight file without a relevant config.json."""
+        """Whether the path is a weight file rather than a directory."""
         return not self.path.is_dir()
 
 
@@ -85,7 +85,7 @@ def parse_reference(text: str) -> Reference | None:
 
 
 def path_of(text: str) -> Path:
-    """Return the path of a spec, which need not exist."""
+    """Return the path of a spec, whether or not it exists."""
     reference = parse_reference(text)
     return Path(text) if reference is None else reference.file
 
@@ -122,9 +122,9 @@ def find(text: str) -> Spec:
     if text.startswith(hub.PREFIX):
         return Spec(hub.fetch(text, WEIGHTS))
     reference, path = parse_reference(text), path_of(text)
-    # The config.json in its directory has more information than the weight file.
-    beside = reference is None and path.name in WEIGHTS and not path.is_dir()
-    if beside and (path.parent / CONFIG).is_file():
+    # A config.json next to the weight file has more information than the weight file.
+    is_part = reference is None and path.name in WEIGHTS and not path.is_dir()
+    if is_part and (path.parent / CONFIG).is_file():
         return Spec(path.parent, (path.name,))
     return Spec(path, reference=reference)
 
@@ -194,7 +194,9 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
         )
     weights = [str(p) for p in entries if p.suffix in FILES]
     if weights:
-        return PathDiagnosis("no run", f"give the file of weights: {listed(weights)}")
+        return PathDiagnosis(
+            "not a run", f"give the file of weights: {listed(weights)}"
+        )
     inside = (file for p in entries if p.is_dir() for file in _entries(p))
     if any(formats.may_be_image(bytes(p)) for p in itertools.chain(entries, inside)):
         return PathDiagnosis(
@@ -207,7 +209,7 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return up to a maximum number of entries of a directory, sorted by name."""
+    """Return up to `MAX_ENTRIES` entries of a directory, sorted by name."""
     try:
         return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
     except OSError as error:

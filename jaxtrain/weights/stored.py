@@ -60,8 +60,8 @@ class Weights:
 
     def has_no_head(self, path: str) -> bool:
         """Whether an array belongs to an auxiliary head that the weights lack."""
-        there = self.names.name(path)
-        return there not in self.shapes and self.names.is_unused(there)
+        name = self.names.name(path)
+        return name not in self.shapes and self.names.is_unused(name)
 
     def differences(self, wanted: Shapes) -> Differences:
         """Compare the shapes of the weights with the arrays of a model.
@@ -95,11 +95,10 @@ class Transfer:
 
     Attributes:
       weights: Trained weights.
-      kept: Paths of arrays that keep the model's initial values: the last layer for
-        other classes, layers after a backbone, auxiliary heads and transforms that the
-        weights lack.
+      kept: Paths of arrays that are not replaced: the last layer for other classes,
+        layers after a backbone, auxiliary heads and transforms that the weights lack.
       converted: Paths of first-layer kernels to convert to other channels.
-      rows: Rows of the start table on kept and converted arrays.
+      rows: Rows of the console table at the start, on kept and converted arrays.
     """
 
     weights: Weights
@@ -122,8 +121,9 @@ class Transfer:
 
         Args:
           values: Parameters and other state, or their shapes, dtypes and shardings.
-          put: Function (array, value) that places an array like the value it replaces.
-          check_finite: Whether to refuse non-finite arrays.
+          put: Function (array, value) -> array on devices, with the shape, dtype and
+            sharding of the replaced value.
+          check_finite: Whether to reject non-finite arrays.
 
         Raises:
           UserError: An array is not finite.
@@ -131,25 +131,25 @@ class Transfer:
         paths, tree = jax.tree_util.tree_flatten_with_path(values)
         stored, filled = self.weights.read(), []
         for path, x in paths:
-            here = path_in_weights(path_name(path))
-            if here not in self.kept:
-                array = self._take(stored, here, check_finite)
-                if here in self.converted:
+            ours = path_in_weights(path_name(path))
+            if ours not in self.kept:
+                array = self._in_our_layout(stored, ours, check_finite)
+                if ours in self.converted:
                     array = convert(array, x.shape[-2])
                 x = put(array, x)
             filled.append(x)
         return tree.unflatten(filled)
 
-    def _take(
+    def _in_our_layout(
         self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
     ) -> np.ndarray:
-        """Return an array in our layout, as a view."""
+        """Return the array of our path in our layout, as a view."""
         names = self.weights.names
         name = names.name(path)
         if check_finite and not np.isfinite(stored[name]).all():
             raise UserError(
-                f"{self.weights.where}: {name} is not finite, so the outputs would "
-                "not be: give other weights, such as an older checkpoint"
+                f"{self.weights.where}: {name} is not finite; give other weights, such "
+                "as an older checkpoint"
             )
         return names.layout(path).from_torch(stored[name])
 
@@ -180,7 +180,7 @@ def check_task(about: Description, where: str) -> None:
 def fit_arrays(
     about: Description, params: Any, model_state: Any, where: str
 ) -> tuple[Any, Any]:
-    """Fit the weights of a model, or of an ensemble, to its shapes and dtypes.
+    """Convert weights to the shapes and dtypes of their model or ensemble.
 
     Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
@@ -222,7 +222,7 @@ def _fit_one(
 
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of parameters and other state, by our paths."""
+    """Return the shapes of parameters and other state, by path in jaxtrain."""
     return {path_in_weights(path): x.shape for path, x in by_path(weights).items()}
 
 

@@ -25,14 +25,15 @@ def transfer(
 
     Args:
       weights: Weights from `load`.
-      blueprint: Model; `weights.about.blueprint()` builds the original one.
+      blueprint: Blueprint of the model; `weights.about.blueprint()` is the blueprint
+        of the trained model.
       seed: Seed of the arrays that the weights lack.
 
     Returns:
       Parameters and other state of the model, and the report.
 
     Raises:
-      UserError: The weights do not fit, or are damaged.
+      UserError: The weights do not match the model, or are damaged.
     """
     report = compare(weights, blueprint)
 
@@ -79,7 +80,7 @@ def compare(
       settled: Task options resolved from the training targets.
 
     Raises:
-      UserError: The weights do not fit.
+      UserError: The weights do not match the model.
     """
     about, config = weights.about, blueprint.config
     named = weights.where
@@ -100,9 +101,9 @@ def compare(
             f"the model and the options that it was trained with, {_shown(about.model)}"
         )
     behind = _outside(model_shapes.keys() - added, backbone_layers)
-    # For example class centres that the weights lack.
+    # Arrays that the weights lack, such as class centres.
     behind |= model_shapes.keys() - added - shapes.keys()
-    # Without the axis of batch-norm groups.
+    # Remove the axis of batch-norm groups.
     model_shapes = {
         p: model_shapes[p][len(model_shapes[p]) - len(x) :]
         for p, x in shapes.items()
@@ -136,9 +137,9 @@ def compare(
     rows = {
         "new": (f"the last layer, which {why}: %s", classes),
         "new heads": ("not in the weights: %s", heads),
-        "new layers": ("behind the backbone: %s", behind),
+        "new layers": ("after the backbone: %s", behind),
         "new state": (f"of {changed}: %s", added),
-        "converted": (f"%s, made for {channels[0]}, for {channels[1]}", first),
+        "converted": (f"%s, from {channels[0]} to {channels[1]}", first),
     }
     return Transfer(
         weights,
@@ -151,7 +152,7 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Return a model, or its backbone, with the inputs and outputs of the weights."""
+    """Return a model or its backbone, with the input and output shapes of weights."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
         # The backbone lacks auxiliary heads that the weights may have, and has the
@@ -199,7 +200,7 @@ def _without_changes(
 
 
 def _with_more_features(blueprint: Blueprint) -> Blueprint:
-    """Return a model with one more feature in each output."""
+    """Add a feature to each output, to identify the arrays of the last layer."""
 
     def more(spec: Any) -> Any:  # `jax.tree.map` would change the order of dict keys.
         if isinstance(spec, dict):
@@ -218,7 +219,7 @@ def _with_more_features(blueprint: Blueprint) -> Blueprint:
 
 
 def _outside(paths: Set[str], layers: tuple[str, ...] | None) -> set[str]:
-    """Return the paths of arrays outside of `layers`; None means all layers."""
+    """Return the paths of arrays outside of `layers`; none if `layers` is None."""
     if layers is None:
         return set()
     return {path for path in paths if path.partition("/")[0] not in layers}
@@ -229,7 +230,7 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 
 
 def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Whether class names differ; missing names never count as different."""
+    """Whether class names differ; missing or numbered names count as equal."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

@@ -113,8 +113,8 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
         tell(f"--trust: {shown} is not allowed: {reason}")
         return
     own.allow([name])
-    compared = "as recorded" if recorded else "nothing is recorded to compare it with"
-    if current is None:  # The error on loading it will list the searched directories.
+    compared = "as recorded" if recorded else "no digest is recorded"
+    if current is None:  # Loading raises an error with the searched directories.
         tell(f"--trust: {shown} does not exist")
     else:
         tell(f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}")

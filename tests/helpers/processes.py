@@ -32,7 +32,7 @@ run()
 STEADY = """
 from jaxtrain.processes import signals
 
-signals.LOOK_SECONDS = 300
+signals.LISTING_SECONDS = 300
 signals.Grace.call_seconds = property(lambda grace: 0.0, lambda grace, seconds: None)
 """
 # The command line, which takes some steps and then waits for a signal.

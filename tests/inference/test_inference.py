@@ -202,7 +202,7 @@ def other_step(run: Path) -> dict[str, Any]:
 
 
 BROKEN = {
-    "holds no checkpoint": no_checkpoint,
+    "has no checkpoint": no_checkpoint,
     "model.json is not there": no_description,
     "written by 9.9; differs in spectral": other_version,
     "does not fit model.name = 'convnet'": other_model,
@@ -243,7 +243,7 @@ def no_json(exported: Path) -> None:
 
 
 DAMAGED = {
-    "is not what .* was written with": flip_a_bit,
+    "does not match the digest in": flip_a_bit,
     "is truncated": cut_off,
     "does not fit resnet18 of timm": of_others,
     "cannot be read .*Expecting": no_json,

@@ -153,11 +153,11 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
             "Fails",
             r"does not take images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
         ),
-        ("Keeps", "noise is a random key, which checkpoints cannot hold"),
+        ("Keeps", "noise is a random key, which checkpoints cannot store"),
         ("Uncalled", "has no __call__"),
         ("Breaks", "its constructor failed: ValueError: no layers here"),
-        ("Hides", "the attribute pieces is one of every model"),
-        ("NAMES", "expected a class of Flax modules, or a function that returns one"),
+        ("Hides", "pieces of the module is an attribute of every model"),
+        ("NAMES", "expected a Flax module class, or a function"),
         ("weights_of", "requires workdir"),
     ],
 )
@@ -213,7 +213,7 @@ class Plain(linen.Module):
 
 def test_a_linen_module_without_a_dtype_is_not_trained_in_another():
     jaxtrain.Trainer(config_of("Plain", __file__))
-    with pytest.raises(UserError, match="in bfloat16, but the Linen module has no"):
+    with pytest.raises(UserError, match="dtype bfloat16, but the Linen module has no"):
         jaxtrain.Trainer(config_of("Plain", __file__, precision="bf16"))
 
 

@@ -422,7 +422,7 @@ def test_smallest_image_of_a_family(name: str) -> None:
     size = abstract(config, (224, 224, 3)).min_size
     products = trace(abstract(config, (size, size, 3)), (size, size, 3))
     assert all(min(product.y.shape) > 0 for product in products)
-    with pytest.raises(UserError, match=f"from {size}x{size} pixels up"):
+    with pytest.raises(UserError, match=f"at least {size}x{size} pixels"):
         create(config, (size, size - 1, 3))
 
 
@@ -431,7 +431,7 @@ def test_smallest_image_may_depend_on_options() -> None:
     for stem, size in ("cifar", 8), ("imagenet", 29):
         config = replace(SHORT["densenet"], options={"width": 0.125, "stem": stem})
         assert abstract(config, (size, size, 3)).min_size == size
-        with pytest.raises(UserError, match=f"{size}x{size} pixels up"):
+        with pytest.raises(UserError, match=f"at least {size}x{size} pixels"):
             abstract(config, (size - 1, size, 3))
 
 

@@ -124,7 +124,7 @@ def test_what_is_no_shape_is_refused(spec: Any):
 
 
 def test_a_task_says_its_outputs():
-    with pytest.raises(UserError, match="num_outputs, a number, nor output_spec"):
+    with pytest.raises(UserError, match=r"num_outputs \(an int\) or output_spec"):
         make_task("Nothing")
     with pytest.raises(UserError, match=r"output_spec = \[32, 32, 3\]: expected a sha"):
         make_task("Flat")

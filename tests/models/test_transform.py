@@ -43,7 +43,7 @@ def test_a_change_that_no_plugin_here_makes_is_refused(
 ):
     monkeypatch.delitem(MODEL_CHANGES.references, field, raising=False)
     config = ModelConfig(name="lenet", **{field: value})
-    message = rf"model\.{field}: install the package"
+    message = rf"model\.{field}: the plug-in that"
     with pytest.raises(UserError, match=message):
         make_blueprint(config, (32, 32, 3), 10).abstract()
 
@@ -63,7 +63,7 @@ def test_the_model_is_built_with_it():
     ("name", "message"),
     [
         ("nothing", "returned NoneType, expected the model"),
-        ("outside", "put arrays into factor, which is not a layer of a piece"),
+        ("outside", "added arrays to factor, which is not a layer of a piece"),
         ("nowhere", "has no 'nowhere'; it has"),
     ],
 )

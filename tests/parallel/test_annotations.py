@@ -91,7 +91,7 @@ def test_the_fsdp_axis_shares_what_is_annotated_and_no_other_dim():
         ("tensor", {}, "the mesh has no axis 'tensor', only data, fsdp, model"),
         ("data", {}, "expected each of fsdp, model at most once"),
         ("model", {}, "expected each of fsdp, model at most once"),
-        ("fsdp", {"fsdp": 3}, "the 3 devices of fsdp do not divide 8; set another"),
+        ("fsdp", {"fsdp": 3}, "size 8 is not divisible by the 3 devices of axis fsdp"),
     ],
 )
 def test_annotations_that_do_not_fit_are_problems(

@@ -156,5 +156,5 @@ def test_goals_are_metrics_that_rank():
 
 
 def test_a_set_without_classes_cannot_be_classified():
-    with pytest.raises(UserError, match="has no number of classes"):
+    with pytest.raises(UserError, match="number of classes of the data set is"):
         build_task(Config(), (8, 8, 1), {})

@@ -103,7 +103,7 @@ def test_a_grade_is_the_level_that_half_of_the_probability_reaches():
         model.check_targets(np.array([[1, 2], [2, 3], [4, 8]]), "the test split")
     assert "data.augment.mixup" in model.refused
     assert "data.augment.mixup" not in Regression.refused
-    with pytest.raises(UserError, match="has 128: choose another loss"):
+    with pytest.raises(UserError, match="has 128; choose another loss"):
         task(loss="ordinal")
 
 
@@ -123,7 +123,7 @@ def test_quantiles_never_cross_and_five_have_the_median_in_their_middle():
     given = RegressionConfig(loss="quantiles", quantiles=(0.05, 0.2, 0.5, 0.8, 0.95))
     loss = make_loss(given, (0.0, 0.0), (1.0, 1.0), None)
     outputs = jnp.asarray(5 * RNG.normal(size=(32, 2, 5)))
-    low, second, fourth, high = loss.beside(outputs)
+    low, second, fourth, high = loss.extras(outputs)
     rising = [low, second, loss.prediction(outputs), fourth, high]
     assert (np.diff(np.stack(rising), axis=0) > 0).all()
     np.testing.assert_array_equal(loss.prediction(outputs), outputs[..., 2])
@@ -290,8 +290,8 @@ def test_what_cannot_be_learnt_is_refused(
     ("facts", "message"),
     [
         ({"num_classes": 3}, "the targets of the data set are classes"),
-        ({"target_names": ("a", "a_std")}, "'a_std' would be twice in the table"),
-        ({"target_names": ("a", "error")}, "'error' would be twice in the table"),
+        ({"target_names": ("a", "a_std")}, "'a_std' duplicates a column"),
+        ({"target_names": ("a", "error")}, "'error' duplicates a column"),
     ],
 )
 def test_names_that_people_could_not_tell_apart_are_refused(facts: dict, message: str):

@@ -67,7 +67,7 @@ def test_weights_of_a_classifier_are_those_of_the_backbone(
     mine = describe(model, (33, 35, 3), 4)
     inside = {path.partition("/")[0] for path in weights_of(mine).keys() - start.kept}
     assert inside == {*mine.abstract.backbone_layers}
-    assert "behind the backbone: head/linear, up1/" in start.rows["new layers"]
+    assert "after the backbone: head/linear, up1/" in start.rows["new layers"]
     assert ("converted" in start.rows) == (shape[2] == 1) == bool(start.converted)
     assert not start.rows.keys() - {"new layers", "converted"}
 

@@ -65,8 +65,8 @@ def test_values_are_those_that_pytorch_loads(
 
 
 REFUSED = {
-    "no dict": ([1], "there is no dict of tensors"),
-    "no tensors": ({"model": {"a": 1}}, "there is no dict of tensors"),
+    "no dict": ([1], "expected a dict of tensors"),
+    "no tensors": ({"model": {"a": 1}}, "expected a dict of tensors"),
     "other value": ({**tensors(), "lr": 0.1}, "lr is not a tensor"),
     "other key": ({**tensors(), 5: Tensor(np.zeros(1))}, "5 is not a tensor"),
     "code": (
@@ -98,7 +98,7 @@ def test_without_pytorch_the_message_names_safetensors(
     path.touch()
     assert main(["predict", "--workdir", str(path), str(path)]) == 2
     told = capsys.readouterr().err
-    assert "torch is not installed: take the model's safetensors file" in told
+    assert "torch is not installed: use the model's safetensors file" in told
     assert "pip install torch" in told and str(path) in told
 
 

@@ -72,7 +72,7 @@ MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
     "runs": (runs, "is a folder of runs or models: give one of them: "),
     "checkpoints": (lambda at: part_of_run(at, "checkpoints"), "is a part of a run: "),
     "step": (lambda at: part_of_run(at, "checkpoints/60"), "is a part of a run: give "),
-    "weights": (weights, "is no run: give the file of weights: "),
+    "weights": (weights, "is not a run: give the file of weights: "),
     "empty": (lambda at: touch(at / "x" / ".y").parent, "a folder without a run"),
     "nothing": (lambda at: at / "none", "none is not there: give the folder of a run"),
 }

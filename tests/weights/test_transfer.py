@@ -43,7 +43,7 @@ def test_other_channels_and_classes_are_told(found: Weights):
     assert report.kept == {"head/linear/kernel", "head/linear/bias"}
     assert str(report).splitlines()[1:] == [
         "new: the last layer, which had 5 outputs: head/linear",
-        "converted: conv1, made for 3 channels, for 1",
+        "converted: conv1, from 3 channels to 1",
     ]
     again: Any = weights.transfer(found, blueprint)[0][0]
     other: Any = weights.transfer(found, blueprint, seed=1)[0][0]

@@ -280,7 +280,7 @@ def test_python_trains_from_weights_with_the_same_argument():
     with pytest.raises(UntrustedError):
         jaxtrain.train(config, "new")
     assert not ran()
-    with pytest.raises(UserError, match="holds no checkpoint"):
+    with pytest.raises(UserError, match="has no checkpoint"):
         jaxtrain.train(config, "new", trust=True)
     plain = dataclasses.replace(config, model=ModelConfig())
     with pytest.raises(UserError, match="--trust has no effect"):
@@ -366,7 +366,7 @@ def test_changed_file_is_refused_with_both_digests(part: str, capsys):
 
 def test_nothing_recorded_is_told(capsys):
     trust(write_run("model.name", FILE))
-    assert "nothing is recorded to compare it with" in capsys.readouterr().err
+    assert "no digest is recorded" in capsys.readouterr().err
 
 
 def test_run_records_the_digests_of_its_parts(capsys):

@@ -186,7 +186,7 @@ def test_grey_images_get_the_sum_over_colours(
     )
     assert own.description.mean == (pytest.approx(0.4),)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert "conv1, made for 3 channels, for 1" in shown
+    assert "conv1, from 3 channels to 1" in shown
 
 
 @each_row("wanted", [1, 2, 4, 5, 6])
@@ -277,7 +277,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
     ),
     "arguments": (
         lambda at: str(tiny.write_folder(at / "t", model_args={"act_layer": "silu"})),
-        "act_layer = 'silu' changes",
+        "does not support act_layer = 'silu'",
     ),
     "interpolation": (
         lambda at: str(tiny.write_folder(at / "t", cfg_interpolation="lanczos")),

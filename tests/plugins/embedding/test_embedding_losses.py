@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.models.centres import ClassCentres, WithCosines, beside_cosines, unit
+from jaxtrain.models.centres import ClassCentres, WithCosines, add_cosines, unit
 from jaxtrain.models.layers import Layers
 from jaxtrain.plugins.embedding.losses import arcface_losses, contrastive_losses
 from jaxtrain.training import precision
@@ -103,7 +103,7 @@ def test_centres_are_looked_at_in_training_alone():
     layer = ClassCentres(outputs().shape[1], NUM_CLASSES, layers=layers)
     x = jnp.bfloat16(outputs())
     layer.train()
-    found = beside_cosines(layer, x, None)
+    found = add_cosines(layer, x, None)
     assert isinstance(found, WithCosines)
     assert found.cosines.dtype == jnp.float32
     wide, kernel = np.float64(x), np.float64(layer.kernel[...])
@@ -112,4 +112,4 @@ def test_centres_are_looked_at_in_training_alone():
     )
     np.testing.assert_allclose(found.cosines, cosines, atol=1e-6)
     layer.eval()
-    assert beside_cosines(layer, x, None) is x
+    assert add_cosines(layer, x, None) is x
