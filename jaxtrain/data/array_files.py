@@ -1,4 +1,7 @@
-"""Array files, read into memory. The file size limits the size of the arrays."""
+"""Data sets of array files (.npz, IDX), read into memory.
+
+A file whose header declares more data than the file can contain is rejected.
+"""
 
 import hashlib
 import io
@@ -18,7 +21,7 @@ from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, counted
 from jaxtrain.regular_file import open_regular
 
-# Maximum share of the machine's memory for a data set.
+# Maximum size of a data set, as a fraction of the machine's memory.
 MEMORY_PART = 0.5
 # Maximum compression ratio of deflate, used by gzip and zip.
 MAX_INFLATION = 1032
@@ -56,7 +59,7 @@ def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
     """Open a regular file; convert read errors to UserError.
 
     Raises:
-      UserError: It cannot be opened, or the context raises OSError or ValueError.
+      UserError: The file cannot be opened, or the context raises OSError or ValueError.
     """
     try:
         with open_regular(path) as file:
