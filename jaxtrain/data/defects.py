@@ -83,7 +83,7 @@ class Defects:
 
         Args:
           unreadable: Unreadable images, possibly added before.
-          shared: Whether all processes add these images, so that they need not be sent.
+          shared: Whether all processes have already received these images.
 
         Raises:
           UserError: There are too many unreadable images.

@@ -1,4 +1,4 @@
-"""`hf:NAME_OR_DIR`: local data sets of the library `datasets`.
+"""`hf:NAME_OR_DIR`: local data sets of the Hugging Face library `datasets`.
 
 Nothing is downloaded, data set scripts are not run, and images stay encoded.
 """
@@ -30,7 +30,12 @@ SAVED = ("dataset_dict.json", "state.json")
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
-    """Open a set that was saved to disk, or is in the library's cache.
+    """Open a data set from a directory, or from the cache of `datasets`.
+
+    Args:
+      name: Directory of `save_to_disk` or of Parquet files; or NAME[:CONFIG] of a
+        cached data set.
+      config: Data section of the config.
 
     Raises:
       UserError: The set is missing, or lacks encoded images or labels.
@@ -83,7 +88,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of the non-empty splits by canonical name."""
+    """Return canonical split name -> rows, for the non-empty splits."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -104,9 +109,10 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the library offline and silent in this context.
+    """Keep `datasets` offline and silent in this context.
 
-    The library reads the variable at import; so do processes that it starts.
+    The environment variable is for processes that `datasets` starts, the attributes for
+    this process, which has already read the variable at import.
     """
     import datasets
     from datasets import config
@@ -152,7 +158,7 @@ def _load(library: Any, source: str, name: str) -> Any:
 def _target_images(
     library: Any, features: Any
 ) -> tuple[TargetImages, str] | tuple[None, None]:
-    """Return (kind, column) of a set's target images, or (None, None)."""
+    """Return (type, column) of the target images of a data set, or (None, None)."""
     for row in TARGET_IMAGES.values():
         kind = row()
         if (column := kind.find_column(library, features)) is not None:
@@ -194,10 +200,11 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
 def _labels(
     source: str, whole: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    """Return targets, names and offsets, with class labels or lists of labels.
+    """Read a column of class labels, or of lists of labels.
 
-    Targets are class indices, int32 (N,), or multi-hot rows, float32 (N, labels). Names
-    are of the classes or labels. Offsets are always ().
+    Returns:
+      Targets: class indices, int32 (N,), or multi-hot rows, float32 (N, labels); names
+      of the classes or labels; and (), as there are no offsets.
     """
     (label,) = wanted
     inner = getattr(whole.features[label], "feature", None)
