@@ -85,10 +85,7 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return the reasons why examples differ between epochs, with their state.
-
-        Keys are noun phrases or clauses for messages; values are whether they apply.
-        """
+        """Return reason why examples differ between epochs -> whether it applies."""
         return {}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:

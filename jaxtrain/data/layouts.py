@@ -95,7 +95,7 @@ class FolderLayout:
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return the annotations of a layout without distinctive names, or None."""
+        """Return annotations that only the directory structure identifies, or None."""
         del place
         return None
 
