@@ -67,9 +67,9 @@ class ShardFiles:
 class RecordFiles(ShardFiles):
     """Variable-length records in array_record files.
 
-    `ArrayRecordReader` is used directly, because `ArrayRecordDataSource` starts a thread
-    per shard of a batch: with 64 shards, reading a record of 30 KB takes three times
-    the CPU time (benchmarks/packed.py).
+    `ArrayRecordReader` is used directly, because `ArrayRecordDataSource` starts a
+    thread per shard of a batch: with 64 shards, reading a record of 30 KB takes three
+    times the CPU time (benchmarks/packed.py).
     """
 
     def __getitem__(self, indices: np.ndarray) -> list[bytes]:

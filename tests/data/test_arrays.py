@@ -346,7 +346,7 @@ IDX: list[tuple[str, bytes | None, str]] = [
     ("images-idx3", idx(random(4)), "starts with 00000801, expected 00000803"),
     ("images-idx3", HEADER + bytes(59), "its last 1 bytes are missing"),
     ("images-idx3", HEADER + bytes(61), "it has data after its last example"),
-    ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, more than it can hold"),
+    ("images-idx3", b"\0\0\x08\3" + b"\xff" * 12, "bytes, more than it can contain"),
     ("labels-idx1", idx(np.zeros(5)), "the train split has 4 images and 5 labels"),
 ]
 
