@@ -34,7 +34,7 @@ def read_placed(
 
     Args:
       source: Source of the examples.
-      stored: Stored images.
+      stored: Stored images of the examples.
       targets: Stored target of each image.
       indices: Indices of the examples in the split, (n,).
       seeds: Seeds of random crops, (n, k). None means centre crops.
