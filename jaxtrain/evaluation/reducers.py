@@ -27,7 +27,7 @@ class Reducer:
 
         Args:
           outputs: Outputs of the model, (B, ...).
-          batch: Preprocessed batch, (B, ...), with `target`, `mask`, `index` and others.
+          batch: Preprocessed batch, (B, ...), such as `target`, `mask` and `index`.
 
         Returns:
           Sums over the examples, and arrays to retain, (B, ...) each, or {}.

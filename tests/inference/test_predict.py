@@ -304,7 +304,7 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 BAD = {
     "give images: files, folders, patterns": "",
     "gone.png: no such file or folder, relative to": "gone.png",
-    "empty holds no image: no file ends with .jpg": "empty",
+    "empty holds no image: no file has the extension .jpg": "empty",
     "e*ty matches only folders without images": "e*ty",
     "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
@@ -324,7 +324,7 @@ BAD = {
     "--explain file is a file: give a folder": "--explain file photos",
     "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
-    "--calibrated: model/temperature.json is not there: copy temperature.json of the "
+    "--calibrated: model/temperature.json does not exist: copy temperature.json of the "
     "run that the model was exported from": "--calibrated photos",
 }
 
@@ -467,7 +467,7 @@ def test_several_heads_are_one_file(tmp_path: Path):
 
 
 def test_channels_that_no_file_has_are_refused():
-    with pytest.raises(UserError, match="5 channels, which no image file has"):
+    with pytest.raises(UserError, match="5 channels, which image files cannot"):
         predict.check(make(shape=(16, 16, 5)), predict.Wanted())
 
 
