@@ -161,7 +161,9 @@ def test_what_is_no_file(tmp_path: Path, kind: str):
     path = tmp_path / "set.npz"
     if kind != "missing":
         path.mkdir() if kind == "folder" else os.mkfifo(path)
-    with pytest.raises(UserError, match=r"does not exist|not a regular file|Is a directory"):
+    with pytest.raises(
+        UserError, match=r"does not exist|not a regular file|Is a directory"
+    ):
         load_images(source=f"arrays:{path}")
 
 
