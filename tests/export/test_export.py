@@ -362,7 +362,10 @@ def test_what_is_refused(
 @each_row(
     ("words", "message"),
     [
-        (["--format", "stablehlo", "--precision", "int8"], "; int8 needs --format onnx"),
+        (
+            ["--format", "stablehlo", "--precision", "int8"],
+            "; int8 needs --format onnx",
+        ),
         (
             ["--format", "saved", "--precision", "int4_weights"],
             "; int4_weights is of onnx",
