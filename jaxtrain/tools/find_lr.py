@@ -106,8 +106,8 @@ def _shortened(config: Config, num_steps: int) -> Config:
     """Shorten a config to a number of steps, without warm-up and early stops."""
     if config.optimizer.learning_rate is None:
         raise UserError(
-            f"optimizer.name = {config.optimizer.name!r} needs no learning rate: there "
-            "is none to find"
+            f"optimizer.name = {config.optimizer.name!r} chooses its step sizes "
+            "itself: there is no learning rate to find"
         )
     if config.optimizer.name in DISTANCE_NAMES:
         raise UserError(
