@@ -234,7 +234,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     ("words", "message"),
     [
         ("--calibrate --split validation", "which would also evaluate it"),
-        ("--tta ten_crop", "images are not resized, so there is no border"),
+        ("--tta ten_crop", "images are not resized, so there are no pixels"),
         ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
         ("--data.source synthetic:8x8x1/4", "has 4 classes, but the model has 10"),
         ("--data.validation-fraction 0", "would hold out other images of digits than"),

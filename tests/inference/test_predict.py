@@ -264,7 +264,7 @@ def test_names_come_from_standard_input_as_they_are(
     assert row["filename"] == r"photos/a/00.png\r\nodd\r.png"
     assert from_cell(row["filename"]) == "photos/a/00.png\r\nodd\r.png"
     monkeypatch.setattr(sys, "stdin", None)  # As `<&-` leaves it.
-    with pytest.raises(UserError, match="standard input has no names"):
+    with pytest.raises(UserError, match="standard input has no file names"):
         image_paths.expand_paths(["-"])
     lines = image_paths.expand_paths(["-"], io.BytesIO(b"b.png\n\na.png"))
     assert [lines[i] for i in range(len(lines))] == [b"b.png", b"a.png"]
@@ -310,7 +310,7 @@ BAD = {
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
         "photos/a/00.png ./photos/a/00.png"
     ),
-    "- : standard input has no names": "-",
+    "- : standard input has no file names": "-",
     "--topk 0: give 1 or more": "--topk 0 photos",
     "--topk 5: the model has 4 classes": "--topk 5 photos",
     "--out x.txt: expected a file extension of .csv, .jsonl, .parquet": (

@@ -88,7 +88,7 @@ class Subject:
     classes: ClassMapping | None = None
 
     def fitted(self, batch: Batch) -> Batch:
-        """Crop and resize the images and transform the targets of a batch, on the device."""
+        """Crop and resize images on the device, and transform their targets."""
         if self.size is None:
             return batch
         follow = transform_of(self.task)
