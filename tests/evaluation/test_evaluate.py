@@ -297,7 +297,7 @@ def test_a_task_without_classes_has_its_own_metrics(tmp_path: Path):
     for words in ("--calibrate", "--tta flip"):
         refused = evaluate(tmp_path, f"{words} --trust")
         assert refused.code == 2
-        assert f"{words}: task = '{task}' has no classes" in refused.stderr
+        assert f"{words}: task = '{task}' does not predict" in refused.stderr
 
 
 @pytest.mark.slow
