@@ -30,7 +30,15 @@ MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file; its header gives the shape, the dtype and the byte offset."""
+    """An array in a file that has not been read, as declared by its header.
+
+    Attributes:
+      name: Name of the array or file in messages.
+      shape: Shape of the array.
+      dtype: Dtype of the array.
+      start: Offset of the data in the file, in bytes.
+      open: Function that opens the file for reading.
+    """
 
     name: str
     shape: tuple[int, ...]

@@ -12,8 +12,8 @@ from jaxtrain.data.batch import BOX
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
     """Concatenate the crop windows of a batch into one array, uint8 (bytes,).
 
-    Most of a canvas is empty. Without it, less shared memory is needed, which the
-    kernel clears and maps page by page.
+    Most of a canvas is empty, so this saves shared memory, which the kernel clears and
+    maps page by page.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]

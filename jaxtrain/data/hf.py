@@ -198,7 +198,7 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
 
 
 def _labels(
-    source: str, whole: Any, wanted: list[str]
+    source: str, dataset: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
     """Read a column of class labels, or of lists of labels.
 
@@ -207,12 +207,12 @@ def _labels(
       of the classes or labels; and (), as there are no offsets.
     """
     (label,) = wanted
-    inner = getattr(whole.features[label], "feature", None)
+    inner = getattr(dataset.features[label], "feature", None)
     if inner is not None:
         names = tuple(map(shown, getattr(inner, "names", None) or ()))
         if not names:
             raise UserError(f"{source}: its column {label} is not a list of ClassLabel")
-        lists = whole.select_columns([label])[:][label]
+        lists = dataset.select_columns([label])[:][label]
         numbers = range(len(names))
         if wrong := [i for some in lists for i in some or () if i not in numbers]:
             raise UserError(
@@ -220,9 +220,9 @@ def _labels(
                 f"its {len(names)} labels"
             )
         return columns.multi_hot(lists, numbers), names, ()
-    names = getattr(whole.features[label], "names", None)
+    names = getattr(dataset.features[label], "names", None)
     # Null becomes NaN.
-    values = np.asarray(whole.select_columns([label]).with_format("arrow")[:][label])
+    values = np.asarray(dataset.select_columns([label]).with_format("arrow")[:][label])
     try:
         if values.dtype.kind not in "iuf":
             raise ValueError(f"they are {values.dtype}")
@@ -243,9 +243,9 @@ def _labels(
 
 
 def _columns(
-    source: str, whole: Any, wanted: list[str]
+    source: str, dataset: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    table = whole.select_columns(wanted)[:]
+    table = dataset.select_columns(wanted)[:]
     arrays = []
     for name in wanted:
         try:

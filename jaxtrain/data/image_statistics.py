@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from jaxtrain.data.sources import Splits
 
 # Maximum size in bytes of a split of which all images are used. Larger splits are
-# sampled. Bytes of pixels to read at a time.
+# sampled.
 STATISTICS_BYTES = 2**30
+# Number of bytes of pixels to read at a time.
 CHUNK_BYTES = 2**24
 
 

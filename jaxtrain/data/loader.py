@@ -54,7 +54,7 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the classes to balance, (N,), or None without balanced sampling.
+    """Return the class of each example, (N,), or None without balanced sampling.
 
     Raises:
       UserError: Balanced sampling is enabled, but there are no classes to balance.

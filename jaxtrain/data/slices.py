@@ -244,7 +244,7 @@ def stratified_split(
       fraction: Fraction to hold out; the largest remainders are rounded up.
       seed: Seed of the default `draws`.
       draws: Random number of each example, (N,); the smallest are held out. Defaults to
-        draws by index.
+        draws that depend on the seed and the index.
 
     Returns:
       Ascending indices of the training and the held-out examples.

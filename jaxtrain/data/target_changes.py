@@ -75,7 +75,7 @@ class Mosaic:
     tiles: Sequence[Tile]
 
     def pixels(self, targets: Sequence[jax.Array], border: int = 0) -> jax.Array:
-        """Combine dense targets, (H, W), into a mosaic, as the images.
+        """Combine dense targets, (H, W), into a mosaic, like the images.
 
         Args:
           targets: Target of each image.

@@ -1,8 +1,8 @@
 """Text files of users, such as tables and lists, in any common encoding.
 
 A byte-order mark (BOM) determines the encoding. A file without a BOM is decoded as
-UTF-8 or UTF-16 if this succeeds. Otherwise the encoding is guessed to be cp1252, that
-of older Windows programs, and the guess is reported.
+UTF-8 or UTF-16 if this succeeds. Otherwise cp1252 is guessed, the encoding of older
+Windows programs, and the guess is reported.
 """
 
 import codecs

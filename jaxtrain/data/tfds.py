@@ -80,7 +80,7 @@ class TfdsStore:
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
 
-        # TFDS's parser takes 15 us per record without image decoding; this takes 2 us.
+        # 2 us per record; TFDS's parser takes 15 us, without image decoding.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
         try:
             records = self.records[indices]

@@ -135,7 +135,7 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
     return {name: x for name, x in sums.items() if name in wanted}
 
 
-def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
+def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
     """Return the confidence bounds of each metric: a pair, or a list of pairs.
 
     Resamples in which a metric is undefined are ignored. If it is undefined in all
@@ -144,11 +144,11 @@ def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
     Args:
       task: Task with the metrics.
       sums: Sums of the resamples, (resamples, ...), on the host.
-      whole: Sums over the split, which determine the dtypes.
+      totals: Sums over the split, which determine the dtypes.
     """
     exact = {
-        name: np.rint(x).astype(whole[name].dtype)
-        if np.issubdtype(whole[name].dtype, np.integer)
+        name: np.rint(x).astype(totals[name].dtype)
+        if np.issubdtype(totals[name].dtype, np.integer)
         else x
         for name, x in sums.items()
     }
@@ -192,7 +192,7 @@ def kept_intervals(
 
 
 def _interval(values: list[Any]) -> Any:
-    """Return the percentiles of numbers; of lists, those at each index."""
+    """Return the percentiles of numbers, or of each element of lists."""
     if isinstance(values[0], list):
         return [_interval(list(place)) for place in zip(*values, strict=True)]
     known = [v for v in values if v is not None and math.isfinite(v)]

@@ -109,7 +109,7 @@ def check(
       request: Request for which the file was written.
       run: Function that runs the file.
       images: Images in the file's input format.
-      timed: Whether to time the file, which makes sense only in the runtime of users.
+      timed: Whether to time the file. False if users run it in another runtime.
 
     Raises:
       ExportError: The outputs of file and model differ by more than the precision

@@ -30,8 +30,8 @@ class Request:
 
     Attributes:
       model: Model with its weights.
-      precision: Compute precision of the file. For int8, the traced program is fp32,
-        which the exporter quantises.
+      precision: Compute precision of the file, whose outputs are float32. For int8, the
+        traced program is fp32, which the exporter quantises.
       batch: Batch size of the file. None means any batch size.
       preprocessing: If True, the file takes uint8 pixels, and returns probabilities for
         classifiers. If False, it takes normalised images, float32, and returns logits.

@@ -1,7 +1,7 @@
 """Colour augmentations in Pillow's arithmetic, on uint8 images (H, W, C).
 
-An augmentation either applies a lookup table of 256 values per channel, (C, 256), or
-blends two images.
+Most augmentations apply a lookup table of 256 values per channel, (C, 256), or blend
+two images.
 """
 
 import itertools

@@ -146,11 +146,11 @@ def draw_tiles(
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Rotate each group of four neighbouring examples, (B, ...), by `count` places.
+    """Shift each group of four neighbouring examples cyclically, (B, ...).
 
     Args:
       x: Array of a batch.
-      count: Number of examples by which to rotate.
+      count: Number of examples by which to shift.
       repeats: Number of consecutive copies of an example in the batch.
     """
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])

@@ -72,8 +72,8 @@ class ClassMapping:
         """Map stored targets to the model's classes.
 
         Args:
-          targets: Class indices, (n,), label columns, (n, C), or a list of
-            `StoredBoxes` or mask files.
+          targets: Class indices, (n,), label columns, (n, C), or a list, in which
+            `StoredBoxes` are mapped and other targets are unchanged.
         """
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
             return self.groups(targets)

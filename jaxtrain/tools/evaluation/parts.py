@@ -86,7 +86,7 @@ class EvaluationPart:
         """
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
-        """Compute the result of the part, the value of its key, JSON-serialisable."""
+        """Compute the JSON-serialisable result of the part, the value of its key."""
         raise NotImplementedError
 
     @staticmethod
