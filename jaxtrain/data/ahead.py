@@ -141,9 +141,9 @@ def by_workers(
             message = f"a data worker died{reason}"
             if num_restarts == MAX_RESTARTS:
                 raise StartAgainError(
-                    f"{message}, the {num_restarts + 1}th time. Was the memory full? "
-                    "Try a smaller data.workers. The same command resumes from the "
-                    "last checkpoint"
+                    f"{message}, for the {num_restarts + 1}th time, maybe out of "
+                    "memory: set a smaller data.workers. The same command resumes from "
+                    "the last checkpoint"
                 ) from None
             _log.warning("warning: %s; restarting the workers", message)
         finally:
@@ -161,7 +161,7 @@ def _check_open_files(num_workers: int) -> None:
     needed = OPEN_FILES + OPEN_FILES_OF_WORKER * num_workers
     if limit < needed:
         raise UserError(
-            f"data.workers = {num_workers} takes up to {needed:,} open files, and the "
+            f"data.workers = {num_workers} needs up to {needed:,} open files, but the "
             f"limit is {limit:,}: raise it (ulimit -n 4096), or set a smaller "
             "data.workers (0 reads in threads of the trainer)"
         )

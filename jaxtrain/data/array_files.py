@@ -147,8 +147,8 @@ def read_set(
     names = targets or tuple(map(str, range(everything.shape[1])))
     if len(names) != everything.shape[1]:
         raise UserError(
-            f"data.targets = {targets}: {counted(len(targets), 'name')}, but label of "
-            f"{source} has {counted(everything.shape[1], 'column')}"
+            f"data.targets = {targets}: {counted(len(targets), 'name')}, but the array "
+            f"label of {source} has {counted(everything.shape[1], 'column')}"
         )
     facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
     return ArrayStore(pixels, everything, facts), splits
@@ -172,8 +172,8 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     if size > MEMORY_PART * memory:
         raise UserError(
             f"{source} holds {size:,} bytes of images, more than {MEMORY_PART:.0%} of "
-            f"the {memory:,} bytes of memory, which must hold all: write image files "
-            "and read them as folder: or csv:"
+            f"the {memory:,} bytes of memory, into which all are read: write image "
+            "files, and read them as folder: or csv:"
         )
 
 

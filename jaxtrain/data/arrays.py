@@ -23,8 +23,8 @@ SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
     "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,) or (N, 1), "
-    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and optionally the "
-    "same with _test and _validation"
+    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and optionally "
+    "image_test, label_test, image_validation and label_validation"
 )
 KINDS = ("image", "label")
 READ_HEADER = {

@@ -66,7 +66,7 @@ def read_rows(
                 yield row
     except csv.Error as error:
         where = f"line {header.line - 1 + reader.line_num}"
-        problems.add(str(error), "the table ends there: repair it", where)
+        problems.add(str(error), "repair the table, which ends at this line", where)
 
 
 def _row(

@@ -104,8 +104,8 @@ class Defects:
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "
                 f"{self.split} split are unreadable, more than data.max_bad_fraction "
-                f"= {self._max_fraction} allows: repair or remove them, or allow "
-                f"more\n  {first}"
+                f"= {self._max_fraction} allows: repair or remove them, or increase "
+                f"data.max_bad_fraction\n  {first}"
             )
 
     def take_new(self) -> list[Unreadable]:

@@ -158,7 +158,7 @@ class FolderScan:
         if len(alike) > 1:
             self._problems.add(
                 f"the folders {listed(os.path.join(place, one) for one in alike)} "
-                "differ only in capital letters",
+                "differ only in upper and lower case",
                 "join them, or move one away",
             )
         return os.path.join(place, alike[0]) if alike else None

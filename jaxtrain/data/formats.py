@@ -57,7 +57,7 @@ def is_read(name: str) -> bool:
 def _reader_of(name: str) -> str:
     """Return the requirement for reading AVIF or HEIF, for messages."""
     if name == "AVIF":
-        return "AVIF needs a Pillow built with it, such as its wheels since 11.3"
+        return "AVIF needs Pillow with AVIF support, such as its wheels since 11.3"
     return f"HEIC needs the extra heic: {extras.install('heic')}"
 
 

@@ -69,7 +69,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if missing := [name for name in wanted if name not in features]:
         raise UserError(
             f"data.targets = {config.targets}: {source} has no column "
-            f"{shown(missing[0])!r}, but {listed(features)}"
+            f"{shown(missing[0])!r}, only {listed(features)}"
             f"{nearest(missing[0], features)}"
         )
     columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]

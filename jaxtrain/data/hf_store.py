@@ -61,6 +61,7 @@ def encoded(row: Mapping[str, Any] | None) -> bytes | OSError:
     data = None if row is None else row["bytes"]
     if data is None:
         return OSError(
-            None, "the set holds its path, not the image: save it with save_to_disk"
+            None,
+            "the data set contains its path, not the image: save it with save_to_disk",
         )
     return data

@@ -90,7 +90,7 @@ class Problems:
             ((fix, (text,)),) = self._by_fix.items()
             comma = ", " if text.startswith("line ") else ": "
             raise UserError(f"{self._source}{comma}{text}; {fix}")
-        lines = [f"{self._source} cannot be used, it has {number} problems:"]
+        lines = [f"{self._source} cannot be used because of {number} problems:"]
         for fix, texts in self._by_fix.items():
             lines += [f"  {text}" for text in texts]
             if more := self._numbers[fix] - len(texts):

@@ -110,8 +110,8 @@ def _check_number(
         f"{config.source}: {len(bad):,} of the {counted(len(every), 'example')} of the "
         f"{split} split have no label (empty, NaN or -1), more than "
         f"data.max_bad_fraction = {config.max_bad_fraction} allows: label them, remove "
-        "them, or allow more; if -1 is a class, give the classes names; for a task "
-        f"without labels set data.train_split = {split}+{UNLABELLED}"
+        "them, or increase data.max_bad_fraction. If -1 is a class, give the classes "
+        f"names. For a task without labels set data.train_split = {split}+{UNLABELLED}"
         f"\n  {first}"
     )
 

@@ -47,7 +47,7 @@ def expand_paths(
             "names from standard input"
         )
     if words.count(STDIN) > 1:
-        raise UserError("- is given twice: standard input is read once")
+        raise UserError("- is given twice: standard input can be read only once")
     names, unread = list[bytes](), [] if unread is None else unread
     for word in words:
         names += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)

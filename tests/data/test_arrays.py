@@ -276,7 +276,9 @@ def pair_of(label: np.ndarray) -> dict[str, Any]:
 def test_columns_that_do_not_fit(tmp_path: Path):
     label = np.zeros((4, 3))
     np.savez(tmp_path / "set.npz", **{**pair(4), "label": label}, **pair_of(label))
-    with pytest.raises(UserError, match=r"1 name, but label of .* has 3 columns"):
+    with pytest.raises(
+        UserError, match=r"1 name, but the array label of .* has 3 columns"
+    ):
         load_images(source=f"arrays:{tmp_path}/set.npz", targets=("a",))
 
 

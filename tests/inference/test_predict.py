@@ -155,7 +155,7 @@ def test_rows_features_and_pictures_of_a_folder(
 
 @each_row(
     ("ending", "told"),
-    [(".heic", "[heic]'"), (".avif", "needs a Pillow built with it")],
+    [(".heic", "[heic]'"), (".avif", "needs Pillow with AVIF support")],
 )
 def test_images_that_a_missing_library_would_read_are_told(
     ending: str,

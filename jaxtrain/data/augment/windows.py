@@ -23,7 +23,7 @@ def random_windows(
 ) -> dict[str, Any]:
     """Crop a random window of each image, and resize it to (size, size)."""
     window = fit.window
-    assert isinstance(window, Window), "the host cuts the others"
+    assert isinstance(window, Window), "windows of Jitter are cut on the host"
     height, width = batch["image"].shape[1:3]
 
     def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:

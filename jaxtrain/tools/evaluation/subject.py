@@ -105,7 +105,7 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
         if getattr(data, name) not in (getattr(blank, name), value):
             raise UserError(
                 f"data.{name} = {getattr(data, name)!r} has no effect on an evaluation "
-                f"of these weights, which determine {value!r}: leave it out"
+                f"of these weights, which require {value!r}: leave it out"
             )
     own = dataclasses.replace(DataConfig(), **fixed)
     config = Config(task=about.task, task_options=about.task_options, data=own)
@@ -137,8 +137,8 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
         if given.source == run.source and value != getattr(run, name):
             raise UserError(
                 f"data.{name} = {value!r} would hold out other images of "
-                f"{run.source} than the run did, some of which it was trained on: "
-                "leave it out"
+                f"{run.source} than the run did, including its training images: leave "
+                "it out"
             )
 
 
@@ -255,8 +255,8 @@ def _open_split(
     named_splits = splits.named()
     if split not in named_splits:
         raise UserError(
-            f"{data.source} has no {split} split, which --split and --calibrate "
-            f"require, only {', '.join(named_splits)}: leave them out"
+            f"{data.source} has no {split} split, only {', '.join(named_splits)}: "
+            "choose another --split, and leave out --calibrate"
         )
     return named_splits[split], splits.seen_size, splits.fit
 
