@@ -368,7 +368,7 @@ def test_what_is_refused(
         ),
         (
             ["--format", "saved", "--precision", "int4_weights"],
-            "; int4_weights is of onnx",
+            "; int4_weights needs --format onnx",
         ),
     ],
 )
