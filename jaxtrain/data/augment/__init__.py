@@ -80,8 +80,8 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
 }
 
-# Augmentations that combine or depend on the examples of a batch: config field or
-# property -> "module:function".
+# Augmentations that take a batch instead of an example: config field or property ->
+# "module:function".
 BATCH_CHANGES = {
     "alternating_flip": "simple:alternating_flip",
     "mosaic": "mosaic:mosaics",

@@ -26,8 +26,8 @@ FREE = with_metadata(DataConfig, "free_in_evaluation")
 # Fields of `data` that select the images held out of the run's data set.
 HELD_OUT = with_metadata(DataConfig, "held_out")
 ALL = "all"
-# Fields of `data` that evaluations reset -> default, such as `sliding_size`, because
-# the model itself cuts sliding windows.
+# Fields of `data` that evaluations reset to their default, such as `augment`. The model
+# itself cuts sliding windows, so `sliding_size` is also reset.
 AS_EVALUATED: dict[str, Any] = {
     field.name: default_of(DataConfig(), field.name)
     for field in dataclasses.fields(DataConfig)
