@@ -29,8 +29,8 @@ class Tolerance(NamedTuple):
 # Differences: with a relative rounding error e (2^-24, 2^-11, 2^-8), sums in another
 # order differ by about e * sqrt(number of terms), and the errors of layers accumulate:
 # 10 e was measured for 50 layers of a thousand terms. The limits are 1.3 (bf16) to 17
-# times (fp32) as large. Bugs, such as a wrong epsilon or padding or a transposed kernel,
-# change outputs by a tenth.
+# times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed kernel) change
+# outputs by a tenth.
 #
 # Agreement: one image of 64 may be so close to a decision boundary that the last bit
 # decides.
