@@ -70,8 +70,8 @@ def random_window(
 ) -> tuple[int, int, int, int]:
     """Draw a window of random area and aspect ratio.
 
-    Of ten draws, the first that fits into the image is used. If none fits, the window
-    is the largest centred window within the range of aspect ratios.
+    The first of ten draws that fits into the image is used. If none fits, the window is
+    the largest centred window within the range of aspect ratios.
 
     Args:
       height: Height of the image in pixels.

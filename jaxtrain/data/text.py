@@ -18,7 +18,7 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order mark -> encoding. UTF-32 comes first: its marks start with those of UTF-16.
+# Byte-order mark -> encoding. UTF-32 precedes UTF-16, whose mark is a prefix (LE).
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",

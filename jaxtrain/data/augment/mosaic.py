@@ -5,9 +5,9 @@ twice the height and width. The canvas is scaled about its centre, then centre-c
 to the size of an image.
 
 The other three images are the neighbours of the example in the batch, in groups of
-four. With repeated examples, they are copies of neighbouring examples. The images of a
-group are on one device, and groups do not depend on the number of devices, as in `mix`.
-Each example has a separate mosaic, drawn with its PRNG key.
+four. With repeated examples, a group has copies of four neighbouring examples. The
+images of a group are on one device, and groups do not depend on the number of devices,
+as in `mix`. Each example has a separate mosaic, drawn with its PRNG key.
 """
 
 from dataclasses import dataclass

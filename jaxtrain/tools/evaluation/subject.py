@@ -124,7 +124,7 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
 
 
 def _check_fields(run: DataConfig, given: DataConfig) -> None:
-    """Raise UserError if a field differs from the run's that cannot be overridden."""
+    """Raise UserError if a field that cannot be overridden differs from the run's."""
     for name in (field.name for field in dataclasses.fields(run)):
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
