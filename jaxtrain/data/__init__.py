@@ -1,4 +1,4 @@
-"""Data sets with random access, read in batches."""
+"""Data sets with random access, and the table of data sources."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from jaxtrain.data.sources import load as load
     from jaxtrain.data.stores import OpenStore
 
-# Form of `data.source`, KIND:ARGUMENT -> function that opens the data set.
+# Form of `data.source` (KIND:ARGUMENT) -> function that opens the data set.
 SOURCES: "Table[OpenStore]" = Table(
     "sources",
     {
@@ -24,14 +24,14 @@ SOURCES: "Table[OpenStore]" = Table(
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
 )
-# Split of unlabelled examples, which `all` excludes.
+# Name of the split of unlabelled examples, which the split `all` excludes.
 UNLABELLED = "unlabelled"
-# Kinds of inputs other than images.
+# Config section of `data` -> input type other than images, such as audio clips.
 INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 
 def forms() -> dict[str, str]:
-    """Return the forms of `data.source` by kind, the part before the colon."""
+    """Return source type -> form of `data.source`, such as csv -> csv:FILE."""
     return {form.partition(":")[0]: form for form in SOURCES}
 
 

@@ -1,8 +1,8 @@
 """Prefetching of batches, by threads of this process or by worker processes.
 
-Both preserve the order of the positions and bound the number of prefetched batches:
-readers wait for the consumer, and closing the stream ends them. Data workers are grain
-processes, which may die and must not outlive the run.
+Batches are yielded in the order of their positions. The number of prefetched batches is
+bounded: readers wait for the consumer. Closing the stream ends the readers. Data
+workers are grain processes, which may die and must not outlive the run.
 """
 
 import collections
@@ -26,16 +26,16 @@ from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
 from jaxtrain.system_errors import raise_file_limit
 
-# Reader threads of a process without workers if images are decoded or resized, which
-# mostly runs without the GIL. If rows are only copied, one thread is faster.
+# Number of reader threads without workers, if images are decoded or resized, which
+# mostly releases the GIL. If examples are only copied, one thread is faster.
 READ_THREADS = 4
-# Batches to prefetch by threads.
+# Number of batches that threads prefetch.
 READ_AHEAD = 8
-# A worker has one thread, so that `data.workers` is the number of cores in use. It
-# buffers this many batches; with grain's own buffers a worker is 6 batches ahead.
+# Number of batches that each worker buffers; with grain's internal buffers a worker is
+# 6 batches ahead. A worker has one thread, so that `data.workers` cores are in use.
 WORKER_AHEAD = 2
-# Minimum number of examples for workers by default: with fewer, an epoch may be shorter
-# than the start of the workers (a few seconds).
+# Minimum number of examples for workers by default: with fewer examples, an epoch may
+# be shorter than the start of the workers (a few seconds).
 WORKERS_MIN_EXAMPLES = 20_000
 # Directory of the workers' shared memory and semaphores.
 SHARED_MEMORY = "/dev/shm"
@@ -46,8 +46,9 @@ MAX_RESTARTS = 3
 # Start of grain's message about a dead worker, raised within about a second.
 _DIED = "Worker process was terminated unexpectedly"
 
-# File descriptors of a process without workers, and of each worker for the training and
-# evaluation streams: a stream used 8, and its batches in shared memory need more.
+# File descriptors to reserve: for the process itself, and for each worker, which serves
+# the training and the evaluation stream. Measured: 8 per stream and worker, plus
+# descriptors of batches in shared memory.
 OPEN_FILES, OPEN_FILES_OF_WORKER = 64, 24
 # Exit code of a worker that wrote to shared memory on a full file system.
 _NO_ROOM = f"exit code {-signal.SIGBUS}"
@@ -74,7 +75,14 @@ def choose_workers(has_files: bool, num_examples: int) -> int:
 def by_threads(
     read: Read, positions: range, num_threads: int, num_ahead: int = READ_AHEAD
 ) -> Generator[Any, None, None]:
-    """Yield the results of `read` for the positions in order, prefetched by threads."""
+    """Yield `read(position)` for each position, in order, prefetched by threads.
+
+    Args:
+      read: Function that reads the batch at a position; called by several threads.
+      positions: Positions of the batches.
+      num_threads: Number of reader threads.
+      num_ahead: Maximum number of prefetched batches.
+    """
     waiting: collections.deque[Future[Any]] = collections.deque()
     pool = ThreadPoolExecutor(num_threads, "read")
     try:
@@ -91,9 +99,16 @@ def by_threads(
 def by_workers(
     read: Read, start: int, stop: int, num_workers: int
 ) -> Generator[Any, None, None]:
-    """Yield the results of `read`, prefetched by worker processes; restart dead ones.
+    """Yield `read(position)` for each position, prefetched by worker processes.
 
-    No batch is lost or repeated, because a batch is a function of its position.
+    Dead workers are restarted. No batch is lost or repeated, because a batch is a
+    function of its position.
+
+    Args:
+      read: Picklable function that reads the batch at a position.
+      start: Position of the first batch.
+      stop: End of the positions, exclusive.
+      num_workers: Number of worker processes.
 
     Raises:
       UserError: The limit of open files, or shared memory, is too small for workers.
@@ -126,9 +141,9 @@ def by_workers(
             message = f"a data worker died{reason}"
             if num_restarts == MAX_RESTARTS:
                 raise StartAgainError(
-                    f"{message}, the {num_restarts + 1}th time. Was the memory full? "
-                    "Try a smaller data.workers. The same command resumes from the "
-                    "last checkpoint"
+                    f"{message}, for the {num_restarts + 1}th time, maybe out of "
+                    "memory: set a smaller data.workers. The same command resumes from "
+                    "the last checkpoint"
                 ) from None
             _log.warning("warning: %s; restarting the workers", message)
         finally:
@@ -136,7 +151,7 @@ def by_workers(
 
 
 def _read_in_worker(read: Read, position: int) -> Any:
-    """Read in a worker; prevent `sys.exit`, after which the trainer would hang."""
+    """Call `read` in a worker; prevent `sys.exit`, which would hang the trainer."""
     with own.no_exit():
         return read(position)
 
@@ -146,7 +161,7 @@ def _check_open_files(num_workers: int) -> None:
     needed = OPEN_FILES + OPEN_FILES_OF_WORKER * num_workers
     if limit < needed:
         raise UserError(
-            f"data.workers = {num_workers} takes up to {needed:,} open files, and the "
+            f"data.workers = {num_workers} needs up to {needed:,} open files, but the "
             f"limit is {limit:,}: raise it (ulimit -n 4096), or set a smaller "
             "data.workers (0 reads in threads of the trainer)"
         )
@@ -161,7 +176,7 @@ def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
 
 
 def with_workers(dataset: Any, num_workers: int) -> Any:
-    """Prefetch a grain dataset by worker processes, in the same order."""
+    """Return a grain dataset that worker processes prefetch, in the same order."""
     import grain
     from absl import flags
     from grain.multiprocessing import SharedMemoryArray
@@ -177,7 +192,7 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """No-op in place of grain's asynchronous deletion: collected arrays are closed."""
+    """No-op for `enable_async_del`: arrays are closed when garbage-collected."""
 
 
 def _init_worker(worker: int, num_workers: int) -> None:

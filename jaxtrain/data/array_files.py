@@ -1,4 +1,7 @@
-"""Array files, read into memory. The file size limits the size of the arrays."""
+"""Data sets of array files (.npz, IDX), read into memory.
+
+A file whose header declares more data than the file can contain is rejected.
+"""
 
 import hashlib
 import io
@@ -18,7 +21,7 @@ from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, counted
 from jaxtrain.regular_file import open_regular
 
-# Maximum share of the machine's memory for a data set.
+# Maximum size of a data set, as a fraction of the machine's memory.
 MEMORY_PART = 0.5
 # Maximum compression ratio of deflate, used by gzip and zip.
 MAX_INFLATION = 1032
@@ -27,7 +30,15 @@ MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file; its header gives the shape, the dtype and the byte offset."""
+    """An array in a file that has not been read, as declared by its header.
+
+    Attributes:
+      name: Name of the array or file in messages.
+      shape: Shape of the array.
+      dtype: Dtype of the array.
+      start: Offset of the data in the file, in bytes.
+      open: Function that opens the file for reading.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -56,7 +67,7 @@ def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
     """Open a regular file; convert read errors to UserError.
 
     Raises:
-      UserError: It cannot be opened, or the context raises OSError or ValueError.
+      UserError: The file cannot be opened, or the context raises OSError or ValueError.
     """
     try:
         with open_regular(path) as file:
@@ -136,8 +147,8 @@ def read_set(
     names = targets or tuple(map(str, range(everything.shape[1])))
     if len(names) != everything.shape[1]:
         raise UserError(
-            f"data.targets = {targets}: {counted(len(targets), 'name')}, but label of "
-            f"{source} has {counted(everything.shape[1], 'column')}"
+            f"data.targets = {targets}: {counted(len(targets), 'name')}, but the array "
+            f"label of {source} has {counted(everything.shape[1], 'column')}"
         )
     facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
     return ArrayStore(pixels, everything, facts), splits
@@ -161,8 +172,8 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     if size > MEMORY_PART * memory:
         raise UserError(
             f"{source} holds {size:,} bytes of images, more than {MEMORY_PART:.0%} of "
-            f"the {memory:,} bytes of memory, which must hold all: write image files "
-            "and read them as folder: or csv:"
+            f"the {memory:,} bytes of memory, into which all are read: write image "
+            "files, and read them as folder: or csv:"
         )
 
 

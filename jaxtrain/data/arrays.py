@@ -23,8 +23,8 @@ SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
     "image, uint8 (N, H, W) or (N, H, W, C), and label, integers (N,) or (N, 1), "
-    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and optionally the "
-    "same with _test and _validation"
+    "one-hot (N, classes), numbers (N, columns) or masks (N, H, W), and optionally "
+    "image_test, label_test, image_validation and label_validation"
 )
 KINDS = ("image", "label")
 READ_HEADER = {
@@ -68,13 +68,13 @@ def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     missing = [name for pair in wanted for name in pair if name not in infos]
     unknown = [name for name in infos if not any(name in pair for pair in pairs)]
     if missing or unknown:
-        wrong = f"no {listed(missing)}" if missing else f"{listed(unknown)}, too"
+        wrong = f"no {listed(missing)}" if missing else f"also {listed(unknown)}"
         raise ValueError(f"expected the arrays {EXPECTED}; it holds {wrong}")
     return infos
 
 
 def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
-    """Read only the header of an array."""
+    """Parse the header of an array, without reading its data."""
     name = shown(info.filename)
     if info.compress_type not in PACKED:
         raise ValueError(f"{name} has a compression that NumPy does not use")
@@ -84,7 +84,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             shape, by_columns, dtype = READ_HEADER[version](stream)
             if any(type(size) is not int or size < 0 for size in shape):
                 raise ValueError(f"its shape is {shape}")
-        except Exception as error:  # A header is a Python literal, and may be anything.
+        except Exception as error:  # A header is an untrusted Python literal.
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"{name}: its header cannot be read ({reason})") from None
         start = stream.tell()
@@ -105,7 +105,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
 
 
 def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
-    """Raise ValueError unless images and labels match, one label per image.
+    """Raise ValueError unless there are valid labels, one per image.
 
     Args:
       image: Array of images.
@@ -128,6 +128,6 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if label.shape[:1] != image.shape[:1] or not is_table:
         raise ValueError(
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
-            "expected one label, one row of numbers, or a mask of the same size, for "
-            "each image"
+            "expected for each image one label, one row of numbers, or a mask of the "
+            "same height and width"
         )

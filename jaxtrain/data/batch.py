@@ -2,15 +2,15 @@
 
 A batch is a dict of arrays (batch, ...):
 
-- `image`: stored image, uint8 (height, width, channels); a canvas with a window on it;
-  or another input, such as an audio clip, int16 (samples, 1, 1). After preprocessing:
-  normalised, in the compute dtype.
+- `image`: stored image, or a canvas that contains a crop window, uint8 (height, width,
+  channels); or another input, such as an audio clip, int16 (samples, 1, 1). After
+  preprocessing: normalised image in the compute dtype.
 - `target`: target of each example, any pytree.
 - `box`: left, top, right and bottom of the window on its canvas, float32 (4,).
 - `index`: index of the example in its split, int32.
 - `repeat`: number of earlier copies of the example in the batch, int32.
-- `epoch`: epoch of the step, int32, only for alternating flips.
-- `mask`: only in evaluation, 0 for padding, else 1, int32.
+- `epoch`: epoch of the step, int32; only for alternating flips.
+- `mask`: 0 for padding, else 1, int32; only in evaluation.
 
 The size of the preprocessed images is not part of a batch: each program is compiled for
 a fixed size (`Phase.image_size`).
@@ -21,8 +21,8 @@ from typing import Any
 
 import jax
 
-# Key of the windows on canvases: left, top, right and bottom in pixels, float32
-# (batch, 4). Left and top are less than 1.
+# Key of the crop windows on canvases: left, top, right and bottom in pixels, float32
+# (batch, 4). Windows start in the upper left pixel: left and top are less than 1.
 BOX = "box"
 
 Batch = dict[str, Any]

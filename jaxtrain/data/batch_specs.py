@@ -28,7 +28,12 @@ class BatchSpec:
     numbers: tuple[str, ...]
 
     def stored(self, *leading: int, sharding: Any = None) -> Batch:
-        """Return the shapes and dtypes of stored examples, with leading dims."""
+        """Return the shapes and dtypes of stored examples.
+
+        Args:
+          leading: Leading dims, such as the batch size.
+          sharding: Sharding of the arrays.
+        """
         return jax.tree.map(
             lambda x: jax.ShapeDtypeStruct(
                 (*leading, *x.shape), x.dtype, sharding=sharding
@@ -44,7 +49,8 @@ class BatchSpec:
         Args:
           leading: Leading dims, such as the batch size.
           sharding: Sharding of the arrays.
-          on_device: Whether examples are cached on the device and not in batches.
+          on_device: Whether the stored examples are cached on the device, so that
+            batches contain only `numbers`.
         """
         number = jax.ShapeDtypeStruct(leading, np.int32, sharding=sharding)
         stored = {} if on_device else self.stored(*leading, sharding=sharding)
@@ -52,7 +58,7 @@ class BatchSpec:
 
 
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
-    """Return the shapes and dtypes of the training batches of a source."""
+    """Return the shapes and dtypes of the stored training batches of a source."""
     shape = source.canvas_shape
     if shape and (source.is_placed or not source.input.are_pictures):
         cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
@@ -66,7 +72,7 @@ def train_spec(config: DataConfig, source: Source) -> BatchSpec:
 
 
 def eval_spec(source: Source) -> BatchSpec:
-    """Return the shapes and dtypes of the evaluation batches of a source."""
+    """Return the shapes and dtypes of the stored evaluation batches of a source."""
     return BatchSpec(_example(source), ("index", "mask"))
 
 

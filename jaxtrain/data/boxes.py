@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Keys in the facts of a set: class names, number of boxes per image including padding,
-# and category ids of the annotation file.
+# Keys of `Store.facts`: class names, number of boxes per image including padding, and
+# category ids of the annotation file.
 NAMES, NUM_BOXES, CATEGORY_IDS = "box_names", "num_boxes", "category_ids"
 # Class of padding boxes.
 PADDING = -1
-# Minimum area of a cropped box, in square pixels; smaller boxes are dropped.
+# Minimum area of a cropped box in pixels; smaller boxes are dropped.
 MIN_AREA = 4.0
 
 

@@ -1,6 +1,6 @@
-"""Random crops of images of different sizes: cut on the host, resized on the device.
+"""Random crops for images of different sizes: cut on the host, resized on the device.
 
-A batch must be one array. Each crop window is placed in the upper left corner of a
+A batch must be one array. Each crop window is copied to the upper left corner of a
 canvas of fixed size, and a box gives its extent; the rest of the canvas is never read.
 """
 
@@ -14,9 +14,9 @@ from jaxtrain.data.files import ImageFile
 from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import Box
 
-# Side of a canvas relative to the resized image. At 224 pixels, 98 % of the windows of
-# 500x375 photographs fit, and most windows of larger photographs, which are decoded at
-# 1/2, 1/4 or 1/8 of their size.
+# Side of a canvas relative to the side of the resized window. At 224 pixels, 98 % of
+# the windows of 500x375 photographs fit, and most windows of larger photographs, which
+# are decoded at 1/2, 1/4 or 1/8 of their size.
 SIDES = 2
 
 # Pixels (H, W, C), or an encoded image file.
@@ -29,21 +29,28 @@ def canvas_shape(size: int, channels: int) -> tuple[int, int, int]:
 
 
 def draw(image: Image, seed: Sequence[int], fit: Fit, size: int) -> Box:
-    """Draw the random window of an image; `size` is the side of the resized window."""
+    """Draw a random crop window of an image; see `Fit.draw`.
+
+    Args:
+      image: Pixels of the image, or its file.
+      seed: Any number of non-negative integers.
+      fit: Distribution of the windows.
+      size: Height and width to which the step resizes the window.
+    """
     is_file = isinstance(image, ImageFile)
     height, width = (image.height, image.width) if is_file else image.shape[:2]
     return fit.draw(height, width, seed, size)
 
 
 def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> Box:
-    """Copy a window of an image to a canvas (K, K, C); return its box on the canvas.
+    """Copy a crop window of an image to a canvas; return its box on the canvas.
 
     Args:
       image: Pixels of the image, or its file.
       window: Window in pixels of the image.
       size: Height and width to which the step resizes the window.
       fit: Interpolation for windows that exceed the canvas, which are resized here.
-      canvas: Output array, written in place.
+      canvas: Output array, uint8 (K, K, C), written in place.
     """
     if isinstance(image, ImageFile):
         image, window = images.decode_box(image, size, canvas.shape[-1], window)
@@ -67,6 +74,6 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
 
 
 def black(size: int, canvas: np.ndarray) -> Box:
-    """Draw a black window of the final size on a canvas; return its box."""
+    """Fill a window of `size` x `size` pixels with black; return its box."""
     canvas[:size, :size] = 0
     return 0, 0, size, size

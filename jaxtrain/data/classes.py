@@ -24,18 +24,18 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-# Numeric labels, not all integers, with more distinct values than this look like a
-# regression target. So do fewer, if there are more than half as many as examples.
+# Numeric labels that are not all integers look like a regression target if they have
+# more distinct values than this, or than half the number of examples.
 MOST_CLASSES = 20
 
 
-# Whether a set may have a single class, as in evaluation of a trained model.
+# Whether a data set may have a single class, as in evaluation of a trained model.
 _MAY_BE_ONE = contextvars.ContextVar("may_be_one", default=False)
 
 
 @contextlib.contextmanager
 def may_be_one(allowed: bool) -> Iterator[None]:
-    """Allow sets that are opened in this context to have a single class."""
+    """Allow data sets that are opened in this context to have a single class."""
     token = _MAY_BE_ONE.set(allowed)
     try:
         yield
@@ -74,7 +74,7 @@ def facts(
     class_names: Sequence[str],
     digest: str,
 ) -> Mapping[str, Any]:
-    """Return the facts of a set: number and names of classes, and a digest.
+    """Return `Store.facts` of a data set with classes: their number, names and digest.
 
     Args:
       source: Name of the set in messages.
@@ -131,7 +131,7 @@ def refuse_measurements(source: str, labels: Sequence[str]) -> None:
         return
     raise UserError(
         f"{source}: the labels look like numbers to predict, not like classes: "
-        f"{len(distinct):,} distinct ones from {values[0]:g} to {values[-1]:g} in "
+        f"{len(distinct):,} distinct values from {values[0]:g} to {values[-1]:g} in "
         f"{len(labels):,} rows. To predict the numbers, set task = 'regression' and "
         "data.targets to the column (docs/regression.md); to classify, give a column "
         "`label` of class names, such as low, middle and high for ranges of numbers"

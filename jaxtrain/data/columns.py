@@ -15,10 +15,10 @@ from jaxtrain.data.problems import UnusableError
 from jaxtrain.data.slices import NamedSplits, check_train
 from jaxtrain.errors import UserError
 
-# Key of the column names in the facts of a set.
+# Key of the column names in `Store.facts`.
 NAMES = "target_names"
-# Key of the offsets subtracted from the columns (see `centred`), float64, in the facts
-# of a set; absent if nothing was subtracted.
+# Key of the offsets subtracted from the columns (see `centred`), float64, in
+# `Store.facts`; absent if nothing was subtracted.
 ORIGIN = "target_origin"
 # Maximum rounding error of the cast to float32, in standard deviations of the column.
 ROUNDING = 1e-5
@@ -52,7 +52,7 @@ def number(text: str, column: str, *, comma: bool = False) -> float:
 
 
 def is_rounded(column: np.ndarray) -> bool:
-    """Whether a cast to float32 loses the differences in a column, (N,)."""
+    """Whether a cast to float32 rounds a column (N,) by more than `ROUNDING`."""
     known = np.asarray(column, np.float64)[np.isfinite(column)]
     if not len(known) or known.min() == known.max():
         return False
@@ -62,15 +62,15 @@ def is_rounded(column: np.ndarray) -> bool:
 
 
 def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
-    """Convert numbers to float32 without losing their differences.
+    """Convert targets to float32 without losing differences between large numbers.
 
     Args:
-      values: Numbers of all examples, (N, columns), NaN for missing ones.
+      values: Targets of all examples, (N, columns), NaN for missing values.
 
     Returns:
-      Numbers, float32 (N, columns); and the offset subtracted from each column in
-      float64, or () if all are 0. It is the middle of the column's range if float32
-      would round its differences off, else 0.
+      Targets, float32 (N, columns); and the offset subtracted from each column in
+      float64, or () if all offsets are 0. The offset is the middle of the column's
+      range if float32 is too coarse for the column (`is_rounded`), else 0.
     """
     origin = [_middle(x) if is_rounded(x) else 0.0 for x in values.T]
     if not any(origin):
@@ -79,7 +79,15 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Undo `centred`: add the offsets, if any, to targets (N, columns), in float64."""
+    """Undo `centred`: add the offsets, if any, to targets (N, columns).
+
+    Args:
+      targets: Targets, or predictions of targets.
+      facts: `Store.facts` of the data set.
+
+    Returns:
+      Targets in float64, or unchanged without offsets.
+    """
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)
 
@@ -96,7 +104,7 @@ def facts(
     digest: str,
     origin: tuple[float, ...] = (),
 ) -> Mapping[str, Any]:
-    """Return the facts of a set: column names, offsets and a digest.
+    """Return `Store.facts` of a data set with target columns.
 
     Args:
       source: Name of the set in messages.
@@ -104,6 +112,9 @@ def facts(
       names: Names of the columns.
       digest: SHA-256 of the columns and the images.
       origin: Offsets that `centred` has subtracted from each column.
+
+    Returns:
+      Column names, offsets (if any), and a digest of the set.
 
     Raises:
       UserError: The set has no training split, or two columns have the same name.
@@ -123,7 +134,7 @@ def multi_hot(
     """Encode label lists as multi-hot rows, float32 (N, names).
 
     Args:
-      labels: Labels of each image. None for unknown labels gives a row of NaN.
+      labels: Labels of each image, or None if unknown, which becomes a row of NaN.
       names: All labels, in the order of the columns.
     """
     places = {name: i for i, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""Remarks on information lost in the conversion to 8 bits and the image size."""
+"""Remarks on information lost when images are converted to 8 bits and resized."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,9 +14,10 @@ from jaxtrain.data.sampled import evenly, stored_images
 from jaxtrain.data.stores import Remark, Store
 from jaxtrain.errors import UserError
 
-# Number of images in the sample.
+# Maximum number of images to inspect.
 NUM_LOOKED = 64
-# Cropped share of the area above which a remark is made. 3:2 photographs lose 1/3.
+# Fraction of the area outside the centre crop above which a remark is made. Photographs
+# with an aspect ratio of 3:2 lose 1/3.
 MUCH = 0.4
 
 
@@ -39,12 +40,12 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """Suggested white level, or None if values need all 16 bits, or at most 8."""
+        """Suggested white level; None without 16-bit images, or above 14 bits."""
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
 def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
-    """Inspect a sample of the images of a store."""
+    """Inspect up to `NUM_LOOKED` images of a store, evenly spaced in `examples`."""
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
     are_pictures = input_of(store.facts).are_pictures
     examples = evenly(examples, NUM_LOOKED if are_pictures else 0)
@@ -78,7 +79,7 @@ def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
     """Return remarks on information that the config discards, with remedies.
 
     Raises:
-      UserError: `data.white_level` is set, but no image has 16 bits per channel.
+      UserError: `data.white_level` is set, but the inspected images have 8 bits.
     """
     return (
         *_depth_remarks(sample, config),
@@ -95,7 +96,11 @@ def conversion_remarks(train: Source, config: DataConfig) -> tuple[Remark, ...]:
 
 
 def cut_away(sizes: np.ndarray) -> float:
-    """Return the mean share of the images' area outside the largest centred square."""
+    """Return the mean fraction of image area outside the largest centred square.
+
+    Args:
+      sizes: Height and width of each image, (n, 2).
+    """
     return float(np.mean(1 - sizes.min(axis=1) / sizes.max(axis=1)))
 
 

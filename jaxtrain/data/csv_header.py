@@ -27,7 +27,7 @@ SEPARATORS = (",", ";", "\t")
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(\r\n|\r|\n)', re.IGNORECASE)
 # Maximum length of a header, in characters.
 MAX_HEADER = 2**16
-# Number of rows to inspect for numeric columns, and of columns to name in a message.
+# Number of rows to inspect for numeric columns, and of columns to name in messages.
 NUM_LOOKED = 1000
 NUM_NAMED = 20
 
@@ -36,15 +36,15 @@ class Header(NamedTuple):
     """Header of a table.
 
     Attributes:
-      table: Text of the table from the header on.
+      table: Text of the table, starting at the header.
       line: Line number of the header.
       separator: Separator of the columns.
       names: Names of all columns.
       path: Name of the column of file paths.
       targets: Names of the target columns.
       split: Name of the column of splits, or None if absent.
-      target_images: Kind of the target images whose paths the target column holds (see
-        `jaxtrain.data.target_images`), or None for other targets.
+      target_images: Type of target images, such as masks, whose paths the target column
+        holds (a key of `TARGET_IMAGES`), or None for other targets.
     """
 
     table: str
@@ -62,7 +62,7 @@ class Header(NamedTuple):
         return self.separator != ","
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return a remark that names the path column, unless it is just `path`."""
+        """Return a remark that names the path column, unless only `path` qualifies."""
         others = [n for n in self.names if n.lower() in PATHS and n != self.path]
         if self.path.lower() == PATHS[0] and not others:
             return ()
@@ -87,7 +87,7 @@ def read_header(config: DataConfig, text: str) -> Header:
 
 
 def _parsed(config: DataConfig, text: str, line: int, separator: str) -> Header:
-    """Parse the header with a given separator; a missing column is ""."""
+    """Parse the header with the given separator; a missing column is named ""."""
     rows = _first_rows(text[:MAX_HEADER], separator, 1)
     names = [nfc(name.strip()) for row in rows for name in row]
     # Names are case-insensitive; the first of two equal names is used.
@@ -153,5 +153,6 @@ def _describe_numbers(header: Header) -> str:
     named = " ".join(shlex.quote(shown(name)) for name in numeric[:NUM_NAMED])
     return (
         ". For task = 'multilabel' or 'regression' name the target columns; "
-        f"{len(numeric)} are numeric: --data.targets {named} (--targets of new)"
+        f"{len(numeric)} are numeric: --data.targets {named} (with `main.py new`: "
+        "--targets)"
     )

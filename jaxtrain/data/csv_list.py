@@ -38,11 +38,11 @@ _NUMBER = re.compile(r"0|[1-9][0-9]*")
 def open_csv(name: str, config: DataConfig) -> Opened:
     """Open images listed in a table with the columns path, label and optionally split.
 
-    The columns named in `data.targets` replace `label`. Without both, a column `mask`
-    is used.
+    The columns named in `data.targets` replace `label`. Without `data.targets` and
+    `label`, the targets are the mask files in the column `mask`.
 
     Raises:
-      UserError: The table is unreadable or lists unusable files. The message lists all
+      UserError: The table is unreadable, or lists unusable files. The message lists all
         problems.
     """
     source = config.source
@@ -121,7 +121,7 @@ def _with_images(
 def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the targets of the rows and the names of the classes or labels.
+    """Return the targets of the rows, and the names of the classes or labels.
 
     Targets are class indices, int32 (N,), or multi-hot labels, float32 (N, labels).
     """

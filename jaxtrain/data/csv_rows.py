@@ -22,10 +22,10 @@ class CsvRow(NamedTuple):
     Attributes:
       line: Line number of the row.
       path: Path of the image, relative to the directory of the table.
-      texts: Contents of the target columns.
+      texts: Contents of the target columns, as text.
       values: Numeric targets, or () for other targets.
       split: Name of the split.
-      target_images: Kind of the target images, or None for other targets.
+      target_images: Type of target images, such as masks, or None for other targets.
       target_file: Path of the target image, relative to the directory of the table, or
         b"" for other targets.
     """
@@ -42,7 +42,7 @@ class CsvRow(NamedTuple):
 def read_rows(
     folder: Folder, text: UserText, config: DataConfig, problems: Problems
 ) -> Iterator[CsvRow]:
-    """Yield the valid rows of a table; report the others to `problems`."""
+    """Yield the valid rows of a table; report invalid rows to `problems`."""
     header = read_header(config, text.content)
     problems.remarks += header.remarks()
     table = io.StringIO(header.table, newline="")
@@ -66,7 +66,7 @@ def read_rows(
                 yield row
     except csv.Error as error:
         where = f"line {header.line - 1 + reader.line_num}"
-        problems.add(str(error), "the table ends there: repair it", where)
+        problems.add(str(error), "repair the table, which ends at this line", where)
 
 
 def _row(
@@ -101,7 +101,8 @@ def _row(
 def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
-    A path may be spelled in several ways on disk; the first that exists is used.
+    The first existing path of its possible spellings is used: `/` in place of `\\`, and
+    Unicode normal forms (`UserText.spellings`).
 
     Raises:
       UnusableError: The path is outside the directory, or is not a file path.
@@ -111,7 +112,7 @@ def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     places = [folder.relative(os.path.normpath(name)) for name in spelled]
     place = next(filter(folder.has, places[1:] and places), places[0])
     if place == b".":
-        raise UnusableError(f"{shown(path)} is not a file", "name one")
+        raise UnusableError(f"{shown(path)} is not a file", "give a file path")
     leaves = place.startswith((b"/", b"../")) or place == b".."
     if leaves and not folder.allow_outside:
         raise UnusableError(

@@ -1,4 +1,4 @@
-"""Data sets of a run's splits, cached on the devices or streamed from the host."""
+"""Training, validation and test data, cached on the devices or streamed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Maximum share of a device's memory for cached data sets.
+# Maximum size of cached data sets, as a fraction of a device's memory.
 CACHE_FRACTION = 0.25
-# Assumed device memory if it is unknown, as on CPU.
+# Assumed device memory in bytes if it is unknown, as on CPU.
 ASSUMED_DEVICE_BYTES = 8 * 2**30
 # Examples to read at a time for the device cache.
 READ_BLOCK = 512
@@ -35,9 +35,9 @@ class Dataset:
     Attributes:
       source: Examples of the split.
       on_device: Concatenated arrays of all splits, or {} if streamed.
-      defects: Unreadable images so far.
+      defects: Unreadable images that were encountered so far.
       first: Index of the split's first example in `on_device`.
-      blank: Indices of cached unreadable examples, which evaluations mask.
+      blank: Indices of the unreadable examples in the cache, which evaluations mask.
     """
 
     source: Source
@@ -55,7 +55,7 @@ def should_cache(
     Args:
       config: Data section of the config.
       splits: Splits of the run.
-      device_bytes: Memory of a device. Defaults to the first local device.
+      device_bytes: Memory of a device in bytes. Defaults to the first local device.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
@@ -68,7 +68,11 @@ def should_cache(
 
 
 def cache_bytes(device_bytes: int | None = None) -> int:
-    """Return the maximum size of cached data sets in bytes."""
+    """Return the maximum total size of cached splits in bytes.
+
+    Args:
+      device_bytes: Memory of a device in bytes. Defaults to the first local device.
+    """
     if device_bytes is None:
         stats = jax.local_devices()[0].memory_stats() or {}
         device_bytes = stats.get("bytes_limit")
@@ -78,10 +82,19 @@ def cache_bytes(device_bytes: int | None = None) -> int:
 def make_datasets(
     splits: Splits, mesh: Mesh, cache: bool, max_bad_fraction: float
 ) -> tuple[Dataset, Dataset | None, Dataset]:
-    """Put all splits on every device, or prepare them for streaming.
+    """Create the datasets of all splits, cached on every device or streamed.
 
     The cached splits share one array, so that one compiled program evaluates any split.
-    The training split comes first, so that its examples keep their indices.
+    The training split comes first, so that its indices do not change.
+
+    Args:
+      splits: Splits of the run.
+      mesh: Mesh of the devices.
+      cache: Whether to cache the splits on the devices.
+      max_bad_fraction: Maximum fraction of unreadable images in a split.
+
+    Returns:
+      Training, validation (or None) and test dataset.
 
     Raises:
       UserError: More than `max_bad_fraction` of a split's images are unreadable.
@@ -118,7 +131,7 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
 
 
 def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
-    """Return all examples of a split, and its unreadable images.
+    """Return all examples of a split as one batch, and its unreadable images.
 
     Threads read the examples in blocks, which bounds the number of files in memory.
     """

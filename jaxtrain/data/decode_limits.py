@@ -18,16 +18,16 @@ MAX_SCANS_OF_LARGEST = 16
 # images has a few. Files below MIN_EXIF_BYTES are fast in any case.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 
-# Maximum number of bytes per pixel (four channels of 32 bits), and of metadata.
+# Maximum number of bytes per pixel (four channels of 32 bits), and for metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
 # Maximum number of strips or tiles of a TIFF: 64 million pixels in 16x16 tiles.
 MAX_STRIPS = 2**18
-# Maximum offset in a file.
+# Maximum offset in a file, in bytes.
 MAX_OFFSET = 2**40
 # TIFF tags: offsets and byte counts of strips, and of tiles.
 STRIP_TAGS = (273, 279, 324, 325)
-# Magic bytes of TIFF -> byte order, and whether the file is a BigTIFF.
+# Magic bytes of TIFF -> (byte order, whether the file is a BigTIFF).
 TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
     b"II*\0": ("little", False),
     b"MM\0*": ("big", False),
@@ -56,7 +56,7 @@ def check_pixels(size: Sequence[int], max_pixels: int) -> None:
 
 
 def check_header(data: bytes, max_pixels: int) -> None:
-    """Raise UnreadableError if opening an image would take too much time or memory."""
+    """Raise UnreadableError for an image that takes too much time or memory to open."""
     check_pixels(webp_canvas(data) or (0, 0), max_pixels)
     check_strips(io.BytesIO(data))
     if len(data) < MIN_EXIF_BYTES or not data.startswith(START_OF_IMAGE):
@@ -100,7 +100,7 @@ def check_size(num_bytes: int, size: Sequence[int]) -> None:
 
 
 def check_scans(data: bytes, width: int, height: int, max_pixels: int) -> None:
-    """Raise UnreadableError if a JPEG has too many scans for its size."""
+    """Raise UnreadableError if a JPEG has too many scans for its number of pixels."""
     limit = min(MAX_SCANS, MAX_SCANS_OF_LARGEST * max_pixels // max(1, width * height))
     # This count is an upper bound, and fast (0.3 ms for 150 KB).
     if data.count(bytes([0xFF, START_OF_SCAN])) <= limit:
@@ -146,7 +146,7 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
     def number(data: bytes) -> int:
         return int.from_bytes(data, order)
 
-    # Sizes of an offset, of the entry count, and of an entry.
+    # Sizes of an offset, of the entry count, and of an entry, in bytes.
     offset, counted, entry = (8, 8, 20) if is_big else (4, 2, 12)
     file.seek(8 if is_big else 4)
     place = number(file.read(offset))

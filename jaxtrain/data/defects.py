@@ -1,4 +1,4 @@
-"""Unreadable images of a run: counted, reported once, and limited in number."""
+"""Unreadable images: counted, reported once, and limited to a fraction of a split."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create the record of a `StoredFile`; stored arrays are always readable."""
+        """Create the entry of a `StoredFile`; stored arrays are always readable."""
         return cls(index, stored.name, str(error))
 
 
@@ -43,13 +43,15 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 
 
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
-    """Return the groups whose training examples are all unreadable, ascending.
+    """Return the classes whose training examples are all unreadable, ascending.
 
-    Their images have no replacement (`replacements.fill_in`), so the run fails. Any
-    example can replace a multi-label example, so no group is lost.
+    Examples of such a class have no replacement (`replacements.fill_in`), so the run
+    fails. The result is empty for multi-label data, in which any example is a valid
+    replacement.
 
     Args:
-      groups: Group of each training example, (N,), or its labels, (N, labels).
+      groups: Class of each training example, (N,), or its labels, (N, labels); see
+        `Store.strata`.
       is_bad: Whether each example is unreadable, (N,).
     """
     if groups.ndim > 1:
@@ -74,14 +76,14 @@ class Defects:
         self._unshared: list[Unreadable] = []
 
     def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
-        """Add the unreadable images that are new.
+        """Add unreadable images; duplicates are ignored.
 
-        With several processes the limit is checked by `check`, at a point where all
-        processes fail together.
+        A single process checks the limit immediately. Several processes call `check`
+        later, at a step where all of them fail together.
 
         Args:
-          unreadable: Unreadable images, including known images.
-          shared: Whether the other processes know the images.
+          unreadable: Unreadable images, possibly added before.
+          shared: Whether all processes have already received these images.
 
         Raises:
           UserError: There are too many unreadable images.
@@ -102,8 +104,8 @@ class Defects:
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "
                 f"{self.split} split are unreadable, more than data.max_bad_fraction "
-                f"= {self._max_fraction} allows: repair or remove them, or allow "
-                f"more\n  {first}"
+                f"= {self._max_fraction} allows: repair or remove them, or increase "
+                f"data.max_bad_fraction\n  {first}"
             )
 
     def take_new(self) -> list[Unreadable]:
@@ -112,6 +114,6 @@ class Defects:
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return the new unreadable images that other processes do not know."""
+        """Return the images added with `shared=False` since the last call."""
         unshared, self._unshared = self._unshared, []
         return unshared

@@ -14,21 +14,27 @@ from PIL import Image, TiffImagePlugin
 
 # Maximum significant bits of 16-bit images for which a white level is suggested.
 MOST_BITS = 14
-# Raw modes of 16-bit colour images, of which Pillow reads one byte per value.
+# Pillow's raw modes of 16-bit colour images, which it decodes to one byte per value.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
-# Raw mode -> raw mode of the other byte of each value. N is native, little-endian.
+# Byte order in a raw mode -> byte order that selects the other byte of each value. N is
+# native, here little-endian.
 OTHER = {"B": "L", "L": "B", "N": "B"}
 # TIFF tags.
 SAMPLES_PER_PIXEL, PHOTOMETRIC = 277, 262
-# Photometric interpretations of grey images, whose further bands have no known meaning.
+# Photometric interpretations of grey images, whose additional bands have no defined
+# meaning.
 GREY = (0, 1)
 
 
 def values(data: bytes, formats: tuple[str, ...]) -> np.ndarray | None:
-    """Return the stored values of an image file, uint16 (H, W) or (H, W, C).
+    """Return the stored values of a 16-bit image file, uint16 (H, W) or (H, W, C).
 
     The result is None for images with 8 bits per channel, and for 16-bit formats that
     Pillow does not support.
+
+    Args:
+      data: Contents of the file.
+      formats: Pillow's names of the formats to try.
     """
     with Image.open(io.BytesIO(data), formats=formats) as image:
         if image.mode.startswith("I;16"):
@@ -48,7 +54,7 @@ def to_8_bits(stored: np.ndarray, white_level: int) -> Image.Image:
 
 
 def fitting_level(largest: int) -> int | None:
-    """Return the white level for values up to `largest`, or None above 14 bits."""
+    """Return the least 2^b - 1 >= `largest` with 8 <= b <= 14, or None."""
     bits = max(8, math.ceil(math.log2(largest + 1)))
     return 2**bits - 1 if bits <= MOST_BITS else None
 
@@ -82,7 +88,7 @@ def unknown_bands(file: BinaryIO) -> str | None:
         return None
     return (
         f"it has {num} bands, and does not say which are red, green and blue: save "
-        "them as RGB, or give arrays"
+        "them as RGB, or give arrays (arrays:FILE.npz)"
     )
 
 

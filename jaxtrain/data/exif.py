@@ -28,7 +28,7 @@ def orientation(image: Image.Image) -> int:
 def metadata_first(data: bytes) -> BinaryIO:
     """Return a file object in which orientation metadata precedes the pixels of a PNG.
 
-    Reading the header would not reach metadata that follows the pixels.
+    Pillow's header parser stops at the pixels, and would miss the metadata after them.
     """
     if not data.startswith(PNG_START):
         return io.BytesIO(data)

@@ -1,4 +1,4 @@
-"""Kinds of data files, recognised by file extension."""
+"""Types of data files, such as images, recognised by file extension."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jaxtrain.data.problems import Remark
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of data files.
+    """A type of data files, such as images or audio files.
 
     Attributes:
       noun: Noun for a file in messages, such as "image".
@@ -26,7 +26,7 @@ class FileKind:
     is_unread: Callable[[bytes], bool] = lambda name: False
 
     def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
-        """Return a remark on files of unsupported formats, if any."""
+        """Return a remark on files of unsupported formats, or () without such files."""
         if not unread:
             return ()
         counts = formats.describe_counts(formats.count_endings(unread))

@@ -39,9 +39,9 @@ FIRST_TURNED = 5
 TURNED_WHEN_DECODED = ("TIFF",)
 # Reduction factors of JPEG decoding; 3/4 takes longer than full size.
 JPEG_FACTORS = (8, 4, 2)
-# Part of simplejpeg's error message for superfluous bytes, which are harmless.
+# Substring of simplejpeg's error message for superfluous bytes, which are harmless.
 HARMLESS = "extraneous bytes"
-# Number of bytes that suffice to detect the format, and the size of a WebP.
+# Number of bytes that suffice to detect the format, and to parse the size of a WebP.
 START_BYTES = 32
 # Grey level behind transparent pixels.
 BACKGROUND = 255
@@ -120,7 +120,7 @@ class ImageFile:
     def picture(self, channels: int) -> Image.Image:
         """Decode to a Pillow image, with the same pixels as `decode`.
 
-        This avoids a copy to an array and back if Pillow decodes the file.
+        If Pillow decodes the file, this avoids the copy to an array and back.
         """
         if self._is_plain_jpeg(channels):
             return to_picture(self.decode(channels))
@@ -129,7 +129,7 @@ class ImageFile:
         # Pillow raises many types of exceptions for damaged files.
         except Exception as error:
             raise UnreadableError(reason_of(error)) from error
-        # A HEIF may have another size than its header says.
+        # The decoded size of a HEIF may differ from the size in its header.
         height, width = self._as_stored((picture.height, picture.width))
         if self.format != "JPEG" and (height, width) != (self.height, self.width):
             raise UnreadableError(
@@ -227,14 +227,14 @@ def open_file(
 
 
 def orientation_of(image: np.ndarray | StoredFile, max_pixels: int) -> int:
-    """Return the EXIF orientation of an image; 1 for an array."""
+    """Return the EXIF orientation of a stored image; arrays are upright (1)."""
     if isinstance(image, np.ndarray):
         return 1
     return open_file(image.data, max_pixels).orientation
 
 
 def _read_large(large: LargeFile, max_pixels: int) -> bytes | OSError:
-    """Read a large file if its size is plausible for the image size in its header."""
+    """Read a large file if its size in bytes is plausible for its number of pixels."""
     try:
         with open_regular(large.path, MAX_FILE_BYTES) as file:
             num_bytes = os.fstat(file.fileno()).st_size

@@ -1,4 +1,4 @@
-"""Crop boxes of images to resize: the centre crop, or a random window."""
+"""Crop boxes that are resized to the input size: centre crops and random windows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,10 +25,11 @@ class Fit:
         if that is longer than the fixed size; timm's `crop_pct`.
       interpolation: Interpolation, bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
-      window: Distribution of random training windows. None disables them. Windows of a
-        `Jitter` are cut only on the host.
-      window_size: Height and width to which the step resizes the windows; the largest
-        of progressive sizes. None means the size of evaluation images.
+      window: Distribution of random training windows. None disables them. With
+        `Jitter`, windows are cut on the host.
+      window_size: Height and width to which the training step resizes the windows; the
+        largest size with progressive resizing. None means the size of evaluation
+        images.
       white_level: 16-bit value that is mapped to 255. None means 65535.
     """
 
@@ -40,13 +41,14 @@ class Fit:
     white_level: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
-        """Return the box that is resized to `size` x `size`.
+        """Return the box that is resized to `size` x `size`, by `crop_mode`.
 
-        With `center` it is the largest centred square, scaled by `centre_part` if its
-        side exceeds `size`. The default is the usual evaluation transform: resize the
-        shorter side to 256, then centre-crop 224. With `squash` it is the full image.
-        With `border` it is a square with the longer side of the image; the area outside
-        the image, an integral number of output pixels, becomes border.
+        - `center`: the largest centred square, scaled by `centre_part` if its side
+          exceeds `size`. The default is the usual evaluation transform: resize the
+          shorter side to 256, then centre-crop 224.
+        - `squash`: the full image.
+        - `border`: a square with the longer side of the image. The area outside the
+          image, an integral number of output pixels, becomes border.
         """
         if self.crop_mode == "squash":
             return 0.0, 0.0, float(width), float(height)
@@ -61,11 +63,11 @@ class Fit:
         return left, top, left + side, top + side
 
     def draw(self, height: int, width: int, seed: Sequence[int], size: int) -> Box:
-        """Draw a random window of an image, deterministic given the seed and the sizes.
+        """Draw a random window of an image, deterministic given the arguments.
 
         Args:
-          height: Height of the image.
-          width: Width of the image.
+          height: Height of the image in pixels.
+          width: Width of the image in pixels.
           seed: Any number of non-negative integers.
           size: Height and width to which the window is resized.
         """
@@ -77,10 +79,9 @@ class Fit:
     def _jittered(
         self, height: int, width: int, seed: Sequence[int], size: int, jitter: Jitter
     ) -> Box:
-        """Draw a scale factor and the position of the window, both uniformly.
+        """Draw a window of large-scale jitter: uniform scale factor, uniform position.
 
-        The sides of the scaled image are integers, so that its edge is at a pixel
-        boundary.
+        The scaled image has integral sides, so that its edges are at pixel boundaries.
         """
         left, top, right, bottom = self.centre_box(height, width, jitter.size)
         draws = uniform(seed, 3)

@@ -1,4 +1,4 @@
-"""Packing of windows on canvases for the transfer from data workers."""
+"""Packing of crop windows (`canvas.py`) for the transfer from data workers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +10,16 @@ from jaxtrain.data.batch import BOX
 
 
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
-    """Concatenate the windows of a batch into one array, uint8 (bytes,).
+    """Concatenate the crop windows of a batch into one array, uint8 (bytes,).
 
-    This saves shared memory, which is cleared and mapped page by page: most of a canvas
-    is empty.
+    Most of a canvas is empty, so this saves shared memory, which the kernel clears and
+    maps page by page.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]
     num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
-    # Allocated in the size of the canvases, so that buffers are reused. Pages beyond
-    # the windows stay untouched.
+    # The buffer has the size of all canvases, so that it can be reused for any batch.
+    # Pages beyond the windows are never touched.
     flat = memory.empty((canvases.size,))[: num_pixels * channels]
     for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
         height, width, _ = part.shape

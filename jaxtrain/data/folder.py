@@ -30,14 +30,20 @@ def open_folder(name: str, config: DataConfig) -> Opened:
     """Open images in one directory per class, optionally below train/, val/ and test/.
 
     Raises:
-      UserError: It is not a directory, or holds unusable files. The message lists all
-        problems.
+      UserError: The path is not a directory, or the directory holds unusable files. The
+        message lists all problems.
     """
     return open_files(name, config, IMAGES)
 
 
 def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
-    """Open files of a kind; see `open_folder`."""
+    """Open files of one type in one directory per class; see `open_folder`.
+
+    Args:
+      name: Path of the directory.
+      config: Data section of the config.
+      kind: Type of the files, such as images or audio files.
+    """
     source = config.source
     folder = Folder(os.path.expanduser(name), config)
     include, problems = Include(config), Problems(source)
@@ -89,11 +95,11 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 
 
 def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return the directory of the classes of each split.
+    """Return split -> directory that contains its class directories.
 
-    If there is a directory `train` with subdirectories, its siblings are splits, too. A
-    `train` that also holds images is a class, unless a sibling has the name of another
-    split.
+    If there is a directory `train` with subdirectories, its siblings are splits, too.
+    However, a directory `train` that also holds images is a class, unless a sibling has
+    the name of another split.
     """
     names, _ = scan.listing(b"")
     named = {name: SPLITS.get(shown(name).lower()) for name in names}
@@ -127,7 +133,7 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
-    """Raise UserError if all class directories are named like splits or set parts."""
+    """Raise UserError if all class directories have names of splits or `PARTS`."""
     names = sorted({name for one in found for name, files in one.items() if files})
     if names and all(map(layouts.is_no_class, names)):
         raise UserError(layouts.not_classes(source, root, names))
@@ -143,7 +149,7 @@ def _check_train(
         passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         raise UserError(
             f"{source} holds no {noun} to train on{hint}: expected "
-            f"{scan.kind.layout}, with the endings {endings}"
+            f"{scan.kind.layout}, with the extensions {endings}"
             f"{other + passed if ignored else ''}"
         )
     empty = [class_folder for class_folder, files in train.items() if not files]

@@ -1,4 +1,4 @@
-"""Scan of a directory for class directories and images; ignored files are counted."""
+"""Scan of a directory for class directories and images; counts ignored files."""
 
 import os
 from collections import Counter
@@ -10,24 +10,36 @@ from jaxtrain.data.include import Include
 from jaxtrain.data.problems import Problems
 from jaxtrain.data.stores import Remark
 
-# Directories that programs create, with files that look like images.
+# Directories created by operating systems or NAS servers; their files look like images.
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-# Class directory -> files: (path relative to the set, size in bytes).
+# Class directory -> its files, as (path relative to the set, size in bytes).
 Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
-    """Whether a directory has subdirectories of these names, case-insensitively."""
+    """Whether a directory has all named subdirectories; the case is ignored.
+
+    Args:
+      place: Path of the directory.
+      *names: Names of the subdirectories, in lower case.
+    """
     with os.scandir(os.fsencode(place)) as entries:
         present = {entry.name.lower() for entry in entries if entry.is_dir()}
     return present >= {*names}
 
 
 class FolderScan:
-    """Lists directories and images; reports unusable entries to `problems`."""
+    """Scanner of the directory of a data set.
+
+    Args:
+      folder: Directory of the data set.
+      include: Filter of file names.
+      problems: Collector of unusable entries.
+      kind: Type of the files of examples.
+    """
 
     def __init__(
         self,
@@ -39,7 +51,7 @@ class FolderScan:
         self.kind, self.root = kind, folder.root
         self._folder, self.include, self._problems = folder, include, problems
         self._listings: dict[bytes, tuple[list[bytes], Entries]] = {}
-        # Files that are not images, or are in no class.
+        # Files that are not images, or outside of all class directories.
         self.ignored: list[bytes] = []
         self._left_behind: list[bytes] = []
         self._num_hidden = 0
@@ -55,7 +67,7 @@ class FolderScan:
         ]
 
     def classes(self, place: bytes) -> Classes:
-        """Return the files of each class directory in a directory."""
+        """Return the files of each class directory in the directory `place`."""
         self.ignore_files(place)
         classes: Classes = {}
         for name in self.listing(place)[0]:
@@ -75,7 +87,7 @@ class FolderScan:
         return any(name.startswith(start) for name in self._nested)
 
     def unread(self) -> list[bytes]:
-        """Return the files of known, but unsupported formats of the kind."""
+        """Return the ignored files in known, but unsupported formats."""
         return [name for name in self.ignored if self.kind.is_unread(name)]
 
     def remarks(self) -> tuple[Remark, ...]:
@@ -146,7 +158,7 @@ class FolderScan:
         if len(alike) > 1:
             self._problems.add(
                 f"the folders {listed(os.path.join(place, one) for one in alike)} "
-                "differ only in capital letters",
+                "differ only in upper and lower case",
                 "join them, or move one away",
             )
         return os.path.join(place, alike[0]) if alike else None
@@ -154,7 +166,12 @@ class FolderScan:
     def listing(
         self, place: bytes, *, keep: bool = True
     ) -> tuple[list[bytes], Entries]:
-        """Return the names of the subdirectories, and the other entries, cached."""
+        """Return the names of the subdirectories, and the other entries.
+
+        Args:
+          place: Directory, relative to the set.
+          keep: Whether to cache the result.
+        """
         if place in self._listings:
             return self._listings[place]
         folders: list[bytes] = []

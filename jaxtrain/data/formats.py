@@ -1,4 +1,4 @@
-"""Image formats: file extensions, and formats that this Pillow can read."""
+"""Image formats: file extensions, and formats that the installed Pillow can read."""
 
 import ctypes
 import functools
@@ -13,12 +13,12 @@ from PIL import Image, features
 
 from jaxtrain import extras
 
-# Formats in the order to try: with PNG first, small images are read 20 % faster.
+# Formats in the order of detection: with PNG first, small images are read 20 % faster.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 # Formats in ISO/IEC 14496-12 containers, which start with a `ftyp` box. They need
 # optional libraries, which are imported on first use.
 CONTAINED, CONTAINER = ("AVIF", "HEIF"), b"ftyp"
-# Pillow's name of a format -> file extensions, in lower case.
+# Pillow's name of a format -> its file extensions, in lower case.
 ENDINGS_OF = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "PNG": (".png", ".apng"),
@@ -55,9 +55,9 @@ def is_read(name: str) -> bool:
 
 
 def _reader_of(name: str) -> str:
-    """Return the requirement for reading a format, for messages."""
+    """Return the requirement for reading AVIF or HEIF, for messages."""
     if name == "AVIF":
-        return "AVIF needs a Pillow built with it, such as its wheels since 11.3"
+        return "AVIF needs Pillow with AVIF support, such as its wheels since 11.3"
     return f"HEIC needs the extra heic: {extras.install('heic')}"
 
 
@@ -120,7 +120,7 @@ def count_endings(names: Iterable[bytes]) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Format counts by extension, as in `80 .heic, 2 .txt`; add missing libraries."""
+    """Format counts by extension, as in `80 .heic, 2 .txt`, and missing libraries."""
     text = ", ".join(f"{number:,} {what}" for what, number in counts.items())
     missing = {ENDINGS[what] for what in counts if what in ENDINGS}
     readers = [_reader_of(name) for name in sorted(missing) if not is_read(name)]
@@ -135,9 +135,9 @@ def are_images(counts: Mapping[str, int]) -> int:
 
 @functools.cache
 def keep_quiet() -> None:
-    """Silence Pillow and its libtiff: only exceptions report damaged files.
+    """Silence warnings of Pillow and its libtiff; damaged files still raise exceptions.
 
-    Pillow's limit on pixels is disabled in favour of `max_pixels`.
+    Pillow's limit on pixels is disabled in favour of `data.max_pixels`.
     """
     warnings.filterwarnings("ignore", module=r"PIL\.")
     # Without a handler, Python would print warnings to stderr.

@@ -1,4 +1,4 @@
-"""`hf:NAME_OR_DIR`: local data sets of the library `datasets`.
+"""`hf:NAME_OR_DIR`: local data sets of the Hugging Face library `datasets`.
 
 Nothing is downloaded, data set scripts are not run, and images stay encoded.
 """
@@ -30,7 +30,12 @@ SAVED = ("dataset_dict.json", "state.json")
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
-    """Open a set that was saved to disk, or is in the library's cache.
+    """Open a data set from a directory, or from the cache of `datasets`.
+
+    Args:
+      name: Directory of `save_to_disk` or of Parquet files; or NAME[:CONFIG] of a
+        cached data set.
+      config: Data section of the config.
 
     Raises:
       UserError: The set is missing, or lacks encoded images or labels.
@@ -64,7 +69,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if missing := [name for name in wanted if name not in features]:
         raise UserError(
             f"data.targets = {config.targets}: {source} has no column "
-            f"{shown(missing[0])!r}, but {listed(features)}"
+            f"{shown(missing[0])!r}, only {listed(features)}"
             f"{nearest(missing[0], features)}"
         )
     columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]
@@ -83,7 +88,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of the non-empty splits by canonical name."""
+    """Return canonical split name -> rows, for the non-empty splits."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -104,9 +109,10 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the library offline and silent in this context.
+    """Keep `datasets` offline and silent in this context.
 
-    The library reads the variable at import; so do processes that it starts.
+    The environment variable is for processes that `datasets` starts, the attributes for
+    this process, which has already read the variable at import.
     """
     import datasets
     from datasets import config
@@ -152,7 +158,7 @@ def _load(library: Any, source: str, name: str) -> Any:
 def _target_images(
     library: Any, features: Any
 ) -> tuple[TargetImages, str] | tuple[None, None]:
-    """Return (kind, column) of a set's target images, or (None, None)."""
+    """Return (type, column) of the target images of a data set, or (None, None)."""
     for row in TARGET_IMAGES.values():
         kind = row()
         if (column := kind.find_column(library, features)) is not None:
@@ -192,20 +198,21 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
 
 
 def _labels(
-    source: str, whole: Any, wanted: list[str]
+    source: str, dataset: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    """Return targets, names and offsets, with class labels or lists of labels.
+    """Read a column of class labels, or of lists of labels.
 
-    Targets are class indices, int32 (N,), or multi-hot rows, float32 (N, labels). Names
-    are of the classes or labels. Offsets are always ().
+    Returns:
+      Targets: class indices, int32 (N,), or multi-hot rows, float32 (N, labels); names
+      of the classes or labels; and (), as there are no offsets.
     """
     (label,) = wanted
-    inner = getattr(whole.features[label], "feature", None)
+    inner = getattr(dataset.features[label], "feature", None)
     if inner is not None:
         names = tuple(map(shown, getattr(inner, "names", None) or ()))
         if not names:
             raise UserError(f"{source}: its column {label} is not a list of ClassLabel")
-        lists = whole.select_columns([label])[:][label]
+        lists = dataset.select_columns([label])[:][label]
         numbers = range(len(names))
         if wrong := [i for some in lists for i in some or () if i not in numbers]:
             raise UserError(
@@ -213,9 +220,9 @@ def _labels(
                 f"its {len(names)} labels"
             )
         return columns.multi_hot(lists, numbers), names, ()
-    names = getattr(whole.features[label], "names", None)
+    names = getattr(dataset.features[label], "names", None)
     # Null becomes NaN.
-    values = np.asarray(whole.select_columns([label]).with_format("arrow")[:][label])
+    values = np.asarray(dataset.select_columns([label]).with_format("arrow")[:][label])
     try:
         if values.dtype.kind not in "iuf":
             raise ValueError(f"they are {values.dtype}")
@@ -236,9 +243,9 @@ def _labels(
 
 
 def _columns(
-    source: str, whole: Any, wanted: list[str]
+    source: str, dataset: Any, wanted: list[str]
 ) -> tuple[np.ndarray, tuple[str, ...], tuple[float, ...]]:
-    table = whole.select_columns(wanted)[:]
+    table = dataset.select_columns(wanted)[:]
     arrays = []
     for name in wanted:
         try:

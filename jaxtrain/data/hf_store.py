@@ -1,4 +1,4 @@
-"""Store of a `datasets` data set with encoded images."""
+"""Store of a data set of the library `datasets`, with encoded images."""
 
 import hashlib
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class HfStore(WithTargets):
 
 
 def digest_of(images: Any, column: str, labels: np.ndarray) -> str:
-    """Return the SHA-256 of the labels and the encoded image sizes, in order."""
+    """Return the SHA-256 of the labels and of the sizes of the encoded images."""
     import pyarrow.compute
 
     compute: Any = pyarrow.compute
@@ -61,6 +61,7 @@ def encoded(row: Mapping[str, Any] | None) -> bytes | OSError:
     data = None if row is None else row["bytes"]
     if data is None:
         return OSError(
-            None, "the set holds its path, not the image: save it with save_to_disk"
+            None,
+            "the data set contains its path, not the image: save it with save_to_disk",
         )
     return data

@@ -16,28 +16,33 @@ NUM_NAMED = 5
 
 
 class HoldOut:
-    """A training split from which test and validation splits are held out in turn.
+    """A training split from which the test, then the validation split is held out.
 
-    The last example of a class or label returns to training. The choice of the other
-    examples does not depend on this rule, so that a run of an older version without it
-    only has more held-out examples, which `data.json` records.
+    If no example of a class or label would remain, one of its held-out examples returns
+    to training. This rule does not change the choice of the other examples: runs of
+    older versions, without the rule, differ only by additional held-out examples, which
+    `data.json` records.
+
+    Args:
+      config: Data section of the config.
+      source: Training split before the hold-outs.
     """
 
-    def __init__(self, config: DataConfig, whole: Source):
-        self._config, self._whole = config, whole
-        # Indices of the examples that were not held out, and of those returned to
-        # training.
-        self._left = np.arange(len(whole))
-        self._back = np.arange(0)
+    def __init__(self, config: DataConfig, source: Source):
+        self._config, self._source = config, source
+        # Indices of the examples that were not held out, and of the held-out examples
+        # that returned to training.
+        self._remaining = np.arange(len(source))
+        self._returned = np.arange(0)
 
     @property
     def train(self) -> Source:
         """Remaining training examples."""
-        return self._whole.subset(np.sort(np.r_[self._left, self._back]))
+        return self._source.subset(np.sort(np.r_[self._remaining, self._returned]))
 
     @functools.cached_property
     def _strata(self) -> np.ndarray:
-        return self._whole.strata()
+        return self._source.strata()
 
     def take(self, field: str, fraction: float, seed: int) -> Source:
         """Hold out a fraction of the remaining examples.
@@ -50,22 +55,23 @@ class HoldOut:
         Raises:
           UserError: No example would be held out.
         """
-        num, strata = len(self._left), self._strata[self._left]
+        num, strata = len(self._remaining), self._strata[self._remaining]
         if self._config.hold_out == "classes":
-            if strata.ndim > 1 or "num_classes" not in self._whole.facts:
+            if strata.ndim > 1 or "num_classes" not in self._source.facts:
                 raise UserError(
                     f"data.hold_out = 'classes' needs one class per image, which "
-                    f"{self._config.source} does not have; hold out examples"
+                    f"{self._config.source} does not have; set data.hold_out to "
+                    "examples"
                 )
             kept, held_out = class_split(strata, fraction, seed)
-            held = self._left[held_out]
+            held = self._remaining[held_out]
         else:
-            # The first files of a set ordered by a hash of the name are held out:
-            # adding or removing a file does not move others between splits, and a
-            # packed copy of the set has the same splits.
-            draws = np.arange(num) if self._whole.facts.get("mixed") else None
+            # A data set with the fact `mixed` is ordered by a hash of the file name,
+            # and its first files are held out. Thus adding or removing a file does not
+            # move other files between splits, and a packed copy has the same splits.
+            draws = np.arange(num) if self._source.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
-            held = self._without_last(self._left[kept], self._left[held_out])
+            held = self._without_last(self._remaining[kept], self._remaining[held_out])
             if len(held_out) and not len(held):
                 held = self._others(len(held_out), seed)
         if not len(held):
@@ -74,32 +80,40 @@ class HoldOut:
                 f"{field} = {fraction} holds out none of {num} examples{last}: give a "
                 "larger fraction, or more images"
             )
-        self._back = np.setdiff1d(self._back, held)
-        self._left = np.setdiff1d(self._left, np.r_[held, self._back])
-        return self._whole.subset(held)
+        self._returned = np.setdiff1d(self._returned, held)
+        self._remaining = np.setdiff1d(self._remaining, np.r_[held, self._returned])
+        return self._source.subset(held)
 
     def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return the held-out examples, but return the last of a class to training.
+        """Return the last example of a class to training; return the other examples.
 
-        Groups that are not classes, such as values of an integer regression target, may
+        Strata that are not classes, such as values of an integer regression target, may
         be held out entirely.
+
+        Args:
+          kept: Indices of the examples that stay in training.
+          held: Indices of the examples drawn to be held out.
         """
-        known = np.r_[kept, self._back]
+        known = np.r_[kept, self._returned]
         if self._strata.ndim > 1:
             back = _last_of_labels(self._strata[known], self._strata[held])
-        elif "num_classes" in self._whole.facts:
+        elif "num_classes" in self._source.facts:
             classes, first = np.unique(self._strata[held], return_index=True)
             back = first[np.isin(classes, self._strata[known], invert=True)]
         else:
             back = np.arange(0)
-        self._back = np.r_[self._back, held[back]]
+        self._returned = np.r_[self._returned, held[back]]
         return np.delete(held, back)
 
     def _others(self, num: int, seed: int) -> np.ndarray:
-        """Return replacements if each drawn example is the last of a label."""
+        """Return other examples to hold out if every drawn one is the last of a label.
+
+        The result is empty unless `num` examples can be held out without a loss of
+        labels.
+        """
         if self._strata.ndim == 1:
             return np.arange(0)
-        places = np.union1d(self._left, self._back)
+        places = np.union1d(self._remaining, self._returned)
         strata = self._strata[places]
         counts = strata.sum(axis=0)
         chosen: list[int] = []
@@ -113,7 +127,12 @@ class HoldOut:
 
 
 def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Return indices of held-out examples with the labels that training lacks."""
+    """Return indices of held-out examples that cover the labels missing in training.
+
+    Args:
+      known: Label presence of the training examples, bool (n, labels).
+      held: Label presence of the held-out examples, bool (m, labels).
+    """
     lacking = held.any(axis=0) & ~known.any(axis=0)
     back: list[int] = []
     while lacking.any():

@@ -1,4 +1,4 @@
-"""`idx:DIR`: files in the format of MNIST."""
+"""`idx:DIR`: images and labels in MNIST's file format (IDX)."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ from jaxtrain.errors import UserError
 
 # Split -> prefix of its file names; MNIST's test files start with "t10k".
 PREFIXES = {"train": "train", "test": "t10k"}
-# First three bytes of uint8 files; the fourth is the number of dimensions.
+# First three bytes of a uint8 file; the fourth byte is the number of dimensions.
 MAGIC = b"\0\0\x08"
 NUM_DIMS = {"images": 3, "labels": 1}
 
@@ -58,7 +58,7 @@ def _name(prefix: str, kind: str) -> str:
 
 
 def _find(folder: str, prefix: str, kind: str) -> str | None:
-    """Find a file by its name, case-insensitively: also with .gz, or .idx for -idx."""
+    """Return the path of a file, or None; accepts .gz, and `.idx` for `-idx`."""
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     paths = (in_any_case(folder, name) for name in names)
@@ -94,6 +94,6 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
         total = math.prod(shape)
         inflation = MAX_INFLATION if path.lower().endswith(".gz") else 1
         if total > inflation * os.fstat(stream.fileno()).st_size:
-            raise ValueError(f"it declares {total:,} bytes, more than it can hold")
+            raise ValueError(f"it declares {total:,} bytes, more than it can contain")
     read = partial(_content, source, path)
     return StoredArray(path, shape, np.dtype(np.uint8), num_bytes, read)

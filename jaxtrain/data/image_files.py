@@ -24,10 +24,11 @@ from jaxtrain.errors import UserError
 # Remedy for files outside the directory of a set.
 OUTSIDE = (
     "only files in the folder are read: copy it there, give a folder that holds all, "
-    "or, if you trust the set, set data.allow_outside to True (--allow-outside of new)"
+    "or, if you trust the set, set data.allow_outside to True (with `main.py new`: "
+    "--allow-outside)"
 )
 
-# Cause under which files outside the directory are counted.
+# `UnusableError.cause` of files outside the directory.
 LEADS_OUT = "that lead out of the folder"
 
 
@@ -57,7 +58,7 @@ def in_any_case(folder: str, name: str) -> str | None:
 
 
 def listed(names: Iterable[bytes | str]) -> str:
-    """Format the first names of a sequence, and the number of further names."""
+    """Format the first names of a sequence, as in `a.png, b.png and 3 more`."""
     names = list(names)
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     return ", ".join(map(shown, names[:NUM_NAMED])) + more
@@ -65,7 +66,12 @@ def listed(names: Iterable[bytes | str]) -> str:
 
 @dataclass(frozen=True)
 class FileNames:
-    """A compact sequence of file names in one buffer, fast to pickle."""
+    """A sequence of file names in one buffer, compact and fast to pickle.
+
+    Attributes:
+      text: Concatenated file names.
+      ends: End of each name in `text`, int64 (N,).
+    """
 
     text: bytes
     ends: np.ndarray
@@ -129,8 +135,8 @@ class Folder:
     The methods raise UnusableError for unusable files.
 
     Args:
-      root: Directory; links are resolved.
-      config: Data section, with the source and whether links may lead outside.
+      root: Path of the directory; symbolic links are resolved.
+      config: Data section of the config, for `source` and `allow_outside`.
     """
 
     def __init__(self, root: str, config: DataConfig):
@@ -139,7 +145,7 @@ class Folder:
         self._real = os.path.realpath(os.fsencode(root))
         self._real_folder = functools.cache(os.path.realpath)
         if not os.path.isdir(self._real):
-            what = "is not a folder" if os.path.lexists(root) else "is not there"
+            what = "is not a folder" if os.path.lexists(root) else "does not exist"
             raise UserError(
                 f"{self.source}: {shown(root)} {what}, relative to {os.getcwd()}"
             )
@@ -157,7 +163,12 @@ class Folder:
             ) from None
 
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
-        """Return the size of a regular file in bytes; `entry` saves a system call."""
+        """Return the size of a regular file in bytes.
+
+        Args:
+          name: Path relative to the directory.
+          entry: Directory entry of the file, if known, which saves a system call.
+        """
         if entry is None or entry.is_symlink():
             self.check_inside(name)
         path = os.path.join(self._real, name)
@@ -191,7 +202,7 @@ class Folder:
         return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return the device and inode of a directory, which identify it by any path."""
+        """Return (device, inode) of a directory, the same for all paths to it."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:
@@ -199,7 +210,7 @@ class Folder:
         return status.st_dev, status.st_ino
 
     def identities(self, name: bytes) -> set[tuple[int, int]]:
-        """Return the identities of a directory and its parents within the set."""
+        """Return the `identity` of a directory and of its parents within the set."""
         identities = {self.identity(b"")}
         while name:
             identities.add(self.identity(name))
@@ -207,7 +218,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make an absolute path inside the directory relative to it."""
+        """Make an absolute path relative to the directory; others are unchanged."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:

@@ -19,7 +19,7 @@ class ImageHeader(NamedTuple):
       format: Pillow's name of the format.
       size: Width and height of the image as stored, in pixels.
       mode: Pillow's mode of the pixels.
-      progressive: Whether it is a progressive JPEG.
+      progressive: Whether the file is a progressive JPEG.
       orientation: EXIF orientation; 1 is upright.
     """
 
@@ -36,7 +36,7 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
     try:
         with Image.open(file, formats=formats.candidates(start)) as image:
             size, mode = image.size, image.mode
-            # Multi-picture files, which phones write, are also JPEGs.
+            # Multi-picture files (MPO), which phones write, are JPEGs, too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
             # Tiles are decoded completely, even if they are larger than the image.

@@ -1,4 +1,4 @@
-"""Source: selected examples of a store, in the size and channels of the config."""
+"""Source: a selection of examples of a store, in the configured size and channels."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,10 +30,9 @@ class Source:
       indices: Indices of the split's examples in the store, (N,).
       image_shape: Shape (H, W, C) of the images that `read` returns.
       max_pixels: Maximum number of pixels; larger image files are unreadable.
-      fit: Conversion of images to this shape. `read` takes crop seeds only if it has a
-        window.
-      change: Function (batch, example indices) -> batch that is applied to the result
-        of `read`.
+      fit: Conversion of images to `image_shape`. Random crops require `fit.window`.
+      change: Function (batch, example indices) -> batch, applied to the result of
+        `read`.
       stored_size: Measured height and width of the stored images. Defaults to
         `store.image_shape`.
     """
@@ -50,7 +49,8 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of randomly cropped images, or None without random crops.
 
-        If targets follow the image, windows are resized on the host and have no `box`.
+        If targets have image coordinates, windows are resized on the host and have no
+        `box`.
         """
         if not self.input.are_pictures:
             return self.image_shape if self.input.crops_at_random else None
@@ -63,7 +63,7 @@ class Source:
 
     @property
     def input(self) -> InputKind:
-        """Kind of inputs, which defines their conversion to images."""
+        """Type of the inputs, which defines their conversion to images."""
         return input_of(self.facts)
 
     @property
@@ -77,7 +77,7 @@ class Source:
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
-        """Convert the result of `read` to images, uint8 (n, H, W, C)."""
+        """Convert the array `image` of `read` to images, uint8 (n, H, W, C)."""
         if self.input.are_pictures:
             return read
         images = self.input.to_images(jnp.asarray(read))
@@ -94,7 +94,7 @@ class Source:
 
     @property
     def _same_size(self) -> bool:
-        """Whether all stored images already have the target size."""
+        """Whether all stored images already have the configured size."""
         stored = self.stored_size or self.store.image_shape[:2]
         return stored == self.image_shape[:2]
 
@@ -110,7 +110,7 @@ class Source:
 
     @property
     def in_memory(self) -> bool:
-        """Whether images are in memory in their final form: `read` only copies them."""
+        """Whether images are in memory in their final form, so `read` only copies."""
         same = self.store.image_shape == self.image_shape
         unchanged = same and self.change is None
         return unchanged and getattr(self.store, "in_memory", False)
@@ -119,11 +119,11 @@ class Source:
         return len(self.indices)
 
     def strata(self) -> np.ndarray:
-        """Return the group of each example, (N,), or its labels (`Store.strata`)."""
+        """Return the class of each example, (N,), or its labels; see `Store.strata`."""
         return self.store.strata(self.indices)
 
     def targets(self, indices: np.ndarray) -> Any:
-        """Return the targets of the given examples, a pytree of arrays (n, ...)."""
+        """Return the targets of the examples `indices`, a pytree of arrays (n, ...)."""
         if self.is_placed:
             return self.read(indices, unreadable=[])["target"]
         targets = targets_of(self.store, self.indices[indices])
@@ -134,7 +134,7 @@ class Source:
         return None if self.is_placed else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
-        """Return all targets, or only the first and last if images would be read."""
+        """Return all targets, or the first and last if all would require images."""
         every = self.all_targets()
         return self.targets(np.array([0, len(self) - 1])) if every is None else every
 
@@ -150,9 +150,9 @@ class Source:
 
         Args:
           indices: Indices of the examples in the split, (n,).
-          crop_seeds: Seeds of random crops, non-negative integers (n, k), a row per
-            image. Each crop is returned on a canvas with its `box` (see `canvas.py`),
-            or resized if targets follow the image. None disables random crops.
+          crop_seeds: Seeds of the random crop of each image, non-negative integers
+            (n, k). Each crop is returned on a canvas with its `box` (see `canvas.py`),
+            or resized if targets have image coordinates. None disables random crops.
           unreadable: List that is extended by the unreadable images, which become
             black.
 
@@ -184,7 +184,12 @@ class Source:
         return dataclasses.replace(self, indices=self.indices[indices])
 
     def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
-        """Return the split as rows of cached arrays, starting at row `first`."""
+        """Return a source of the same examples in cached arrays.
+
+        Args:
+          arrays: Arrays `image` and `target` of all splits, (examples, ...).
+          first: Index of the first example of this split in the arrays.
+        """
         store = ArrayStore(arrays["image"], arrays["target"], self.facts)
         indices = first + np.arange(len(self))
         return Source(store, indices, self.image_shape, max_pixels=0)
@@ -193,8 +198,8 @@ class Source:
         """Read the header of a stored image file; no pixel is decoded.
 
         Raises:
-          UnreadableError: See `files.open_file`; or the image size differs from the
-            single size of the store.
+          UnreadableError: The file is unusable (see `files.open_file`), or its image
+            size differs from the common size of the store.
         """
         file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape
@@ -246,9 +251,9 @@ class Source:
         unreadable: list[Unreadable],
         seeds: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return stored images in the target size; unreadable images are black.
+        """Return stored images in the configured size; unreadable images are black.
 
-        Inputs other than images are cropped, at random if `seeds` are given.
+        Inputs other than images are cropped, at random with `seeds`.
         """
         if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []

@@ -13,20 +13,22 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Maximum bytes of a set whose images are all read for statistics; bytes of a chunk.
+# Maximum size in bytes of a split of which all images are used. Larger splits are
+# sampled.
 STATISTICS_BYTES = 2**30
+# Number of bytes of pixels to read at a time.
 CHUNK_BYTES = 2**24
 
 
 def mean_and_std(
     config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation in the config, or measure the source.
+    """Return the channel mean and standard deviation, configured or measured.
 
     Args:
       config: Data section of the config.
       splits: Splits of the run.
-      source: Training split, or its copy in memory.
+      source: Training split to measure, or its copy in memory.
     """
     if config.mean is None or config.std is None:
         return statistics(splits.seen(source))
@@ -34,7 +36,7 @@ def mean_and_std(
 
 
 def histogram(images: np.ndarray) -> np.ndarray:
-    """Return the histogram of each channel of uint8 (..., C), int64 (C, 256)."""
+    """Return the histogram of each channel of images, uint8 (..., C), as (C, 256)."""
     channels = images.reshape(-1, images.shape[-1]).T
     return np.stack([np.bincount(values, minlength=256) for values in channels])
 
@@ -42,11 +44,11 @@ def histogram(images: np.ndarray) -> np.ndarray:
 def statistics(
     source: Source, max_examples: int = 10_000
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the mean and standard deviation of each channel, in 0..1.
+    """Measure the mean and standard deviation of each channel, in 0..1.
 
     Args:
-      source: Source of images. All are used if they take at most 1 GiB.
-      max_examples: Maximum number of evenly spaced images to use otherwise.
+      source: Source of images. All images are used if they take at most 1 GiB.
+      max_examples: Maximum number of images of a larger source, evenly spaced.
     """
     num, image_bytes = len(source), int(np.prod(source.image_shape))
     if num * image_bytes > STATISTICS_BYTES:

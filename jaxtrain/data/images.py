@@ -1,4 +1,4 @@
-"""Conversion of stored images to the configured size and channels."""
+"""Cropping, resizing and channel conversion of stored images on the host."""
 
 import threading
 
@@ -16,20 +16,30 @@ BORDER = 128
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
-# Maximum bytes of a decoded image in the reused buffer of a thread.
+# Maximum size in bytes of a thread's decoding buffer; larger images get new memory.
 MAX_SCRATCH_BYTES = 2**24
 _thread_local = threading.local()
 
 
 def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> bool:
-    """Whether images differ in size and no size is configured."""
+    """Whether images differ in size and no size is configured.
+
+    Args:
+      stored: Stored (H, W, C); H and W are None if they differ.
+      size: Value of `data.image_size`, or None.
+    """
     return size is None and None in stored[:2]
 
 
 def converted_shape(
     stored: tuple[int | None, int | None, int], size: int | None, channels: int | None
 ) -> tuple[int, int, int]:
-    """Return the (H, W, C) of converted images; None keeps the stored size or channels.
+    """Return the shape (H, W, C) of converted images.
+
+    Args:
+      stored: Stored (H, W, C); H and W are None if images differ in size.
+      size: Height and width of converted images. None means the stored size.
+      channels: Channels of converted images. None means the stored channels.
 
     Raises:
       UserError: The conversion is unsupported.
@@ -48,7 +58,7 @@ def converted_shape(
 
 
 def to_channels(images: np.ndarray, channels: int) -> np.ndarray:
-    """Convert uint8 (..., C) from grey to colour or back; C and `channels` are 1 or 3.
+    """Convert images, uint8 (..., C), to 1 (grey) or 3 channels (RGB).
 
     Grey is the luminance of ITU-R 601, in Pillow's fixed-point arithmetic.
     """
@@ -85,9 +95,10 @@ def fit_file(file: ImageFile, size: int, channels: int, fit: Fit = FIT) -> np.nd
 def decode_box(
     file: ImageFile, size: int, channels: int, box: Box
 ) -> tuple[np.ndarray, Box]:
-    """Decode an image file, before a box of the image is resized to `size`.
+    """Decode an image file whose `box` will be resized to `size`.
 
-    A large JPEG is decoded at reduced size if the box then has enough pixels.
+    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size if the box then has at least `size`
+    pixels on each side.
 
     Returns:
       The full image, in a buffer that the thread reuses, and the box in its pixels.

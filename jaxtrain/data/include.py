@@ -1,4 +1,4 @@
-"""`data.include`: file that lists the files of a set to use."""
+"""`data.include`: text file that lists the files of the data set to use."""
 
 import os
 
@@ -10,7 +10,7 @@ from jaxtrain.errors import UserError
 
 
 class Include:
-    """Filter of file names by the list `data.include`; without a list it keeps all.
+    """Filter of file names by the list `data.include`; without a list, all files pass.
 
     Names are separated by newlines, or by NUL bytes for names that hold newlines.
 
@@ -46,7 +46,7 @@ class Include:
         return line is not None
 
     def check_all_met(self) -> None:
-        """Raise UserError if the list names files that the set does not have."""
+        """Raise UserError if the list names files that the data set lacks."""
         unknown = sorted({*self._lines.values()} - self._used)
         if unknown:
             raise UserError(
@@ -57,7 +57,7 @@ class Include:
 
     @property
     def hint(self) -> str:
-        """Suffix of messages that names `data.include`; empty if unset."""
+        """Suffix of messages about missing images; empty without `data.include`."""
         return (
             "" if self._path is None else f" that data.include = {self._path!r} keeps"
         )

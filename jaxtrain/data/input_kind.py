@@ -1,6 +1,6 @@
-"""Kinds of inputs: their storage, and their conversion to images.
+"""Types of inputs: their storage, and their conversion to images.
 
-The core supports images; plug-ins add others, such as audio clips.
+The core supports images; plug-ins add other types, such as audio clips.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from jaxtrain.data.read_files import FileData
 if TYPE_CHECKING:
     import jax
 
-# Key of the kind of inputs in the facts of a set (`Store.facts`); absent for images.
+# Key of the input type in `Store.facts`; absent for images.
 INPUT = "input"
 
 
@@ -26,7 +26,7 @@ class FileLook(NamedTuple):
     Attributes:
       mode: Description of the encoding of the values.
       format: Name of the format in its library.
-      remarks: Kinds of remarks of `data --check`, such as `clipped`.
+      remarks: Names of the findings of `data --check` in this file, such as `clipped`.
       height: Height in pixels, or 1 for files with one axis.
       width: Width in pixels, or length in milliseconds for files with one axis.
     """
@@ -40,17 +40,18 @@ class FileLook(NamedTuple):
 
 @dataclass(frozen=True)
 class InputKind:
-    """Images, and the base class of other kinds of inputs.
+    """Input type: images, and the base class of other types.
 
-    A subclass is a frozen dataclass with one field: the config section of `data` with
-    the key of its row in `jaxtrain.data.INPUTS`. Its module is imported before JAX, and
-    by decoding processes. It implements the methods that images do not need. They raise
-    `UnreadableError` for unreadable files and arrays.
+    A subclass is a frozen dataclass with one field, a config section of `data`, whose
+    name is the key of the subclass in `jaxtrain.data.INPUTS`. Its module must not
+    import JAX, because it is imported before JAX, and by decoding processes. It also
+    implements `decode`, `to_stored`, `size_of` and `look_at`, which images do not need.
+    These raise `UnreadableError` for unreadable files and arrays.
 
     Attributes:
       noun: Noun for an example in messages.
-      source: Kind of the source that reads directories of such files.
-      files: Kind of files of the examples.
+      source: Source type (see `SOURCES`) that reads directories of such files.
+      files: Type of the examples' files.
       are_pictures: Whether examples are images, which the host resizes and crops.
       dtype: Dtype of stored examples.
     """
@@ -63,7 +64,7 @@ class InputKind:
 
     @classmethod
     def marks(cls, name: bytes) -> bool:
-        """Whether a file name identifies its directory as one of this kind."""
+        """Whether a file with this name shows that a directory has this input type."""
         return formats.may_be_image(name)
 
     def check_installed(self) -> None:
@@ -75,28 +76,28 @@ class InputKind:
 
     @property
     def settings(self) -> str:
-        """Description of the settings, for messages."""
+        """Description of the config section, for messages."""
         return ""
 
     @property
     def crops_at_random(self) -> bool:
-        """Whether each epoch uses another random part of an example's file."""
+        """Whether each epoch uses a different random crop of each example."""
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return reason -> whether it makes examples differ between epochs."""
+        """Return reason why examples differ between epochs -> whether it applies."""
         return {}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the stored shape of an example that becomes an image (H, W, C)."""
+        """Return the stored shape of an example, given its image shape (H, W, C)."""
         return image_shape
 
     def image_shape(self, stored_shape: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Return the shape (H, W, C) of the image for a stored example."""
+        """Return the image shape (H, W, C) of an example, given its stored shape."""
         return stored_shape
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
-        """Convert stored examples to images (B, H, W, C) in 0..255, under jit."""
+        """Convert stored examples to images (B, H, W, C) in 0..255. Traceable."""
         return stored
 
     def decode(self, data: FileData, seed: Sequence[int] | None = None) -> np.ndarray:
@@ -114,7 +115,7 @@ class InputKind:
         raise NotImplementedError
 
     def size_of(self, data: FileData) -> tuple[int, int]:
-        """Return the height and width of a file, as in `FileLook`, from its header."""
+        """Parse the height and width of a file, as in `FileLook`, from its header."""
         raise NotImplementedError
 
     def look_at(self, data: FileData) -> FileLook:
@@ -126,5 +127,5 @@ PICTURES = InputKind()
 
 
 def input_of(facts: Mapping[str, Any]) -> InputKind:
-    """Return the kind of inputs of a set."""
+    """Return the input type of a data set, given its `Store.facts`."""
     return facts.get(INPUT, PICTURES)

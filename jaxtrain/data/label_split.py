@@ -15,10 +15,10 @@ def split_by_labels(
 ) -> np.ndarray:
     """Choose the examples to hold out, bool (N,).
 
-    The rarest label among the remaining examples is distributed first: one example
-    stays in training, then the integral part of the label's share is held out, and the
-    fractional part is rounded so as to preserve the share of all examples. Examples
-    without labels come last.
+    Labels are distributed one after the other, beginning with the rarest among the
+    remaining examples. One example of a label stays in training, the integral part of
+    the label's share is held out, and the fractional part is rounded so that the share
+    of all examples is preserved. Examples without labels come last.
 
     Args:
       present: Whether each example has each label, bool (N, labels).
@@ -27,7 +27,8 @@ def split_by_labels(
     """
     num, num_labels = present.shape
     parts = np.array([1 - fraction, fraction])
-    # Number of examples that each part still lacks, per label and, last, in total.
+    # Number of examples that each part still needs, (2, labels + 1): of each label, and
+    # in total. Part 0 is the training part, part 1 is held out.
     totals = np.append(present.sum(axis=0), num)
     lacking = parts[:, None] * totals
     first = lacking[0].copy()

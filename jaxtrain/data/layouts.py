@@ -1,7 +1,7 @@
 """Detection of the `data.source` for a directory, from its files.
 
-Directories named like splits or parts of a set, such as `images`, are not classes.
-Their annotations determine the source.
+Directories named like splits or components of a data set, such as `images`, are not
+classes. If there are only such directories, annotation files determine the source.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from jaxtrain.data.text import read_user_text
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
 
-# File extension -> kind of source, in addition to the extensions of `LAYOUTS`.
+# File extension -> source type, in addition to the extensions of `LAYOUTS`.
 KIND_BY_ENDING = {".csv": "csv", ".npz": "arrays"}
-# Index file of a set's directory -> kind of source.
+# Index file in the directory of a data set -> source type.
 INDEX_FILES: Table[str] = Table("index_files", {})
-# Names that annotation tools give to the parts of a set.
+# Names of directories that annotation tools create inside a data set.
 PARTS = ("images", "labels", "masks", "annotations")
 SPLIT = re.compile(
     r"(train|training|val|valid|validation|test|testing|dev|eval|holdout)"
@@ -62,7 +62,7 @@ class Annotations(NamedTuple):
 class FolderLayout:
     """Directory layout that a source can read.
 
-    A subclass overrides the methods that recognise its layout.
+    Subclasses override the methods by which their layout is recognised.
 
     Attributes:
       format: Name of the format.
@@ -95,7 +95,7 @@ class FolderLayout:
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return annotations recognised only by the directory structure, or None."""
+        """Return annotations that only the directory structure identifies, or None."""
         del place
         return None
 
@@ -115,14 +115,14 @@ class IdxLayout(FolderLayout):
         return next((name for name in names if "-idx3-ubyte" in name.lower()), None)
 
 
-# Kind of source -> directory layout that it reads.
+# Source type -> directory layout that it reads.
 LAYOUTS: Table[type[FolderLayout]] = Table(
     "layouts", {"idx": "jaxtrain.data.layouts:IdxLayout"}
 )
 
 
 def kinds_by_ending() -> dict[str, str]:
-    """Return the kinds of sources by file extension."""
+    """Return file extension -> source type."""
     kinds = {
         ending: kind for kind, row in LAYOUTS.items() for ending in row.endings
     } | KIND_BY_ENDING
@@ -130,13 +130,13 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a directory is named like a split or a part of a set."""
+    """Whether a directory has the name of a split, or one of `PARTS`."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 
 
 def guess(path: str) -> str | None:
-    """Return the source for a path, or None if the path is missing or unsupported."""
+    """Return the `data.source` for a path, or None if it is missing or unsupported."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
         annotations = find_annotations(path)
@@ -159,12 +159,12 @@ def find_annotations(path: str) -> Annotations | None:
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
-    """Return the error message for a directory whose image directories are not classes.
+    """Return the error message for directories of images that are not classes.
 
     Args:
       source: Source in messages, such as folder:photos.
       root: Directory of the set.
-      names: Directories that hold files, relative to the root.
+      names: Directories that contain images, relative to `root`.
     """
     kind, _, given = source.partition(":")
     start = f"{source}: {listed(names)}"
@@ -262,7 +262,7 @@ def _lists_images(file: str) -> bool:
 
 
 def kind_of_files(place: str) -> str | None:
-    """Return the kind of source for the first file of a known kind, or None."""
+    """Return the source type for the first file of a known type, or None."""
     kinds = (*INPUTS.values(), InputKind)
     for _, folders, files in os.walk(place):
         folders.sort()
@@ -275,7 +275,7 @@ def kind_of_files(place: str) -> str | None:
 
 
 def _kind_of_table(kind: str | None) -> str:
-    """Return the kind of source for tables that list files of a kind."""
+    """Return the source type of tables, given the source type of the listed files."""
     return "csv" if kind in (None, InputKind.source) else kind
 
 

@@ -1,4 +1,7 @@
-"""Batches of a split: order, rows of this process, streaming and prefetching."""
+"""Input pipeline: batches of a split, in order, streamed and prefetched.
+
+Each process reads only its rows of a global batch.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,20 @@ HostBatch = dict[str, Any]
 
 # Key of the list of unreadable images in a host batch.
 UNREADABLE = "unreadable"
+# Number of stacked batches to transfer to the devices in advance.
 PUT_AHEAD = 2
 
 
 def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
     """Return the order of the examples of a training split.
 
+    Args:
+      config: Data section of the config.
+      source: Training split of the run.
+      seed: Seed of the order.
+
     Raises:
-      UserError: Balanced sampling is on, but there are no classes to balance.
+      UserError: Balanced sampling is enabled, but there are no classes to balance.
     """
     groups = check_sampling(config, source)
     size, repeats = config.batch_size, config.repeats
@@ -45,13 +54,17 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the group of each example for balanced sampling, (N,), or None if off."""
+    """Return the class of each example, (N,), or None without balanced sampling.
+
+    Raises:
+      UserError: Balanced sampling is enabled, but there are no classes to balance.
+    """
     if config.sampling != "balanced":
         return None
     groups = source.strata()
     if groups.ndim > 1:
         raise UserError(
-            "data.sampling = 'balanced' needs one class per image, but these have "
+            "data.sampling = 'balanced' needs one class per image, but the images have "
             "several labels each: leave it out"
         )
     if len(np.unique(groups[groups >= 0])) < 2:
@@ -70,7 +83,7 @@ def train_batches(
     stop: int,
     rows: slice | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield the batches of the steps from `start` to `stop`, exclusive.
+    """Yield the training batch of each step from `start` to `stop`, exclusive.
 
     Args:
       config: Data section of the config.
@@ -79,7 +92,7 @@ def train_batches(
       order: Order of the examples.
       start: First step of the range.
       stop: End of the range, exclusive.
-      rows: Rows of each batch to read. Defaults to the rows of this process.
+      rows: Rows of each global batch to read. Defaults to the rows of this process.
     """
     if rows is None:
         rows = data_sharding.local_rows(mesh, config.batch_size)
@@ -95,7 +108,14 @@ def train_batches(
 def eval_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of each batch of a split; the last batch is padded."""
+    """Yield the evaluation batches of a split; the last batch is padded.
+
+    Args:
+      config: Data section of the config.
+      dataset: Split to read.
+      mesh: Mesh of the devices; only the rows of this process are read.
+      batch_size: Global batch size.
+    """
     rows, num = data_sharding.local_rows(mesh, batch_size), len(dataset.source)
     numbers = functools.partial(
         _eval_rows, num, batch_size, rows, dataset.first, dataset.blank
@@ -106,9 +126,15 @@ def eval_batches(
 def all_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, batch_size: int
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of all training examples once, in index order.
+    """Yield batches of all training examples in index order.
 
     The last batch is filled up with the first examples.
+
+    Args:
+      config: Data section of the config.
+      dataset: Training split to read.
+      mesh: Mesh of the devices; only the rows of this process are read.
+      batch_size: Global batch size.
     """
     num = len(dataset.source)
     order = np.arange(-(-num // batch_size) * batch_size).reshape(-1, batch_size) % num
@@ -118,13 +144,13 @@ def all_batches(
 def chosen_batches(
     config: DataConfig, dataset: Dataset, mesh: Mesh, chosen: np.ndarray
 ) -> Generator[HostBatch, None, None]:
-    """Yield this process's rows of batches of chosen training examples.
+    """Yield batches of chosen training examples.
 
     Args:
       config: Data section of the config.
       dataset: Training split to read.
-      mesh: Mesh of the devices.
-      chosen: Indices of the examples, (batches, batch size).
+      mesh: Mesh of the devices; only the rows of this process are read.
+      chosen: Indices of the examples, (batches, global batch size).
     """
     rows = data_sharding.local_rows(mesh, chosen.shape[1])
     numbers = functools.partial(_chosen_rows, chosen, rows)
@@ -134,13 +160,19 @@ def chosen_batches(
 def feed(
     batches: Iterator[HostBatch], call_sizes: Iterator[int], mesh: Mesh, batch_size: int
 ) -> Generator[tuple[int, Batch], None, None]:
-    """Stack the batches of each call of the compiled steps; prefetch to the devices.
+    """Yield the batches of each call of the compiled train step, on the devices.
+
+    The batches of a call are stacked along a new leading axis of steps. They are
+    transferred to the devices `PUT_AHEAD` calls in advance.
 
     Args:
       batches: Host batches, one per step.
       call_sizes: Number of steps of each call.
       mesh: Mesh of the devices.
       batch_size: Global batch size.
+
+    Yields:
+      Number of steps, and stacked batches, (steps, B, ...).
     """
     waiting: collections.deque[tuple[int, Batch]] = collections.deque()
     for num_steps in call_sizes:
@@ -183,9 +215,16 @@ def _stream(
     positions: range,
     crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield batches: arrays from `numbers`, such as `index`, and the examples read.
+    """Yield host batches: the arrays of `numbers`, and the examples at `index`.
 
-    For a split that is cached on the devices, only the arrays from `numbers`.
+    If the split is cached on the devices, batches contain only the arrays of `numbers`.
+
+    Args:
+      config: Data section of the config.
+      dataset: Split to read.
+      numbers: Function from a position to arrays (B,), such as `index` and `mask`.
+      positions: Positions of the batches.
+      crop_seed: Seed of random crops. None disables them.
     """
     if dataset.on_device:
         yield from map(numbers, positions)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Maximum number of free buffers. In a stream each new batch reuses the memory of a
+# Maximum number of free buffers. In a stream, each new batch reuses the memory of a
 # consumed batch.
 MAX_READY = 2
 _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 
 
 def empty(shape: Sequence[int]) -> np.ndarray:
-    """Return an uninitialised uint8 array of a shape, possibly in reused memory.
+    """Return an uninitialised uint8 array, possibly in reused memory.
 
     Memory is reused only after an array, its views and its zero-copy aliases, such as
     from `jax.device_put` on CPU, are deleted.

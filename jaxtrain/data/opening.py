@@ -1,4 +1,4 @@
-"""Opening of the store of `data.source`."""
+"""Opening of the data set that `data.source` names."""
 
 import os
 
@@ -15,7 +15,7 @@ from jaxtrain.registry import call_own, check_no_options
 
 
 def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
-    """Open the store of `data.source` and return it with its splits.
+    """Open the store of `data.source`; return it with the indices of its splits.
 
     Args:
       config: Data section of the config.
@@ -31,7 +31,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     if kind not in known:
         if (meant := layouts.guess(config.source)) is not None:
             raise UserError(
-                f"data.source = {config.source!r} has no kind: write {meant}"
+                f"data.source = {config.source!r} lacks the source type: write {meant}"
             )
         raise _unknown(config.source, kind)
     form = known[kind]
@@ -40,7 +40,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
         raise UserError(
-            f"data.source = {config.source!r} is not there, relative to {os.getcwd()}"
+            f"data.source = {config.source!r} does not exist, relative to {os.getcwd()}"
         )
     check_no_options("data", config.source, config.options)
     with may_be_one(not to_train):
@@ -59,7 +59,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
 
 def complete(text: str) -> str:
-    """Prepend the kind of source to a bare path, if it can be guessed."""
+    """Prefix a path with its source type, if it can be guessed: `folder:photos`."""
     known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 
@@ -70,13 +70,13 @@ def _unknown(source: str, kind: str) -> UserError:
     if named and os.path.exists(os.path.expanduser(source)):
         known = ", ".join(layouts.kinds_by_ending())
         return UserError(
-            f"data.source = {source!r} is not a file of a supported kind ({known}): "
-            "give a folder of images, or unpack it"
+            f"data.source = {source!r} is not a file of a supported type ({known}): "
+            "give a folder of images, or unpack the file"
         )
     ending = os.path.splitext(source)[1].lower()
     if named and (os.sep in source or ending in layouts.kinds_by_ending()):
-        return UserError(f"data.source = {source!r} is not there, {where}")
-    there = f" is not there, {where}, and no other source" if named else ""
+        return UserError(f"data.source = {source!r} does not exist, {where}")
+    there = f" does not exist, {where}, and is no other source" if named else ""
     return UserError(
         f"data.source = {source!r}{there}: expected {', '.join(SOURCES)} or "
         f"{own.FORMS}{near}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Second half of the Philox key of balanced orders is this plus the group.
+# Offset of the group in the second half of the Philox key of balanced orders.
 BALANCE_STREAM = 2**34
 
 
@@ -13,8 +13,13 @@ BALANCE_STREAM = 2**34
 def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Return the permutation of an epoch, int64 (num_examples,).
 
-    It sorts raw draws of a counter-based generator: NumPy guarantees that these do not
-    change between versions (NEP 19), unlike `permutation`.
+    Raw draws of a counter-based generator are sorted. NumPy guarantees that raw draws
+    do not change between versions (NEP 19), unlike `permutation`.
+
+    Args:
+      seed: Seed of the order, the first half of the Philox key.
+      epoch: Number of the epoch, the second half of the Philox key.
+      num_examples: Number of examples of the split.
     """
     draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
     return np.argsort(draws, kind="stable")
@@ -28,10 +33,11 @@ class DataOrder:
       seed: Seed of the order.
       num_examples: Number of examples in the split.
       batch_size: Size of the global batch.
-      groups: Group of each example, (num_examples,), for balanced sampling. Examples
-        with a negative group are left out. None means every example once per epoch.
+      groups: Class of each example, (num_examples,), for balanced sampling. Examples
+        with a negative class are left out. None means every example once per epoch.
       repeats: Number of differently augmented copies of an example in its batch (Hoffer
-        et al. 2020, arXiv:1901.09335). An epoch then has fewer distinct examples.
+        et al. 2020, arXiv:1901.09335). With copies, an epoch has fewer distinct
+        examples.
     """
 
     seed: int
@@ -69,7 +75,7 @@ class DataOrder:
         return self.num_examples // self.batch_size
 
     def make_epoch(self, epoch: int) -> np.ndarray:
-        """Return the order of the examples in an epoch, int64, before repetition."""
+        """Return the order of the distinct examples of an epoch, int64 (n,)."""
         if self.groups is None:
             return epoch_order(self.seed, epoch, self.num_examples)
         if self.repeats == 1:
@@ -89,7 +95,7 @@ class DataOrder:
     def make_balanced(self, epoch: int) -> np.ndarray:
         """Return an epoch with equally many examples of each group (within one).
 
-        The examples of a group cycle: all are used before one is repeated.
+        Each group cycles through its examples: all are used before one is repeated.
         """
         places, num_groups = np.arange(self.num_examples), len(self._group_members)
         # The positions of each group in the epoch are random.
@@ -105,12 +111,13 @@ class DataOrder:
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
-        """Return the balanced order of the distinct examples of an epoch.
+        """Return the balanced order of an epoch with repeated examples.
 
-        Exactly as many as needed are drawn: truncating a longer order would drop groups
-        and examples at random. Draws are numbered across epochs. Groups alternate, and
-        each group cycles through its examples in a fixed order. Any consecutive draws
-        thus have every group, and every example of a group, equally often (within one).
+        Only the distinct examples that the epoch uses are drawn, because truncating a
+        longer order would drop groups and examples at random. Draws are numbered across
+        epochs: groups alternate, and each group cycles through its examples in a fixed
+        order. Any consecutive draws thus contain every group, and every example of a
+        group, equally often (within one).
         """
         num = self._steps * (self.batch_size // self.repeats)
         turn, group = np.divmod(epoch * num + np.arange(num), len(self._group_members))

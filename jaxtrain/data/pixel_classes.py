@@ -1,6 +1,6 @@
-"""Facts of segmentation masks."""
+"""Constants of segmentation masks."""
 
-# Key of the class names in the facts of a set.
+# Key of the class names in `Store.facts`.
 PIXEL_CLASSES = "pixel_classes"
 # Value of pixels without a class, which losses and metrics ignore.
 IGNORED = 255

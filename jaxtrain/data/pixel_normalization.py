@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class Normalization(NamedTuple):
-    """Channel mean and standard deviation for normalisation, of pixels in 0..1."""
+    """Channel mean and standard deviation of pixels in 0..1, for normalisation."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]

@@ -1,4 +1,7 @@
-"""Images resized on the host, with targets that follow the transform."""
+"""Cropping and resizing on the host, for images whose targets have image coordinates.
+
+Targets such as masks and boxes are transformed with their images.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,19 @@ def read_placed(
     seeds: np.ndarray | None,
     unreadable: list[Unreadable],
 ) -> dict[str, Any]:
-    """Return a batch of resized images and their transformed targets."""
+    """Crop and resize images, and transform their targets accordingly.
+
+    Args:
+      source: Source of the examples.
+      stored: Stored images of the examples.
+      targets: Stored target of each image.
+      indices: Indices of the examples in the split, (n,).
+      seeds: Seeds of random crops, (n, k). None means centre crops.
+      unreadable: List that is extended by the unreadable images, which become black.
+
+    Returns:
+      Batch of `image`, uint8 (n, H, W, C), and `target`, a pytree (n, ...).
+    """
     shape = source.image_shape if seeds is None else source.canvas_shape
     place = place_of(source.store)
     assert shape is not None and place is not None
@@ -54,7 +69,7 @@ def _read_one(
     seed: Sequence[int] | None,
     shape: tuple[int, int, int],
 ) -> tuple[np.ndarray, Any]:
-    """Crop and resize an image and its target, at random if there is a seed."""
+    """Crop and resize an image, and transform its target; random crop with `seed`."""
     place = place_of(source.store)
     assert place is not None
     opened = source.open(image) if isinstance(image, StoredFile) else image

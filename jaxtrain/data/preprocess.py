@@ -1,4 +1,4 @@
-"""Preprocessing of stored images inside the step."""
+"""Preprocessing of stored images inside the compiled step."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Create the preprocessing of a batch: gather, resize, augment, mix, normalise.
+    """Create the preprocessing function: gather, resize, augment, mix, normalise.
 
     Args:
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
       dtype: Dtype of the preprocessed images.
       config: Augmentations. None disables them.
-      follow: Transform of the targets that matches a transform of their images.
+      follow: Function that applies a transform of images to their targets.
       repeats: Number of consecutive copies of an example in a batch.
       size: Height and width of the preprocessed images. None keeps the stored size.
-      fit: Conversion of images to this size.
-      input: Kind of inputs, with the conversion of stored examples to images.
+      fit: Conversion of images to `size`.
+      input: Input type, which converts stored examples to images.
     """
 
     @scopes.part(scopes.PREPROCESS)
@@ -81,7 +81,7 @@ def make_preprocess(
 def restored(
     images: Any, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> np.ndarray:
-    """Denormalise images (..., C) to uint8, on the host."""
+    """Convert normalised images (..., C) back to uint8, on the host."""
     pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
     return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
 

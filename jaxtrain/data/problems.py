@@ -1,4 +1,4 @@
-"""Problems of data sets, collected and reported in one message."""
+"""Problems and remarks on data sets; problems are reported in one message."""
 
 import collections
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from jaxtrain.errors import UserError
 
 T = TypeVar("T")
 
-# Maximum number of problems with the same remedy to report.
+# Maximum number of problems per remedy to list in the message.
 NUM_NAMED = 5
 
 
@@ -27,13 +27,13 @@ class Remark(NamedTuple):
 
 
 class UnusableError(Exception):
-    """Reason why a file or directory of a set cannot be used.
+    """Reason why a file or directory of a data set cannot be used.
 
     Args:
       text: Problem, including the name of the file.
       fix: Remedy. Problems with the same remedy are reported together.
-      cause: Short cause without a file name, under which skipped files are counted.
-        Defaults to the text.
+      cause: Problem without the file name, to group skipped files. Defaults to the
+        text.
     """
 
     def __init__(self, text: str, fix: str, cause: str = ""):
@@ -42,10 +42,10 @@ class UnusableError(Exception):
 
 
 class Problems:
-    """Collector of problems, so that users see all problems at once.
+    """Collector of problems of a data set, so that users see all problems at once.
 
     Attributes:
-      remarks: Remarks on the usable part of the set, for the store.
+      remarks: Remarks on the data set, to pass to its store.
     """
 
     def __init__(self, source: str):
@@ -60,7 +60,13 @@ class Problems:
         return bool(self._by_fix)
 
     def add(self, text: str, fix: str, where: str = "") -> None:
-        """Add a problem, its remedy, and its location, such as `line 4`."""
+        """Add a problem.
+
+        Args:
+          text: Description of the problem.
+          fix: Remedy, in the imperative.
+          where: Location of the problem, such as `line 4`.
+        """
         self._numbers[fix] += 1
         texts = self._by_fix.setdefault(fix, [])
         if len(texts) < NUM_NAMED:
@@ -84,7 +90,7 @@ class Problems:
             ((fix, (text,)),) = self._by_fix.items()
             comma = ", " if text.startswith("line ") else ": "
             raise UserError(f"{self._source}{comma}{text}; {fix}")
-        lines = [f"{self._source} cannot be used as it is, {number} things are wrong:"]
+        lines = [f"{self._source} cannot be used because of {number} problems:"]
         for fix, texts in self._by_fix.items():
             lines += [f"  {text}" for text in texts]
             if more := self._numbers[fix] - len(texts):

@@ -1,4 +1,4 @@
-"""Random crop windows of images, deterministic given a seed."""
+"""Random crop windows of images, drawn on the host, deterministic given a seed."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ import numpy as np
 
 # Left, top, right, bottom in pixels.
 Box = tuple[float, float, float, float]
-# Number of tries to draw a window that fits, as in torchvision's RandomResizedCrop.
+# Number of attempts to draw a window that fits, as in torchvision's RandomResizedCrop.
 CROP_TRIES = 10
 
 
@@ -16,7 +16,7 @@ class Window(NamedTuple):
     """Distribution of windows of the random resized crop (Szegedy et al. 2015).
 
     Attributes:
-      scale: Range of the window's share of the image area.
+      scale: Range of the window's area relative to the image area.
       ratio: Range of the aspect ratio, width / height.
     """
 
@@ -35,7 +35,7 @@ class Jitter(NamedTuple):
 
     Attributes:
       scale: Range of the scale factor of the image.
-      size: Height and width to which `Fit.centre_box` is resized at the factor 1.
+      size: Height and width of the resized `Fit.centre_box` at scale factor 1.
     """
 
     scale: tuple[float, ...]
@@ -59,7 +59,7 @@ def place_along(
 
 
 def uniform(seed: Sequence[int], num: int) -> np.ndarray:
-    """Return uniform random numbers in 0..1, float64 (num,), for a seed."""
+    """Return uniform random numbers in [0, 1), float64 (num,), for a seed."""
     # Raw draws are stable between versions of NumPy (NEP 19).
     generator = np.random.Philox(np.random.SeedSequence(seed))
     return (generator.random_raw(num) >> 11) * 2.0**-53
@@ -68,14 +68,14 @@ def uniform(seed: Sequence[int], num: int) -> np.ndarray:
 def random_window(
     height: int, width: int, seed: Sequence[int], window: Window = WINDOW
 ) -> tuple[int, int, int, int]:
-    """Draw a window within ranges of its area and aspect ratio.
+    """Draw a window of random area and aspect ratio.
 
-    The first of ten draws that fits is used, or else the largest centred window within
-    the range of aspect ratios.
+    The first of ten draws that fits into the image is used. If none fits, the window is
+    the largest centred window within the range of aspect ratios.
 
     Args:
-      height: Height of the image.
-      width: Width of the image.
+      height: Height of the image in pixels.
+      width: Width of the image in pixels.
       seed: Non-negative integers that, with the image size, determine the window.
       window: Ranges of the area and the aspect ratio.
 
@@ -100,7 +100,7 @@ def random_window(
 
 
 def largest_window(height: int, width: int, window: Window) -> tuple[int, int]:
-    """Return width and height of the largest window in the range of aspect ratios."""
+    """Return (width, height) of the largest window in the range of aspect ratios."""
     tallest, widest = window.ratio
     w, h = round(height * widest), round(width / tallest)
     return max(1, min(width, w)), max(1, min(height, h))

@@ -5,9 +5,9 @@ from typing import BinaryIO, NamedTuple
 
 from jaxtrain.regular_file import read_bytes
 
-# Maximum file size, larger than any image file within `data.max_pixels`.
+# Maximum file size in bytes, larger than any image file within `data.max_pixels`.
 MAX_FILE_BYTES = 2**30
-# Maximum size of files that are read before a check of the header.
+# Maximum size in bytes of files that are read before a check of their header.
 LARGE_BYTES = 2**26
 
 
@@ -42,14 +42,14 @@ def read_unless_large(path: bytes) -> FileData:
 
 
 def _plain(error: OSError) -> OSError:
-    # The error is pickled with the batch, so only the reason is retained.
+    # The error is pickled with the batch, so only its number and text are retained.
     return OSError(error.errno, error.strerror)
 
 
 class BoundedReader:
     """A file that raises ValueError when more than `most` bytes are read.
 
-    Header parsers trust the declared sizes of texts and tables.
+    It protects header parsers, which trust the sizes that a file declares.
 
     Args:
       file: File to read from.

@@ -1,4 +1,4 @@
-"""Replacement of unreadable examples."""
+"""Replacement of unreadable training examples by examples of the same class."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 # Second half of the Philox key that chooses a replacement.
 REPLACE_STREAM = 2**33
-# Maximum number of draws of an example of the same class, and draws per chunk.
+# Maximum number of random candidates for a replacement, and candidates per chunk.
 MAX_DRAWS = 2**14
 DRAWS = 256
 
 
 def read_filled(source: Source, indices: np.ndarray) -> dict[str, Any]:
-    """Read examples, and replace unreadable images."""
+    """Read examples, and replace unreadable examples (`fill_in`)."""
     unreadable: list[Unreadable] = []
     batch = source.read(indices, unreadable=unreadable)
     return fill_in(source, batch, indices, unreadable) if unreadable else batch
@@ -60,7 +60,7 @@ def fill_in(
 def _draw_replacement(
     source: Source, bad: Unreadable, crop_seeds: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return a batch of one readable example, if possible of the same group."""
+    """Return a batch of one readable example, if possible of the same class."""
     generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
     draws = (generator.random_raw(MAX_DRAWS) % len(source)).astype(np.int64)
     group = source.subset(np.array([bad.index])).strata()
@@ -76,10 +76,16 @@ def _draw_replacement(
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield examples of a group: from the random draws, then from all examples.
+    """Yield candidates of a class: from the random draws, then from all examples.
 
-    Reading the groups of all examples is slow for stores that read labels from files.
-    For multi-label and unlabelled examples, the draws of other groups come last.
+    The draws come first, because some stores read labels from files, so that reading
+    the classes of all examples is slow. For multi-label and unlabelled examples, draws
+    of other classes follow.
+
+    Args:
+      source: Source of the examples.
+      group: Class, (1,), or labels, (1, labels), of the unreadable example.
+      draws: Random indices of examples, (n,).
     """
 
     def alike(strata: np.ndarray) -> np.ndarray:

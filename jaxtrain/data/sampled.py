@@ -1,4 +1,4 @@
-"""Evenly spaced samples of a store's images, inspected before a run."""
+"""Evenly spaced samples of a store's images, to inspect them before a run."""
 
 from collections.abc import Iterator
 
@@ -8,13 +8,13 @@ from jaxtrain.data import files
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.stores import Store
 
-# Number of image headers to sample, and number of images to read at a time.
+# Maximum number of image headers to sample, and number of images to read at a time.
 NUM_HEADERS = 1000
 READ = 64
 
 
 def evenly(examples: np.ndarray, most: int) -> np.ndarray:
-    """Return at most `most` evenly spaced examples."""
+    """Return at most `most` evenly spaced elements of `examples`, (N,)."""
     number = min(len(examples), most)
     return examples[np.arange(number) * len(examples) // max(number, 1)]
 
@@ -22,7 +22,7 @@ def evenly(examples: np.ndarray, most: int) -> np.ndarray:
 def stored_images(
     store: Store, examples: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray | StoredFile]]:
-    """Yield the index and the stored image of each of the examples."""
+    """Yield (index, stored image) for each index in `examples`, (N,)."""
     for start in range(0, len(examples), READ):
         part = examples[start : start + READ]
         yield from zip(part.tolist(), store.read(part)[0], strict=True)

@@ -1,4 +1,4 @@
-"""Random access to the examples of a data set in shards."""
+"""Random access to the examples of a sharded data set."""
 
 from collections.abc import Iterator, Sequence
 from os import PathLike
@@ -20,7 +20,7 @@ READER_BUFFER = 2**15
 class ShardFiles:
     """Files of consecutive shards, opened on first use.
 
-    Picklable: a copy reopens the files.
+    Instances are picklable: an unpickled copy reopens the files.
 
     Args:
       paths: Paths of the files.
@@ -35,7 +35,15 @@ class ShardFiles:
     def by_shard(
         self, indices: np.ndarray
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray]]:
-        """Yield (reader, positions in `indices`, positions in the shard) by shard."""
+        """Group example indices by shard.
+
+        Args:
+          indices: Indices of the examples in the data set, (n,).
+
+        Yields:
+          Reader of a shard, positions in `indices` of the shard's examples, and indices
+          of these examples in the shard.
+        """
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - np.concatenate([[0], self._ends])[shards]
         for shard in np.unique(shards).tolist():
@@ -59,9 +67,9 @@ class ShardFiles:
 class RecordFiles(ShardFiles):
     """Variable-length records in array_record files.
 
-    Readers are opened directly, because array_record's data source starts a thread per
-    shard of a batch: with 64 shards, reading a record of 30 KB takes three times the
-    CPU time (benchmarks/packed.py).
+    `ArrayRecordReader` is used directly, because `ArrayRecordDataSource` starts a
+    thread per shard of a batch: with 64 shards, reading a record of 30 KB takes three
+    times the CPU time (benchmarks/packed.py).
     """
 
     def __getitem__(self, indices: np.ndarray) -> list[bytes]:
@@ -97,6 +105,6 @@ def allow_open_files(name: str, num_files: int) -> None:
     limit = raise_file_limit()
     if limit < num_files + SPARE:
         raise UserError(
-            f"{name} has {num_files} files, and a process may open {limit} "
+            f"{name} has {num_files} files, but a process may open only {limit} "
             "(`ulimit -Hn`): raise this limit"
         )

@@ -14,7 +14,7 @@ from jaxtrain.data import UNLABELLED
 from jaxtrain.data.label_split import split_by_labels
 from jaxtrain.errors import UserError
 
-# Split -> example indices of each shard.
+# Split -> example indices of each of its shards.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
 # Second half of the Philox key of hold-outs; data orders use the epoch instead.
@@ -26,7 +26,7 @@ _PART = re.compile(rf"([^\[\]\s]+)(\[{_BOUND}(:?){_BOUND}\])?")
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """Consecutive index ranges of splits, to name examples in messages.
+    """Index ranges of splits with consecutive examples, to name examples in messages.
 
     Attributes:
       source: Name of the set in messages.
@@ -37,13 +37,13 @@ class SplitRanges:
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return an example's split, as named in messages, and its index there."""
+        """Return the name of an example's split for messages, and its index in it."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)
 
     def split_of(self, index: int) -> str:
-        """Return the split of an example, given its index."""
+        """Return the split of an example, given its index in the data set."""
         return next(s for s, examples in self.ranges.items() if index in examples)
 
     def name(self, index: int) -> str:
@@ -54,7 +54,15 @@ class SplitRanges:
 def number_examples(
     source: str, lengths: Mapping[str, Sequence[int]]
 ) -> tuple[SplitRanges, NamedSplits]:
-    """Number the examples of splits consecutively, given the lengths of the shards."""
+    """Assign consecutive indices to the examples of all splits.
+
+    Args:
+      source: Name of the set in messages.
+      lengths: Number of examples in each shard of each split.
+
+    Returns:
+      Index range of each split, and example indices of each shard.
+    """
     ranges, splits, start = {}, {}, 0
     for split, shards in lengths.items():
         ends = [start, *(start + np.cumsum(shards, dtype=int)).tolist()]
@@ -65,7 +73,7 @@ def number_examples(
 
 
 def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
-    """Return the example indices that a split expression selects, in order.
+    """Return the example indices that a split expression selects, int64 (n,).
 
     Syntax and rounding are as in TensorFlow Datasets
     (https://www.tensorflow.org/datasets/splits): train, train[:90%], train[-100:],
@@ -111,14 +119,14 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     shards = splits[name]
     if not sliced:
         return join(shards)
-    # As in TFDS, a unit applies to both bounds, and only shards allow a single index.
+    # As in TFDS, a unit applies to both bounds, and only shards have a single index.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
         raise ValueError(f"{part!r} is not a slice")
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
-        # A stop of 0 means the end: the last shard is the range from -1 to 0.
+        # A stop of 0 means the end, because the last shard is the range from -1 to 0.
         return join(shards[start : stop or None])
     examples = join(shards)
     if unit == "%":
@@ -159,16 +167,17 @@ def join(shards: Iterable[np.ndarray]) -> np.ndarray:
 
 
 def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
-    """Return the groups for stratified hold-outs (`Store.strata`).
+    """Return the strata of examples for stratified hold-outs (`Store.strata`).
 
     Args:
       target: Targets of all examples, (N, ...), or a pytree of them.
-      facts: Facts of the set. Columns are labels only if they have names.
+      facts: `Store.facts` of the data set, with the names of columns that are labels.
 
     Returns:
-      Integer targets (N,) unchanged. For named columns (N, C) of values 0, 1, and -1
-      or NaN for missing values: label presence, bool (N, C). Otherwise zeros (N,), a
-      single group.
+      - Integer targets (N,): unchanged.
+      - Named columns (N, C) of 0 and 1, with -1 or NaN for missing values: label
+        presence, bool (N, C).
+      - Other targets: zeros (N,), a single stratum.
     """
     if isinstance(target, np.ndarray) and target.dtype.kind in "biuf":
         if target.ndim == 1 and target.dtype.kind in "iu":
@@ -183,9 +192,9 @@ def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
 
 
 def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
-    """Return a pseudo-random number for each name, uint64 (N,).
+    """Return a hash of each name, uint64 (N,), used as a pseudo-random number.
 
-    It is a hash of the name, so it does not change if other names are added or removed.
+    The hash of a name does not change if other names are added or removed.
     """
     hashes = (hashlib.blake2b(name, digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(hashes), np.uint64)
@@ -206,15 +215,15 @@ def class_split(
       Ascending indices of the training and the held-out examples.
 
     Raises:
-    UserError: Fewer than two classes would remain for training.
+      UserError: Fewer than two classes would remain for training.
     """
     classes = np.unique(label[label != -1])
     num = max(2, round(fraction * len(classes)))
     if len(classes) - num < 2:
         raise UserError(
             f"data.hold_out = 'classes': of {len(classes)} classes {num} would be held "
-            "out, and fewer than two remain: decrease data.validation_fraction or "
-            "data.test_fraction, or hold out examples"
+            "out, and fewer than two would remain: decrease data.validation_fraction "
+            "or data.test_fraction, or set data.hold_out to examples"
         )
     draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(classes))
     held_out = np.isin(label, classes[np.argsort(draws, kind="stable")[:num]])
@@ -224,17 +233,18 @@ def class_split(
 def stratified_split(
     strata: np.ndarray, fraction: float, seed: int, draws: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hold out `round(fraction * N)` examples, within 1 of the fraction of each group.
+    """Hold out `round(fraction * N)` examples, stratified.
 
-    For multi-label examples the fractions are as close as overlaps of the labels allow
+    The number of held-out examples of each stratum is within 1 of its fraction. With
+    multi-label examples, it is as close as overlaps of the labels allow
     (`split_by_labels`).
 
     Args:
-      strata: Group of each example, integers (N,), or labels, bool (N, labels).
+      strata: Stratum of each example, integers (N,), or labels, bool (N, labels).
       fraction: Fraction to hold out; the largest remainders are rounded up.
       seed: Seed of the default `draws`.
       draws: Random number of each example, (N,); the smallest are held out. Defaults to
-        draws by index.
+        draws that depend on the seed and the index.
 
     Returns:
       Ascending indices of the training and the held-out examples.

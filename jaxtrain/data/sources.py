@@ -1,8 +1,8 @@
 """Splits of a run, as sources with random access.
 
-A `Store` is a set on disk or in memory. A `Source` is a selection of its examples, in
-the size and channels of the config. To add a kind of data, write a store and a function
-that opens it (see `stores.py`), and add a row to `SOURCES`.
+A `Store` is a data set on disk or in memory. A `Source` is a selection of its examples,
+in the configured size and channels. To add a source type, write a store and a function
+that opens it (see `stores.py`), and add an entry to `SOURCES`.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from jaxtrain.errors import UserError, counted
 
 # (H, W, C) of stored images; H and W are None if sizes differ.
 StoredShape = tuple[int | None, int | None, int]
-# Split that is held out if a set lacks it, and its default fraction.
+# Name of the split that is held out if a data set lacks it, and its default fraction.
 TEST = "test"
 TEST_FRACTION = 0.1
 
@@ -35,9 +35,9 @@ TEST_FRACTION = 0.1
 class Splits:
     """Training, validation and test splits of a run.
 
-    Without crop seeds, `read` returns evaluation images, before the final resizing in
-    the step (`seen_size`, `fit`). With seeds, it returns random windows. Only training
-    steps pass seeds.
+    Without crop seeds, `Source.read` returns evaluation images, before the final
+    resizing in the step (`seen_size`, `fit`). With crop seeds, which only training
+    uses, it returns random windows.
 
     Attributes:
       train: Training split.
@@ -63,7 +63,7 @@ class Splits:
         return {name: part for name, part in parts.items() if part is not None}
 
     def seen(self, source: Source) -> Source:
-        """Return a split, or its copy in memory, in the image size of evaluation."""
+        """Return a source of the same examples, resized to `seen_size` if set."""
         size, channels = self.seen_size, source.image_shape[-1]
         if size is None or source.image_shape[:2] == (size, size):
             return source
@@ -78,11 +78,11 @@ class Splits:
 
 
 def load(config: DataConfig, seed: int) -> Splits:
-    """Open the splits of the config, and hold out missing ones.
+    """Open the splits of the config; hold out missing validation and test splits.
 
     Args:
       config: Data section of the config.
-      seed: Seed of the held-out validation split.
+      seed: Seed of the run, which determines a held-out validation split.
 
     Raises:
       UserError: The source, a split or a conversion is invalid, or splits overlap.
@@ -101,10 +101,10 @@ def load_splits(
 
     Args:
       config: Data section of the config.
-      seed: Seed of the held-out validation split.
+      seed: Seed of the run, which determines a held-out validation split.
       store: Store with all examples.
       splits: Indices of the examples of each split.
-      shape: Result of `stored_shape`. None calls it.
+      shape: Result of `stored_shape`. Computed if None.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
     on_device = _fits_on_device(config, shape)
@@ -144,7 +144,7 @@ def load_splits(
         name, fraction = "data.validation_fraction", config.validation_fraction
         validation = hold_out.take(name, fraction, seed)
         train = hold_out.train
-        # If a split expression selects an example twice, both parts may have it.
+        # A split expression may select an example twice, once for each of the splits.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
@@ -180,10 +180,10 @@ def load_splits(
 
 
 def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> StoredShape:
-    """Return the (H, W, C) of a store's images, measured if necessary.
+    """Return the shape (H, W, C) of a store's images, measured if necessary.
 
-    A store of files does not know the image size. It is needed if images are not
-    resized, or if they are cached on the device for random windows.
+    A store of files does not know the image size. The size is measured if images are
+    not resized, or are cached on the device for random windows.
     """
     shape, augment = store.image_shape, config.augment
     on_device = augment.random_resized_crop and config.cache == "device"
@@ -195,20 +195,20 @@ def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> Store
 
 
 def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
-    """Whether the step cuts random windows, which needs images of one size."""
+    """Whether the step cuts random windows, which requires images of one size."""
     if not config.augment.random_resized_crop:
         return False  # Windows of `scale_jitter` may extend beyond the image.
     height, width, _ = shape
     differ = None in (height, width)
     if differ and config.cache == "device":
         raise UserError(
-            f"augment.random_resized_crop: the images of {config.source} differ in "
-            "size, so that the host crops them: set data.cache to stream"
+            f"data.augment.random_resized_crop: the images of {config.source} differ "
+            "in size, so that the host crops them: set data.cache to stream"
         )
     if config.crop_mode == "border" and height != width and not differ:
         raise UserError(
-            f"augment.random_resized_crop with data.crop_mode = 'border': the images "
-            f"of {config.source} have one size, {width}x{height}, so the device "
+            f"data.augment.random_resized_crop with data.crop_mode = 'border': the "
+            f"images of {config.source} have one size, {width}x{height}, so the device "
             "resizes them, which does not support borders: set data.crop_mode to "
             "squash or center"
         )
@@ -240,7 +240,7 @@ def open_split(
     Args:
       on_device: Whether the step resizes the images.
       text: Split expression in TFDS syntax.
-      shape: Result of `stored_shape`. None calls it.
+      shape: Result of `stored_shape`. Computed if None.
     """
     indices = select(text, splits, config.source)
     stored = shape or stored_shape(config, store, splits)
@@ -251,7 +251,7 @@ def open_split(
         assert height is not None and width is not None
         converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
-    # Reads the first and last example, to fail early if files are missing.
+    # The first and last example are read to fail early if files are missing.
     store.read(indices[[0, -1]])
     measured = None if stored == store.image_shape else stored[:2]
     return Source(
@@ -270,10 +270,10 @@ def _describe_shared(named: dict[str, Source]) -> list[str]:
 def _check_classes(
     config: DataConfig, train: Source, others: dict[str, Source | None]
 ) -> None:
-    """Raise UserError for slices of a set that is ordered by class.
+    """Raise UserError for slices of a data set that is ordered by class.
 
-    The check is skipped for TFDS sets, which are shuffled and whose labels are slow to
-    read, and for held-out classes, which differ intentionally.
+    TFDS sets are not checked: they are shuffled, and their labels are slow to read.
+    With held-out classes, splits differ in classes intentionally.
     """
     mixed = config.source.startswith("tfds:") or config.hold_out == "classes"
     if mixed or not sliced_splits(config) or "num_classes" not in train.facts:

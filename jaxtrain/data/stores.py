@@ -21,20 +21,22 @@ Images = np.ndarray | Sequence[np.ndarray] | Sequence[StoredFile]
 
 
 class Store(Protocol):
-    """A stored data set. Height and width are None if images differ in size.
+    """A data set on disk or in memory, with random access.
+
+    `facts` is the metadata of the data set, such as `num_classes` and `class_names`.
+    The store and the task agree on the meaning of facts and targets. `image_shape` is
+    (H, W, C); H and W are None if images differ in size.
 
     Optional attributes:
 
     - `in_memory`: whether images are in memory or memory-mapped, so that one thread
-      copies them faster than several.
+      copies them faster than several threads.
     - `remarks`: remarks for users (see `remarks_of`).
     - `targets`: method that reads targets without images (see `targets_of`), so that
       tasks can check all targets.
-    - `place`: transform of targets with coordinates in the image (see
-      `target_transform.py`). `read` then returns a list of its inputs as targets.
-
-    The store and the task agree on the meaning of targets and of facts such as
-    `num_classes` and `class_names`.
+    - `place`: transform of targets that have image coordinates (see
+      `target_transform.py`). `read` then returns targets as a list of inputs of
+      `place`.
     """
 
     @property
@@ -42,17 +44,19 @@ class Store(Protocol):
     @property
     def image_shape(self) -> tuple[int | None, int | None, int]: ...
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return the groups for stratified hold-outs, integers (n,).
+        """Return the strata for hold-outs and balanced sampling, integers (n,).
 
-        For multi-label examples, return the label presence, bool (n, labels).
+        The stratum of an example is usually its class. For multi-label examples, return
+        the label presence, bool (n, labels).
         """
         ...
 
     def read(self, indices: np.ndarray) -> tuple[Images, Any]:
-        """Return images, as one array if they have one size, and targets.
+        """Return the images and the targets of examples.
 
-        Image files stay encoded: the caller decodes them at the required size. Targets
-        are an array (n, ...), or a pytree of such arrays.
+        Images of one size are an array, uint8 (n, H, W, C). Image files stay encoded:
+        the caller decodes them at the required size. Targets are a pytree of arrays
+        (n, ...).
         """
         ...
 
@@ -71,25 +75,30 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, (n, ...), or None if reading them requires images."""
+    """Return targets, a pytree of arrays (n, ...), or None if this requires images."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
 
 # A store of all examples, and the example indices of each split.
 Opened = tuple[Store, NamedSplits]
-# (name after the colon of `data.source`, data section) -> opened set.
+# (argument of `data.source`, after the colon; data section) -> opened data set.
 OpenStore = Callable[[str, DataConfig], Opened]
 
 
 class WithTargets:
-    """Mixin of stores with in-memory targets, and their groups."""
+    """Mixin of stores with all targets in memory; implements `strata` and `targets`.
+
+    Attributes:
+      target: Targets of all examples, a pytree of arrays (N, ...).
+      facts: Metadata of the data set (`Store.facts`).
+    """
 
     target: Any
     facts: Mapping[str, Any]
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return the groups of the targets (`groups_of`)."""
+        """Return the strata of the targets (`groups_of`)."""
         return self._groups[indices]
 
     def targets(self, indices: np.ndarray) -> Any:
@@ -120,7 +129,7 @@ class ArrayStore(WithTargets):
 
 @dataclass(frozen=True)
 class SyntheticStore:
-    """Noisy images with a class-specific 4x4 grid.
+    """Synthetic images: noise plus a 4x4 pattern that depends on the class.
 
     `read` generates an example from its index with a counter-based generator (Philox,
     Salmon et al. 2011).
@@ -149,7 +158,7 @@ class SyntheticStore:
 
 
 def open_digits(name: str, config: DataConfig) -> Opened:
-    """Open scikit-learn's 1,797 grey 8x8 digits: 1,437 to train, 360 to test."""
+    """Open scikit-learn's 8x8 grey digits: 1,437 training and 360 test images."""
     # The file is read as `load_digits` does, but without importing scikit-learn, which
     # takes a second of CPU time, as much as all other imports of a run.
     package = importlib.util.find_spec("sklearn")
@@ -165,7 +174,10 @@ def open_digits(name: str, config: DataConfig) -> Opened:
 
 
 def open_synthetic(name: str, config: DataConfig) -> Opened:
-    """Open synthetic images, HxWxC/CLASSES[/EXAMPLES], and EXAMPLES / 4 test images."""
+    """Open synthetic images: HxWxC/CLASSES[/EXAMPLES], by default 2,048 examples.
+
+    The test split has a quarter as many examples as the training split.
+    """
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)(?:/(\d+))?", name)
     numbers = [int(n) for n in match.groups("2048")] if match else [0]
     if 0 in numbers:

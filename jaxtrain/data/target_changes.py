@@ -1,6 +1,7 @@
-"""Descriptions of how images are combined, to combine their targets accordingly.
+"""Descriptions of combinations of images (mixup, cutmix, mosaic), for their targets.
 
-Transforms of a single image are a `Geometry` (`jaxtrain.data.augment.geometry`).
+Tasks combine targets according to these. The transform of a single image is a
+`Geometry` (`jaxtrain.data.augment.geometry`).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jaxtrain.data.augment.mosaic import Tile
 
-# (target, `Geometry`) -> target; or (targets of the combined images, `Mixing` or
-# `Mosaic`) -> target.
+# Transform of targets that follows their images: (target, `Geometry`) -> target; or
+# (targets of the combined images, `Mixing` or `Mosaic`) -> target.
 Follow = Callable[[Any, Any], Any]
 
 
@@ -28,12 +29,13 @@ def keep_target(target: Any, change: Any) -> Any:
 
 @dataclass(frozen=True)
 class Mixing:
-    """Mixup or cutmix of pairs.
+    """Mixup or cutmix of pairs of examples.
 
-    The targets to combine are (targets of the batch, targets of the partners).
+    The targets to combine are a pair: (targets of the batch, targets of the partners).
 
     Attributes:
-      weight: Weight of the batch's image, float32 (B,); the partner has 1 - weight.
+      weight: Weight of the example of the batch, float32 (B,); its partner has the
+        weight 1 - `weight`.
     """
 
     weight: jax.Array
@@ -44,16 +46,17 @@ class Pasting(Mixing):
     """Cutmix without mixup: rectangles are pasted from the partners.
 
     Attributes:
-      own: Mask, 1 outside the pasted rectangle and 0 inside, float32 (H, W).
+      own: Mask of the example's pixels: 1 outside the pasted rectangle, 0 inside,
+        float32 (H, W).
     """
 
     own: jax.Array
 
     def pixels(self, targets: tuple[jax.Array, jax.Array], border: int = 0) -> Any:
-        """Paste the same rectangles in arrays (B, H, W).
+        """Paste the rectangles of dense targets, (B, H, W), as in the images.
 
         Args:
-          targets: Arrays of the batch, and of the partners.
+          targets: Targets of the batch, and of the partners.
           border: Unused, as no pixel is outside the images.
         """
         del border
@@ -72,11 +75,11 @@ class Mosaic:
     tiles: Sequence[Tile]
 
     def pixels(self, targets: Sequence[jax.Array], border: int = 0) -> jax.Array:
-        """Combine arrays (H, W) into a mosaic.
+        """Combine dense targets, (H, W), into a mosaic, like the images.
 
         Args:
-          targets: Array of each image.
-          border: Value outside of the images.
+          targets: Target of each image.
+          border: Value outside of all images.
         """
         joined = jnp.full_like(targets[0], border)
         for target, tile in zip(targets, self.tiles, strict=True):

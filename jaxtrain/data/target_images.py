@@ -1,4 +1,4 @@
-"""Target images, such as masks, in sources that also support other targets."""
+"""Interface of target images, such as masks, in sources of several target types."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,10 +14,10 @@ from jaxtrain.plugin import Table
 
 
 class TargetImages:
-    """A kind of target images.
+    """A type of target images, such as segmentation masks.
 
     Attributes:
-      column: Table column with the file paths of the targets, instead of `label`.
+      column: Table column of the paths of the target images, in place of `label`.
       num_dims: Number of dimensions of target arrays, such as 3 for (N, H, W).
     """
 
@@ -40,7 +40,7 @@ class TargetImages:
           config: Data section of the config.
           folder: Directory of the table.
           images: Images of the table.
-          names: Files of the targets, in the order of the images.
+          names: Paths of the target images, in the order of `images`.
           splits: Indices of the examples of each split.
           digest: SHA-256 of the table and the sizes of the files.
           remarks: Remarks on the table, for users.
@@ -65,12 +65,17 @@ class TargetImages:
         """Return a store of images in memory with their targets, (N, H, W).
 
         Raises:
-          ValueError: There is nothing to learn.
+          ValueError: The targets contain nothing to learn, such as a single class.
         """
         raise NotImplementedError
 
     def find_column(self, library: Any, features: Any) -> str | None:
-        """Return the target column of this kind in a `datasets` data set, or None."""
+        """Return the column of these target images in a `datasets` data set, or None.
+
+        Args:
+          library: The module `datasets`.
+          features: Features of the data set, by column.
+        """
         raise NotImplementedError
 
     def from_rows(
@@ -82,7 +87,7 @@ class TargetImages:
         column: str,
         lengths: Mapping[str, Sequence[int]],
     ) -> Opened:
-        """Open the rows of a `datasets` data set with their target images.
+        """Open a `datasets` data set with target images.
 
         Args:
           library: The module `datasets`.
@@ -90,7 +95,7 @@ class TargetImages:
           whole: Concatenated rows of all splits, with both columns.
           image: Name of the image column.
           column: Name of the target column.
-          lengths: Number of rows of each split.
+          lengths: Number of rows of each split, in a list.
         """
         raise NotImplementedError
 
@@ -99,11 +104,11 @@ TARGET_IMAGES: Table[type[TargetImages]] = Table("target_images", {})
 
 
 def kind_by_dims(num_dims: int) -> TargetImages | None:
-    """Return the kind of target images with a number of dimensions, or None."""
+    """Return the type of target images with `num_dims` dimensions, or None."""
     rows = TARGET_IMAGES.values()
     return next((row() for row in rows if row.num_dims == num_dims), None)
 
 
 def columns() -> dict[str, str]:
-    """Return table column -> kind of the target images whose files it lists."""
+    """Return table column -> type of the target images that the column lists."""
     return {row.column: kind for kind, row in TARGET_IMAGES.items()}

@@ -1,8 +1,8 @@
-"""Transforms of targets that follow cropping and resizing on the host.
+"""Transforms of targets that match cropping and resizing of their images on the host.
 
-A store whose targets have coordinates in the image, such as masks or boxes, implements
-`place(target, placed)` for one example. Augmentations in the step then transform them
-further (`jaxtrain.data.augment.geometry`).
+A store whose targets have image coordinates, such as masks or boxes, implements
+`place(target, placed)` for one example. Augmentations in the step then transform the
+targets further (`jaxtrain.data.augment.geometry`).
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ class Placed:
 
     Attributes:
       image_size: Height and width of the upright image, in pixels.
-      box: Left, top, right and bottom in pixels; parts outside the image are border.
-      size: Height and width of the result.
+      box: Left, top, right and bottom in pixels; the area outside the image is border.
+      size: Height and width of the resized box.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """
 
@@ -36,9 +36,9 @@ class Placed:
     orientation: int = 1
 
     def pixels(self, array: np.ndarray, border: int) -> np.ndarray:
-        """Crop and resize an array (H, W, ...) like the image, with nearest neighbours.
+        """Crop and resize an array (H, W, ...) like the image.
 
-        Class indices must not be interpolated.
+        Nearest neighbours are used, because class indices must not be interpolated.
 
         Args:
           array: Array with the height and width of the image.
@@ -79,7 +79,14 @@ def place_of(store: Store) -> Place | None:
 def _below(
     start: float, stop: float, stored: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the nearest stored row of each output row, and whether it is inside."""
+    """Return the input index of each output index, and whether it is inside.
+
+    Args:
+      start: Start of the box along the axis, in input pixels.
+      stop: End of the box along the axis, in input pixels.
+      stored: Size of the input along the axis.
+      size: Size of the output along the axis.
+    """
     middles = start + (np.arange(size) + 0.5) * (stop - start) / size
     below = np.floor(middles).astype(np.int64)
     return below.clip(0, stored - 1), (below >= 0) & (below < stored)

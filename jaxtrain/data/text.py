@@ -1,8 +1,8 @@
 """Text files of users, such as tables and lists, in any common encoding.
 
 A byte-order mark (BOM) determines the encoding. A file without a BOM is decoded as
-UTF-8 or UTF-16 if valid, or else as cp1252, the encoding of older Windows programs.
-This guess is reported.
+UTF-8 or UTF-16 if this succeeds. Otherwise cp1252 is guessed, the encoding of older
+Windows programs, and the guess is reported.
 """
 
 import codecs
@@ -18,7 +18,7 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order mark -> encoding. UTF-32 comes first: its marks start with those of UTF-16.
+# Byte-order mark -> encoding. UTF-32 precedes UTF-16, whose mark is a prefix (LE).
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -28,7 +28,7 @@ MARKS = {
 }
 # Encodings to try if text is not Unicode; latin-1 accepts any bytes.
 GUESSES = ("cp1252", "latin-1")
-# Number of bytes at the start of a file from which UTF-16 without a BOM is detected.
+# Number of bytes at the start of a file in which UTF-16 without a BOM is detected.
 NUM_LOOKED = 64
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _ZIP = b"PK\x03\x04"
@@ -58,18 +58,18 @@ class UserText:
         return lines if lines[-1] else lines[:-1]
 
     def remarks(self, path: AnyPath) -> tuple[Remark, ...]:
-        """Return a remark on the encoding if it is guessed, else ()."""
+        """Return a remark on the encoding if it was guessed, else ()."""
         if not self.is_guess:
             return ()
         name = shown(os.path.basename(os.fsencode(path)))
-        reason = f"{self.encoding}, a guess: if names look wrong, save it as UTF-8"
+        reason = f"{self.encoding} (guessed): if names look wrong, save it as UTF-8"
         return (Remark(f"encoding of {name}", reason, serious=True),)
 
     def spellings(self, name: str) -> list[bytes]:
         """Return the possible bytes of a file name on disk, most likely first.
 
-        A guessed encoding comes first, then UTF-8: unchanged, composed (NFC), and
-        decomposed (NFD), as on macOS.
+        The order is: the encoding of the text if it was guessed, then UTF-8 unchanged,
+        composed (NFC), and decomposed (NFD, as on macOS).
 
         Raises:
           UnicodeEncodeError: The name cannot be a file name.
@@ -88,7 +88,7 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
     Args:
       path: Path of the file.
       where: Prefix of error messages.
-      max_bytes: Maximum size of the file.
+      max_bytes: Maximum size of the file in bytes.
 
     Raises:
       UserError: The file is unreadable, or is not text.
@@ -113,7 +113,7 @@ def decode_user_text(data: bytes) -> UserText:
             return UserText(_decoded(data, encoding), encoding)
         except ValueError:
             continue
-    raise AssertionError("latin-1 takes any bytes")
+    raise AssertionError("latin-1 accepts any bytes")
 
 
 def nfc(name: str) -> str:
@@ -129,7 +129,7 @@ def nfc_bytes(name: bytes) -> bytes:
 
 
 def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
-    """Parse YAML.
+    """Parse a YAML document of a user, with PyYAML's safe loader.
 
     Args:
       text: YAML document to parse.
@@ -166,7 +166,7 @@ def _decoded(data: bytes, encoding: str) -> str:
 
 
 def _unmarked(data: bytes) -> str:
-    """Return the encoding of text without a BOM; in UTF-16 every other byte is 0."""
+    """Return utf-16-le or utf-16-be if every other byte is 0, else utf-8."""
     start = data[:NUM_LOOKED]
     first, second = set(start[::2]), set(start[1::2])
     if second == {0} and 0 not in first:
@@ -175,7 +175,7 @@ def _unmarked(data: bytes) -> str:
 
 
 def _make_loader() -> Any:
-    """Return PyYAML's safe loader, which here rejects aliases of lists and mappings.
+    """Return PyYAML's safe loader, extended to reject aliases of lists and mappings.
 
     Ten aliases on each of ten nested levels would expand to ten billion values.
     """

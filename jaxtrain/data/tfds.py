@@ -1,4 +1,4 @@
-"""`tfds:NAME`: prepared TFDS data sets.
+"""`tfds:NAME`: data sets that TFDS has prepared (downloaded and converted).
 
 Only the files and their metadata are read; the code of a data set is not run. Neither
 TensorFlow nor downloads are needed.
@@ -28,7 +28,7 @@ from jaxtrain.json_files.parse import parse
 from jaxtrain.plugin import hints_on
 from jaxtrain.regular_file import read_text
 
-# The global shuffle needs random access, which TFDS's default, tfrecord, lacks.
+# The global shuffle needs random access, which TFDS's default format, tfrecord, lacks.
 FILE_FORMAT = "array_record"
 # Metadata files of a set, and the keys whose values are names of Python classes.
 DESCRIPTIONS = ("features.json", "dataset_info.json")
@@ -42,7 +42,7 @@ PathLike = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class TfdsStore:
-    """All splits of a prepared set. Picklable: files are opened on first use.
+    """All splits of a prepared data set. Picklable: files are opened on first use.
 
     Attributes:
       places: Index ranges of the splits.
@@ -80,7 +80,7 @@ class TfdsStore:
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
 
-        # TFDS's parser takes 15 us per record without the image decoding; this takes 2.
+        # 2 us per record; TFDS's parser takes 15 us, without image decoding.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
         try:
             records = self.records[indices]
@@ -98,7 +98,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
 
     Args:
       name: TFDS name: NAME, NAME/CONFIG, NAME:VERSION.
-      config: Data section, with the directory of prepared data sets.
+      config: Data section of the config, for `data_dir`.
 
     Raises:
       UserError: The name is unknown, or the set is not prepared as array_record, or
@@ -141,7 +141,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
 
 
 def find(name: str, data_dir: PathLike | None) -> Any | None:
-    """Return TFDS's builder of a prepared set, or None if it is not prepared.
+    """Return the TFDS builder of a prepared data set, or None if it is not prepared.
 
     Args:
       name: TFDS name of the set.
@@ -150,7 +150,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
     Raises:
       UserError: The name is unknown, the metadata refer to code outside TFDS, or the
-        set is prepared in another format than array_record.
+        data set is prepared in a format other than array_record.
     """
     from tensorflow_datasets.core import read_only_builder
     from tensorflow_datasets.core.utils import error_utils
@@ -169,14 +169,14 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     if FILE_FORMAT not in formats:
         raise UserError(
             f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
-            f"but must be {FILE_FORMAT}: prepare it again in another folder, and set "
+            f"expected {FILE_FORMAT}: prepare it again in another folder, and set "
             f"data.data_dir to that folder{_how_to_prepare(name, 'DIR')}"
         )
     return builder
 
 
 def _check_features(source: str, path: str) -> None:
-    """Check that metadata name only classes of TFDS: TFDS would import any others."""
+    """Raise UserError if metadata name classes outside TFDS, which it would import."""
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:

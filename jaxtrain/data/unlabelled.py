@@ -1,6 +1,6 @@
-"""Unlabelled examples of classification sets, whose label is empty, NaN or -1.
+"""Unlabelled examples of classification data: their label is empty, NaN or -1.
 
-Sources assign them the class -1, and `set_aside` moves them to a separate split.
+Stores assign them the class -1, and `set_aside` moves them to a separate split.
 """
 
 import dataclasses
@@ -25,10 +25,10 @@ _INTEGER = re.compile(r"-?\d+")
 
 
 def missing_numbers(labels: np.ndarray) -> np.ndarray:
-    """Mask of missing labels among numeric labels, bool (N,).
+    """Return the mask of missing labels among numeric labels, bool (N,).
 
-    NaN is missing, and so is -1, unless there are smaller numbers, or the only classes
-    are -1 and 1.
+    NaN is missing. -1 is missing, too, with two exceptions, in which it is a class:
+    there are smaller numbers, or the only labels are -1 and 1.
     """
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         missing = np.isnan(labels)
@@ -40,10 +40,10 @@ def missing_numbers(labels: np.ndarray) -> np.ndarray:
 
 
 def missing_texts(labels: Sequence[str]) -> np.ndarray:
-    """Mask of missing labels among texts, bool (N,).
+    """Return the mask of missing labels among texts, bool (N,).
 
-    Empty texts and `nan` are missing. If all others are integers, -1 is missing as in
-    `missing_numbers`.
+    Empty texts and `nan` are missing. If all other texts are integers, -1 is missing as
+    in `missing_numbers`.
     """
     missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
     known = [label for label in labels if label.lower() not in ("", "nan")]
@@ -61,8 +61,8 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
 
     Args:
       config: Data section of the config.
-      store: Store of the set. A store that cannot read targets without images is left
-        unchanged.
+      store: Store of the data set. Nothing is moved if it cannot read targets without
+        images.
       splits: Indices of the examples of each split.
 
     Raises:
@@ -110,8 +110,8 @@ def _check_number(
         f"{config.source}: {len(bad):,} of the {counted(len(every), 'example')} of the "
         f"{split} split have no label (empty, NaN or -1), more than "
         f"data.max_bad_fraction = {config.max_bad_fraction} allows: label them, remove "
-        "them, or allow more; if -1 is a class, give the classes names; for a task "
-        f"without labels set data.train_split = {split}+{UNLABELLED}"
+        "them, or increase data.max_bad_fraction. If -1 is a class, give the classes "
+        f"names. For a task without labels set data.train_split = {split}+{UNLABELLED}"
         f"\n  {first}"
     )
 

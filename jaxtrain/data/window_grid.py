@@ -2,7 +2,7 @@
 
 Evaluation and prediction use all windows (`jaxtrain.training.views.sliding_windows`).
 Image statistics, activation ranges and data-dependent initial kernels are computed from
-a subset of these windows, so that they match the model's inputs.
+a subset of the windows, the inputs of the model.
 """
 
 import math
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-# Minimum overlap of neighbouring windows as a share of their size, as in MONAI.
+# Minimum overlap of neighbouring windows as a fraction of their size; MONAI's default.
 OVERLAP = 0.25
 
 
@@ -23,7 +23,7 @@ class WindowGrid:
 
     Attributes:
       whole: Height and width of the image, in pixels.
-      window: Height and width of a window.
+      window: Height and width of a window, in pixels.
     """
 
     whole: tuple[int, int]
@@ -41,7 +41,7 @@ class WindowGrid:
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
     def choose(self, num_images: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Choose one window of each image, then a second window of each, and so on.
+        """Choose windows evenly: one of each image, then a second of each, and so on.
 
         Consecutive windows differ in position, so that a batch covers all positions.
 
@@ -57,11 +57,11 @@ class WindowGrid:
         return image, (image + turn) % len(self)
 
     def cut(self, images: Any, windows: Any) -> Any:
-        """Crop one window of each image; may be traced.
+        """Crop one window of each image. Traceable.
 
         Args:
           images: Full images (B, H, W, C).
-          windows: Index of the window of each image, (B,).
+          windows: Index of the window in each image, (B,).
         """
         if len(self) == 1:
             return images
@@ -75,7 +75,12 @@ class WindowGrid:
 
 
 def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
-    """Return the grid for images of `data.sliding_size`; None gives a single window."""
+    """Return the grid of windows for images of `data.sliding_size` pixels.
+
+    Args:
+      window: Height and width of a window, in pixels.
+      sliding_size: Height and width of the images. None means a single window.
+    """
     if sliding_size is None:
         return WindowGrid(window, window)
     return WindowGrid((sliding_size, sliding_size), window)

@@ -14,17 +14,21 @@ NUM_BINS = 15
 def scores(
     logits: jax.Array, labels: jax.Array, temperature: float = 1.0
 ) -> dict[str, jax.Array]:
-    """Return per-example scores, float32 (B,) each, except `known`, bool.
-
-    `confidence` is the largest probability, `correct` whether that class is the true
-    one, `nll` the negative log-likelihood, and `brier` the squared distance of the
-    probabilities to the one-hot label (Brier 1950), in 0..2. `known` is whether the
-    example has a label.
+    """Compute per-example scores of a classifier.
 
     Args:
       logits: Logits, (B, classes).
       labels: True classes, (B,); below 0 if unknown.
       temperature: Divisor of the logits.
+
+    Returns:
+      Arrays by name, (B,) each, float32 unless noted:
+        - `confidence`: largest class probability.
+        - `correct`: 1 if the class of this probability is the true class, else 0.
+        - `nll`: negative log-likelihood.
+        - `brier`: squared distance of the probabilities to the one-hot label (Brier
+          1950), in 0..2.
+        - `known`: whether the example has a label, bool.
     """
     logs = jax.nn.log_softmax(widen(logits) / temperature, axis=-1)
     probabilities = jnp.exp(logs)
@@ -41,10 +45,11 @@ def scores(
 def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return calibration metrics and the table of a reliability diagram.
 
-    `expected_calibration_error` is the mean difference of confidence and accuracy over
-    15 bins of equal width, weighted by their examples (Naeini et al. 2015; Guo et al.
-    2017, arXiv:1706.04599), `maximum_calibration_error` the largest; `brier_score` and
-    `negative_log_likelihood` are means over the labelled examples.
+    `expected_calibration_error` is the mean absolute difference of confidence and
+    accuracy over 15 bins of equal width, weighted by their number of examples (Naeini
+    et al. 2015; Guo et al. 2017, arXiv:1706.04599). `maximum_calibration_error` is the
+    largest difference of a bin. `brier_score` and `negative_log_likelihood` are means
+    over the labelled examples.
 
     Args:
       scores: Results of `scores` for all examples, (N,) each.
@@ -69,14 +74,14 @@ def expected_error(table: list[dict[str, Any]]) -> float:
 def reliability(
     confidence: np.ndarray, correct: np.ndarray, num_bins: int = NUM_BINS
 ) -> list[dict[str, Any]]:
-    """Return one dict per bin: bounds, examples, mean confidence, accuracy.
+    """Return one dict per bin: bounds, number of examples, mean confidence, accuracy.
 
-    A bin includes its upper bound and excludes its lower one, as in Guo et al.; the
+    A bin excludes its lower bound and includes its upper bound, as in Guo et al. The
     means of an empty bin are None.
 
     Args:
       confidence: Largest class probability of each example, (N,).
-      correct: Whether that class is the true one, 0 or 1, (N,).
+      correct: 1 if the most likely class is the true class, else 0, (N,).
       num_bins: Number of bins of equal width.
     """
     bounds = np.linspace(0, 1, num_bins + 1)

@@ -1,6 +1,6 @@
-"""The pass over a split, for evaluation, statistics, features and inference.
+"""Evaluation loop over a split, also for statistics, features and inference.
 
-Reducers compute the results of a pass from the outputs for each batch.
+Reducers compute the results of the loop from the outputs for each batch.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Weights = tuple[Any, Any]
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 
-# For messages: purpose of the evaluation program, and the fix if memory runs out.
+# For out-of-memory messages: purpose of the evaluation program, and remedy.
 EVALUATION = (
     "an evaluation",
     "set a smaller data.eval_batch_size, or more devices",
 )
-# (weights, data, batches) -> (outputs, batch), traced. `data` are arrays on the devices
-# (`Dataset.on_device`), `batches` have a leading axis of one step, and `batch` is the
-# preprocessed one, (B, ...), with the target that the reducers read.
+# (weights, data, batches) -> (outputs, batch), traced. `data` is `Dataset.on_device`,
+# `batches` has the shape (1, B, ...), with an axis of one step, and `batch` is the
+# preprocessed batch, (B, ...), whose target the reducers use.
 Apply = Callable[[Weights, Any, Batch], tuple[Any, Batch]]
 # (weights, data, batches) -> (reduced, known): see `reduce_batch`.
 Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
@@ -48,12 +48,12 @@ Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelView:
-    """Weights to evaluate, from a file, a run or a `TrainState`.
+    """A model to evaluate: weights from a file, a run or a `TrainState`, and programs.
 
     Attributes:
       weights: Parameters and other state of the model, on the devices.
-      mesh: Mesh of the devices, which shard the batch.
-      program: Function from reducers to their compiled program.
+      mesh: Mesh of the devices, over which batches are sharded.
+      program: Function from a tuple of reducers to its compiled program.
     """
 
     weights: Weights
@@ -72,7 +72,7 @@ def evaluate(
     should_stop: Callable[[], bool] = lambda: False,
     advance: Callable[[int], None] = lambda num: None,
 ) -> tuple[Any, ...]:
-    """Run all reducers in a single pass over a split.
+    """Compute the results of reducers in a single pass over a split.
 
     The host prepares a batch while the devices compute the previous one.
 
@@ -82,13 +82,13 @@ def evaluate(
       reducers: Functions of the outputs and the batch.
       config: Data section of the config.
       batch_size: Global number of examples per batch. Defaults to `eval_batch_size`.
-      batches: Rows of this process, (n, ...) each. Defaults to each example once, with
-        padding in the last batch, marked by its `mask`.
-      should_stop: Callback before each batch is dispatched; True ends the pass.
+      batches: Host batches of this process, (n, ...) each. By default, every example
+        occurs once, and the last batch has padding, marked by its `mask`.
+      should_stop: Callback before each batch is dispatched; True ends the evaluation.
       advance: Callback with the number of examples of each finished batch.
 
     Returns:
-      The value of each reducer; () if the pass was stopped.
+      The result of each reducer; () if the evaluation was stopped.
     """
     size = batch_size or eval_batch_size(config)
     if batches is None:
@@ -126,7 +126,7 @@ def evaluate(
 
 
 def _to_host(kept: Any, known: Any) -> tuple[Any, Any]:
-    """Copy the retained arrays and indices of a batch to the host, without padding."""
+    """Copy retained arrays and example indices to the host, and drop the padding."""
     if not known:
         return kept, np.zeros(0, np.int32)
     kept, known = jax.device_get((kept, known))
@@ -137,16 +137,16 @@ def _to_host(kept: Any, known: Any) -> tuple[Any, Any]:
 def reduce_batch(
     reducers: Sequence[Reducer], outputs: Any, batch: Batch
 ) -> tuple[tuple[tuple[Any, Any], ...], dict[str, jax.Array]]:
-    """Reduce the outputs for a batch. Traced.
+    """Apply all reducers to the outputs for a batch. Traced.
 
     Args:
-      reducers: Reducers of the pass.
+      reducers: Reducers to apply.
       outputs: Outputs of the model, (B, ...).
       batch: Preprocessed batch, (B, ...), with its target.
 
     Returns:
-      The sums and retained arrays of each reducer, and a dict with `mask` and `index`
-      of the examples, which is empty if no arrays are retained.
+      Sums and retained arrays of each reducer; and a dict with `mask` and `index` of
+      the examples, or {} if no reducer retains arrays.
     """
     reduced = tuple(reducer.update(outputs, batch) for reducer in reducers)
     if not jax.tree.leaves([kept for _, kept in reduced]):
@@ -157,13 +157,13 @@ def reduce_batch(
 def compiler(
     apply: Apply, mesh: Mesh, purpose: str, fix: str | None = None, **options: Any
 ) -> Callable[[tuple[Reducer, ...]], Compiled]:
-    """Return a function that compiles the program of reducers, cached by the tuple.
+    """Return a cached function that compiles the program of a tuple of reducers.
 
     Args:
       apply: Function of weights and a batch; see `Apply`.
       mesh: Mesh of the devices.
-      purpose: Purpose of the program, for messages.
-      fix: Advice to save memory, for messages.
+      purpose: Purpose of the program, for out-of-memory messages.
+      fix: Advice to save memory, for out-of-memory messages.
       **options: Options of `Compiled`.
     """
     everywhere = data_sharding.replicated(mesh)
@@ -184,12 +184,12 @@ def results(
     *,
     in_flight: int = 1,
 ) -> Generator[tuple[Given, Result], None, None]:
-    """Yield each batch with its result, `in_flight` batches behind the dispatch.
+    """Yield each batch with its result, while the next batches are computed.
 
     Args:
-      batches: Batches of examples; closed at the end.
+      batches: Batches of examples. The generator is closed at the end.
       start: Function that dispatches the computation of a result without waiting.
-      in_flight: Number of batches to dispatch before the first result is yielded.
+      in_flight: Number of further batches to dispatch before a result is yielded.
     """
     waiting: collections.deque[tuple[Given, Result]] = collections.deque()
     with contextlib.closing(batches):

@@ -1,7 +1,7 @@
 """Detection of non-finite outputs, which must not become predictions or metrics.
 
-The `argmax` of NaN is class 0, and no comparison with NaN holds: such outputs would
-look like predictions.
+The `argmax` of NaN is class 0, and comparisons with NaN are false, so that non-finite
+outputs would look like predictions.
 """
 
 import functools
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Error that an image gets in place of a prediction.
+# Error message of an image without a prediction.
 NOT_FINITE = "the outputs of the model are not finite"
 
 
@@ -18,7 +18,7 @@ class Checked(NamedTuple):
     """Results for a batch, with a mask of finite outputs.
 
     Attributes:
-      values: Any tree of arrays, (B, ...).
+      values: Pytree of arrays, (B, ...).
       finite: Whether all outputs for an example are finite, bool (B,).
     """
 
@@ -27,10 +27,10 @@ class Checked(NamedTuple):
 
 
 def finite_rows(outputs: Any) -> jax.Array:
-    """Mask of examples with only finite values, bool (B,). Traceable.
+    """Return the mask of examples with only finite values, bool (B,). Traceable.
 
     Args:
-      outputs: Any tree of arrays, (B, ...).
+      outputs: Pytree of arrays, (B, ...).
     """
     rows = [
         jnp.isfinite(x).reshape(x.shape[0], -1).all(-1)

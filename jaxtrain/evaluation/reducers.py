@@ -1,4 +1,4 @@
-"""Reducers of the outputs of a model in a pass over examples."""
+"""Reducers of the outputs of a model over the examples of a split."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from jaxtrain.tasks.task_metrics import kept_of, sums_of
 class Reducer:
     """A pure reduction over examples: sums, and retained per-example arrays.
 
-    Stateless like an optax transformation; `evaluate` holds the sums.
+    Reducers are stateless, like optax transformations; `evaluate` stores the sums.
     """
 
     def update(self, outputs: Any, batch: Batch) -> tuple[Any, Any]:
@@ -27,7 +27,7 @@ class Reducer:
 
         Args:
           outputs: Outputs of the model, (B, ...).
-          batch: Prepared batch, (B, ...): `target`, `mask`, `index` and others.
+          batch: Preprocessed batch, (B, ...), such as `target`, `mask` and `index`.
 
         Returns:
           Sums over the examples, and arrays to retain, (B, ...) each, or {}.
@@ -48,8 +48,8 @@ class Reducer:
 
         Args:
           sums: Sums over all examples, as `merge` returned them.
-          kept: Retained arrays without padding, (N, ...) each.
-          numbers: Indices of these examples in the split, (N,).
+          kept: Retained arrays of all examples, without padding, (N, ...) each.
+          numbers: Indices of the retained examples in the split, (N,).
         """
         raise NotImplementedError
 
@@ -61,10 +61,10 @@ def add_sums(total: Any, sums: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TaskMetrics(Reducer):
-    """Loss and metrics of a task, and `num_examples`.
+    """Reducer to the loss and the metrics of a task, and `num_examples`.
 
     Attributes:
-      task: Task that the model was trained for.
+      task: Task of the model.
     """
 
     task: Task
@@ -82,7 +82,7 @@ class Kept(NamedTuple):
     """Per-example arrays of the readable examples of a split.
 
     Attributes:
-      values: Arrays, (N, ...), in any tree.
+      values: Pytree of arrays, (N, ...).
       numbers: Indices of the examples in the split, (N,).
       finite: Whether the outputs for each example are finite, bool (N,).
     """
@@ -101,7 +101,7 @@ class Kept(NamedTuple):
         if len(bad):
             raise BadNumbersError(
                 f"{NOT_FINITE} for {len(bad):,} of {num:,} examples of the {split} "
-                f"split, such as no. {bad.min()}, so metrics would be meaningless. "
+                f"split, such as example {bad.min()}, so metrics would be meaningless. "
                 "Check mean and std in model.json, use another checkpoint, or train "
                 "in a precision with a larger range, such as bf16"
             )
@@ -109,10 +109,10 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class KeepExamples(Reducer):
-    """Retain arrays of each example, as `Kept`.
+    """Reducer that retains per-example arrays; its result is a `Kept`.
 
     Attributes:
-      keep: Traced function (outputs, batch) -> tree of arrays (B, ...).
+      keep: Traced function (outputs, batch) -> pytree of arrays (B, ...).
     """
 
     keep: Callable[[Any, Batch], Any]
@@ -127,7 +127,7 @@ class KeepExamples(Reducer):
 
 @dataclass(frozen=True, eq=False)
 class OnDevices(Reducer):
-    """Outputs for all training examples, stored on the devices.
+    """Reducer that stores the outputs for all training examples on the devices.
 
     Attributes:
       abstract: Shapes, dtypes and shardings of the outputs, (examples, ...).
@@ -158,10 +158,10 @@ def _put(total: Any, values: Any, index: jax.Array) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MeanOfBatches(Reducer):
-    """Mean over batches, in float64, of outputs that are a dict of arrays.
+    """Reducer to the mean over batches, in float64, of a dict of arrays.
 
     Attributes:
-      change: Transform of the outputs for a batch on the host, before the mean.
+      change: Transform of the outputs for a batch, on the host, before the mean.
     """
 
     change: Callable[[dict[Any, Any]], dict[Any, Any]] = lambda outputs: outputs

@@ -1,13 +1,13 @@
 """Bootstrap confidence intervals of any metric (Efron 1979).
 
 A metric is a function of sums over examples, and a resample is a vector of weights: the
-number of times each example was drawn. A product of weights and summands, batch by
-batch, gives the sums of all resamples, and no example has to be stored.
+number of times each example is drawn. The sums of all resamples are products of weights
+and summands, accumulated batch by batch, so that no example is stored.
 
 The weights are Poisson draws of mean 1, a function of the seed and the example (Hanley
-and MacGibbon 2006; Chamandy et al. 2012): given their total, they are distributed as
-draws with replacement. They are not stratified: the number of examples of each class in
-a test set is random, too.
+and MacGibbon 2006; Chamandy et al. 2012). Conditioned on their total, they have the
+distribution of draws with replacement. They are not stratified by class, because the
+number of examples of each class in a test set is random, too.
 """
 
 import math
@@ -26,25 +26,26 @@ from jaxtrain.tasks.metrics import found_names
 from jaxtrain.tasks.task_metrics import all_metrics, kept_of, sums_of
 
 NUM_RESAMPLES = 1000
-# Maximum number of summands per example, such as a confusion matrix of pixels; with
-# more, the sums of all resamples would take a quarter of a gigabyte.
+# Maximum number of summands per example of a metric, such as the entries of a confusion
+# matrix of pixels. At this limit, the sums of all resamples take 262 MB in float32.
 MOST_SUMMED = 2**16
-# For metrics of retained arrays: number of resamples, and maximum number of values.
+# For metrics of retained arrays: number of resamples, and maximum number of values in
+# the retained arrays of all examples.
 NUM_KEPT, MOST_KEPT = 200, 2**22
 # Seed of resamples and attacks.
 SEED = 0
 # Percentiles over the resamples.
 PERCENTILES = (2.5, 97.5)
-# Maximum count; larger counts have a probability of 6e-11.
+# Maximum weight of an example; larger weights have a probability of 6e-11.
 MAX_COUNT = 12
 
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Reducer):
-    """Lower and upper confidence bounds of each metric of a task.
+    """Reducer to the lower and upper confidence bounds of each metric of a task.
 
     Attributes:
-      task: Task that the model was trained for.
+      task: Task of the model.
     """
 
     task: Task
@@ -69,7 +70,7 @@ class Intervals(Reducer):
 
 
 def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
-    """Return how often each resample draws each example, int32 (num, B).
+    """Draw the number of times that a resample contains an example, int32 (num, B).
 
     Args:
       root: Root key of the seed.
@@ -100,8 +101,8 @@ def resampled_sums(
       task: Task with the metrics.
       outputs: Outputs of the model, (B, ...).
       target: Targets of the batch, (B, ...).
-      mask: Zero marks padding, (B,).
-      counts: Number of draws of each example in each resample (`weights`).
+      mask: Mask of the examples, 0 for padding, (B,).
+      counts: Result of `weights`, (resamples, B).
     """
 
     def one(output: Any, target: Any, mask: jax.Array) -> Sums:
@@ -111,7 +112,7 @@ def resampled_sums(
     def add(summands: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(summands.dtype, jnp.float32)
         left = counts.astype(dtype)
-        # Integers stay exact: up to 2^24 in float32.
+        # Highest precision, so that integers up to 2^24 stay exact in float32.
         highest = jax.lax.Precision.HIGHEST
         return jnp.tensordot(left, summands.astype(dtype), 1, precision=highest)
 
@@ -119,9 +120,9 @@ def resampled_sums(
 
 
 def _with_intervals(task: Task, sums: Sums) -> Sums:
-    """Return the sums of scalar and list metrics; matrices have no intervals.
+    """Select the sums of metrics with intervals: numbers, or lists of numbers.
 
-    Metrics with more than `MOST_SUMMED` summands are excluded, too.
+    Metrics with more than `MOST_SUMMED` summands have no intervals.
     """
     metrics, wanted = all_metrics(task), {"loss", "num_examples"}
     for name, of in found_names(all_metrics(task)).items():
@@ -134,19 +135,20 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
     return {name: x for name, x in sums.items() if name in wanted}
 
 
-def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
-    """Return the bounds of each metric: a pair of numbers, or a list of pairs.
+def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
+    """Return the confidence bounds of each metric: a pair, or a list of pairs.
 
-    Resamples with an undefined value are ignored; if all are, the bounds are None.
+    Resamples in which a metric is undefined are ignored. If it is undefined in all
+    resamples, its bounds are None.
 
     Args:
       task: Task with the metrics.
       sums: Sums of the resamples, (resamples, ...), on the host.
-      whole: Sums over the split, for their dtypes.
+      totals: Sums over the split, which determine the dtypes.
     """
     exact = {
-        name: np.rint(x).astype(whole[name].dtype)
-        if np.issubdtype(whole[name].dtype, np.integer)
+        name: np.rint(x).astype(totals[name].dtype)
+        if np.issubdtype(totals[name].dtype, np.integer)
         else x
         for name, x in sums.items()
     }
@@ -161,10 +163,11 @@ def intervals(task: Task, sums: Sums, whole: Sums) -> Values:
 def kept_intervals(
     task: Task, kept: dict[str, Any], index: np.ndarray, num_outputs: int
 ) -> Values:
-    """Return the bounds of metrics of retained arrays that support resampling.
+    """Return the confidence bounds of metrics that are computed from retained arrays.
 
-    The first resamples of `weights` are used; fewer than for sums, because each one is
-    a pass over all examples.
+    The first `NUM_KEPT` resamples of `weights` are used, fewer than for sums, because a
+    resample is a pass over all examples. Only metrics that support resampling have
+    bounds.
 
     Args:
       task: Task with the metrics.
@@ -189,7 +192,7 @@ def kept_intervals(
 
 
 def _interval(values: list[Any]) -> Any:
-    """Return the percentiles of numbers, or of each position of lists."""
+    """Return the percentiles of numbers, or of each element of lists."""
     if isinstance(values[0], list):
         return [_interval(list(place)) for place in zip(*values, strict=True)]
     known = [v for v in values if v is not None and math.isfinite(v)]

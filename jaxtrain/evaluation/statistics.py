@@ -18,7 +18,7 @@ from jaxtrain.parallel import data_sharding
 from jaxtrain.training.norm_statistics import WINDOW, chosen_windows
 from jaxtrain.trees import by_path
 
-# Reducers of a program whose outputs are the statistics of a batch, by path.
+# Reducers of a program whose outputs are the batch-norm statistics of a batch, by path.
 MEAN = (MeanOfBatches(),)
 
 
@@ -32,13 +32,13 @@ def mean_statistics(
 ) -> dict[str, np.ndarray]:
     """Return the mean batch-norm statistics over batches, float64, by path.
 
-    The batches are deterministic: a function of the number of images.
+    The batches are deterministic given the number of images.
 
     Args:
-      model: Weights, and the program of `MEAN`.
+      model: Weights, and the compiled program of `MEAN`.
       dataset: Training split of the run.
       config: Data section of the config.
-      grid: Windows of an image.
+      grid: Sliding windows of an image.
       batch_size: Global number of windows per batch.
       most: Maximum number of windows.
     """
@@ -59,11 +59,11 @@ def mean_statistics(
 
 
 def with_statistics(model_state: Any, means: Mapping[str, np.ndarray]) -> Any:
-    """Return the state of a model with replaced statistics, in its dtypes.
+    """Replace batch-norm statistics in a model's state; dtypes are preserved.
 
     Args:
       model_state: State of a model other than parameters.
-      means: New statistics, by path.
+      means: New batch-norm statistics, by path.
     """
     flat, tree = by_path(model_state), jax.tree.structure(model_state)
     return tree.unflatten(

@@ -1,4 +1,4 @@
-"""Comparison of an exported file with its model, on images, in the file's runtime."""
+"""Comparison of the outputs of an exported file, in its runtime, and of its model."""
 
 import statistics
 import time
@@ -26,19 +26,21 @@ class Tolerance(NamedTuple):
     agreement: float
 
 
-# For a precision with relative rounding error e (2^-24, 2^-11, 2^-8), a sum in another
-# order differs by some e times the square root of the number of terms, and layers add
-# up: 50 layers of a thousand terms measure 10 e. Ten times that is allowed, because
-# bugs (an epsilon, a padding, a transposed kernel) change outputs by a tenth.
+# Differences: with a relative rounding error e (2^-24, 2^-11, 2^-8), sums in another
+# order differ by about e * sqrt(number of terms), and the errors of layers accumulate:
+# 10 e was measured for 50 layers of a thousand terms. The limits are 1.3 (bf16) to 17
+# times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed kernel) change
+# outputs by a tenth.
 #
-# One image of 64 may lie so close to a decision boundary that the last bit decides.
+# Agreement: one image of 64 may be so close to a decision boundary that the last bit
+# decides.
 #
 # int8 rounds to 1/256 of the widest range of a layer, so the error depends on the
-# model, and agreement of classes is the criterion. Logits may differ by 0.4 then; an
-# error as large as the largest logit means another model, whose classes may agree only
-# because one is very frequent. Weight-only formats round kernels to 1/254 of the
-# largest weight of an output channel in 8 bits, to 1/16 of each weight in fp8 and to
-# 1/14 of the largest in 4 bits.
+# model, and the agreement of classes is the criterion. Logits may then differ by 0.4 of
+# the largest logit. A difference as large as the largest logit means a different model,
+# whose classes may agree only because one class is very frequent. Weight-only formats
+# round kernels to 1/254 of the largest weight of an output channel in 8 bits, to 1/16
+# of each weight in fp8, and to 1/14 of the largest weight in 4 bits.
 TOLERANCES: dict[Precision, Tolerance] = {
     "fp32": Tolerance(1e-5, 0.98),
     "fp16": Tolerance(1e-2, 0.98),
@@ -50,9 +52,9 @@ TOLERANCES: dict[Precision, Tolerance] = {
 }
 ROUGH: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
-# For quantisation-aware training: where sums in another order, or a bias of 32 bits,
-# differ in the last bit, some activations are rounded to the next integer, and each
-# changes others: 7e-3 for a small net, more for deeper ones.
+# After quantisation-aware training. Sums in another order, or a 32-bit bias, may differ
+# in the last bit, which rounds some activations to the next integer, and these change
+# the following layers: 7e-3 was measured for a small network, more for deeper networks.
 ROUNDED = Tolerance(1e-1, 0.95)
 
 
@@ -67,10 +69,10 @@ class Check:
       agreement: Share of images or pixels with the same class, or of matched boxes;
         None for other outputs.
       batch: Number of images of a timed call.
-      seconds: Median time of a call of the file; None if not timed.
-      model_seconds: Median time of a call of the model in JAX.
-      measure: Reference of the difference, in words.
-      agrees: Format string of the agreement.
+      seconds: Median time of a call of the file, in seconds; None if not timed.
+      model_seconds: Median time of a call of the model in JAX, in seconds.
+      measure: Noun phrase for the reference value of `difference`, for messages.
+      agrees: Format string of `agreement`, for messages.
     """
 
     num_images: int
@@ -83,7 +85,7 @@ class Check:
     agrees: str = "the same class for {:.1%}"
 
     def is_within(self, tolerance: Tolerance) -> bool:
-        """Whether the file is equivalent to the model within a tolerance."""
+        """Whether difference and agreement are within a tolerance."""
         same = self.agreement is None or self.agreement >= tolerance.agreement
         # NaN is not within any tolerance.
         return bool(self.difference <= tolerance.difference) and same
@@ -102,18 +104,19 @@ class Check:
 def check(
     request: Request, run: Runner, images: np.ndarray, *, timed: bool = True
 ) -> Check:
-    """Compare a file with the model in float32.
+    """Compare an exported file with the model in float32.
 
     Args:
-      request: Request that the file was written for.
+      request: Request for which the file was written.
       run: Function that runs the file.
       images: Images in the file's input format.
-      timed: Whether users would run the file by this runtime, so that it is timed.
+      timed: Whether to time the file. False if users run it in another runtime.
 
     Raises:
-      ExportError: File and model differ by more than the precision allows.
-      UserError: They differ too much, at a precision so coarse that this depends on
-        the model.
+      ExportError: The outputs of file and model differ by more than the precision
+        allows.
+      UserError: The outputs differ too much, at a precision so coarse that the
+        difference depends on the model.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -124,7 +127,7 @@ def check(
 
     actual = _in_batches(run, images, size, fixed=request.batch is not None)
     if request.batch is None:
-        # If the batch size is free, test a second one, which the file may not accept.
+        # If the file should accept any batch size, a second batch size is tested.
         actual[:1] = run(images[:1])
     expected = _in_batches(model_outputs, images, size, fixed=True)
     batch, agreement = padded(images, size), None
@@ -166,7 +169,7 @@ def check(
 
 
 def _is_rough(request: Request) -> bool:
-    """Whether rounding is coarse: the model was not trained for this quantisation."""
+    """Whether the precision is coarse, and the model not trained for it."""
     return request.precision in ROUGH and not request.was_rounded
 
 
@@ -178,8 +181,9 @@ def _tolerance(request: Request) -> Tolerance:
     if _is_rough(request) and request.exported.has_classes:
         difference = DIFFERENCE_OF_ROUGH_WITH_CLASSES
     if request.model.description.model.transform is not None:
-        # If a transform rounds, as a quantiser does, the last bit of an activation may
-        # decide over a step of 1/127: as coarse as fp16 (a convnet in 8 bits: 4e-4).
+        # A transform that rounds, such as a quantiser, may turn a difference in the
+        # last bit of an activation into a step of 1/127. The limit is therefore at
+        # least that of fp16 (4e-4 was measured for an 8-bit convnet).
         difference = max(difference, TOLERANCES["fp16"].difference)
     return tolerance._replace(difference=difference)
 

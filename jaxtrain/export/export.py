@@ -37,12 +37,14 @@ def check_out(out: Path) -> None:
 
 
 def export(format: str, request: Request, out: Path, images: np.ndarray) -> Check:
-    """Export a model to a file that was checked against it, or write nothing.
+    """Export a model to a file, and check the file against the model.
+
+    If the check fails, nothing is written.
 
     Args:
       format: Name of the exporter.
       request: Model, precision and options.
-      out: File or directory to write.
+      out: Path of the file or directory to write.
       images: Images in the file's input format, for the check.
 
     Returns:
@@ -56,7 +58,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
     _check_model(exporter, request)
     exporter.check_request(request)
     check_precision(format, request.precision)
-    check_out(out)  # Check again, as loading the model took a while.
+    check_out(out)  # Checked again: it may have been created during the model's load.
     timed = exporter.is_timed(request)
     output = atomic_output("--out", out, folder=exporter.is_folder)
     with output as partial, reported("--out", out):
@@ -68,7 +70,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
 
 
 def _check_model(exporter: Exporter, request: Request) -> None:
-    """Check that the precision can represent the single output of the model."""
+    """Raise UserError if the format or precision cannot represent the outputs."""
     model = request.model
     in_units = model.decoder.in_units
     if in_units is not None and request.precision == "int8":

@@ -11,15 +11,15 @@ from jaxtrain.plugin import Table
 
 
 class Exporter(abc.ABC):
-    """An export format: writes files, and runs them as their users would.
+    """An export format: writes files, and runs them in the runtime of their users.
 
     Attributes:
       precisions: Supported compute precisions.
-      has_integers: Whether it can write the integers of a model trained with
+      has_integers: Whether the format stores the integers of models trained with
         `model.quantize`.
-      is_folder: Whether it writes a directory rather than a file.
-      default_batch: Default batch size. None means any.
-      untimed: Reason why some files are not timed (see `is_timed`).
+      is_folder: Whether the output is a directory rather than a file.
+      default_batch: Default batch size. None means any batch size.
+      untimed: Reason why some files are not timed (see `is_timed`), for messages.
     """
 
     precisions: ClassVar[tuple[Precision, ...]] = ("fp32", "bf16", "fp16")
@@ -35,12 +35,12 @@ class Exporter(abc.ABC):
         """Raise UserError if the format does not support the request."""
 
     def is_timed(self, request: Request) -> bool:
-        """Whether users would run the file by the same runtime as the check."""
+        """Whether the check uses the same runtime as users of the file."""
         return True
 
     @abc.abstractmethod
     def write(self, request: Request, path: Path) -> None:
-        """Write a file, or fill a new directory.
+        """Write the file, or the contents of a new directory.
 
         Raises:
           UserError: The format lacks operators that the model needs.
@@ -48,7 +48,7 @@ class Exporter(abc.ABC):
 
     @abc.abstractmethod
     def load(self, path: Path, request: Request) -> Runner:
-        """Return a function that runs the file: NumPy images to outputs."""
+        """Return a function that runs the file: (NumPy images) -> NumPy outputs."""
 
 
 EXPORTERS: Table[type[Exporter]] = Table(
@@ -61,7 +61,7 @@ EXPORTERS: Table[type[Exporter]] = Table(
 
 
 def find_exporter(format: str) -> Exporter:
-    """Return the exporter of a format, or raise UserError."""
+    """Return the exporter of a format; raise UserError if the format is unknown."""
     if format not in EXPORTERS:
         known = ", ".join([*EXPORTERS, "safetensors"])
         raise UserError(f"--format {format}: expected one of {known}")
@@ -73,7 +73,8 @@ def check_precision(format: str, precision: Precision) -> None:
     known = find_exporter(format).precisions
     if precision not in known:
         others = [name for name in EXPORTERS if precision in EXPORTERS[name].precisions]
-        have = f"; {precision} is of {', '.join(others)}" if others else ""
+        have = f"; {precision} needs --format {' or '.join(others)}" if others else ""
         raise UserError(
-            f"--precision {precision}: --format {format} has {', '.join(known)}{have}"
+            f"--precision {precision}: --format {format} supports "
+            f"{', '.join(known)}{have}"
         )

@@ -1,6 +1,6 @@
-"""Images for export: for the check, and for calibration of int8 ranges.
+"""Images for the check of an exported file, and for calibration of int8 ranges.
 
-For models with sliding windows, these are windows, as the exported file takes them.
+For models with sliding windows, the images are windows, the input of the file.
 """
 
 import os
@@ -18,7 +18,7 @@ from jaxtrain.inference.image_paths import expand_paths
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 
-# Number of images for the check, and for calibration.
+# Number of images for the check, and default number for calibration.
 CHECKED = 64
 CALIBRATION = 256
 # Number of images to read at a time.
@@ -28,10 +28,10 @@ READ = 64
 def load(
     model: TrainedModel, workdir: Path, given: Path | None, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return images of a run, or of a directory of images; see `load_from_run`.
+    """Load images from the data of a run, or from a directory; see `load_from_run`.
 
     Args:
-      model: Model that takes the images.
+      model: Model to export.
       workdir: Directory of the model's run.
       given: Directory of images, or of another run. Defaults to `workdir`.
       calibration: Number of images for calibration; 0 for none.
@@ -44,32 +44,33 @@ def load(
 def load_from_run(
     model: TrainedModel, workdir: Path, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return evenly spaced images of the data of a run.
+    """Load evenly spaced images from the data of a run.
 
     Args:
-      model: Model that takes the images.
+      model: Model to export.
       workdir: Directory of the run.
       calibration: Number of images for calibration; 0 for none.
 
     Returns:
-      Images for the check, of the validation split or else of the test split; and
-      images for calibration, of the training split, or None. Uint8 (n, H, W, C).
+      Images for the check, from the validation split if there is one, else from the
+      test split; and images for calibration, from the training split, or None. Both are
+      uint8 (n, H, W, C).
 
     Raises:
       UserError: The data of the run are missing.
     """
     if not is_run(workdir):
         raise UserError(
-            f"--workdir {workdir} is a model without data: give a directory of images "
-            "to check the file on, --images DIR"
+            f"--workdir {workdir} is a model without data: give --images DIR, a folder "
+            "of images on which to check the file"
         )
     config = read_run(workdir)
     try:
         splits = sources.load(config.data, config.seed)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"--workdir {workdir}: its data cannot be read ({error}); give a folder of "
-            "such images, --images DIR"
+            f"--workdir {workdir}: its data cannot be read ({error}): give --images "
+            "DIR, a folder of images on which to check the file"
         ) from None
     checked = _sample(model, splits.validation or splits.test, CHECKED)
     return checked, _sample(model, splits.train, calibration) if calibration else None
@@ -78,7 +79,15 @@ def load_from_run(
 def load_from_folder(
     model: TrainedModel, folder: Path, *, calibration: int = 0
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return images of the files below a directory; see `load_from_run`.
+    """Load evenly spaced image files below a directory.
+
+    Args:
+      model: Model to export.
+      folder: Directory of the images.
+      calibration: Number of images for calibration; 0 for none.
+
+    Returns:
+      Images for the check, and images for calibration, or None; see `load_from_run`.
 
     Raises:
       UserError: The directory has no images, or an image is unreadable.

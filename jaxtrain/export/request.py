@@ -1,4 +1,4 @@
-"""Export requests, and the functions of images that they export."""
+"""Export requests: a model, options, and the function of images to export."""
 
 import dataclasses
 import functools
@@ -30,16 +30,15 @@ class Request:
 
     Attributes:
       model: Model with its weights.
-      precision: Compute precision of the file; its inputs and outputs are float32. For
-        int8 the traced program is fp32.
-      batch: Batch size. None means any.
-      preprocessing: Whether the file takes uint8 pixels and returns probabilities, if
-        there are classes; else it takes images as `TrainedModel.prepare` returns them,
-        and returns logits.
-      nms: Whether a detection model's file returns the boxes after non-maximum
-        suppression rather than the boxes of all anchors.
-      calibration: Images (n, height, width, channels) in the file's input format, for
-        the ranges of int8; None for other precisions.
+      precision: Compute precision of the file, whose outputs are float32. For int8, the
+        traced program is fp32, which the exporter quantises.
+      batch: Batch size of the file. None means any batch size.
+      preprocessing: If True, the file takes uint8 pixels, and returns probabilities for
+        classifiers. If False, it takes normalised images, float32, and returns logits.
+      nms: Whether the file of a detection model returns the boxes after non-maximum
+        suppression, rather than the boxes of all anchors.
+      calibration: Images (n, H, W, C) in the file's input format, for the ranges of
+        int8; None for other precisions.
     """
 
     model: TrainedModel
@@ -56,7 +55,7 @@ class Request:
 
     @functools.cached_property
     def exported(self) -> ExportedArray:
-        """The output array of the file.
+        """Output array of the file.
 
         Raises:
           UserError: The outputs cannot be exported in this form.
@@ -86,12 +85,12 @@ class Request:
         return dataclasses.replace(self.model, description=about)
 
     def weights(self, *, round_kernels: bool = False) -> Weights:
-        """Return the weights of the file, in NumPy.
+        """Return the weights of the file as NumPy arrays.
 
         Args:
           round_kernels: Whether to store kernels in the compute precision, in half the
-            space. Biases and norm parameters stay in float32: they are few, and used in
-            float32.
+            space. Biases and norm parameters stay in float32, the precision in which
+            they are used.
         """
         half = HALF.get(self.precision)
 
@@ -106,7 +105,7 @@ class Request:
     def apply(
         self, weights: Weights, images: jax.Array, *, folded: bool = False
     ) -> jax.Array:
-        """Return the outputs for images, float32, in the form of `exported`.
+        """Return the output array of the file (`exported`) for images, float32.
 
         Args:
           weights: Result of `weights`.
@@ -123,16 +122,20 @@ class Request:
         return self.exported.of(logits)
 
     def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:
-        """Return a function of images with its weights as constants (see `weights`)."""
+        """Return the function of images to export, with the weights as constants.
+
+        Args:
+          folded: Whether to fold norms into the kernels of convolutions.
+        """
         weights = self.weights()
         if folded:
             return lambda images: self.apply(weights, images, folded=True)
-        # As JAX arrays, whose casts are traced: casts of NumPy arrays happen at once,
-        # and would round a kernel before a norm is folded into it.
+        # Casts of JAX arrays are traced. Casts of NumPy arrays happen immediately, and
+        # would round a kernel before a norm is folded into it.
         return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)
 
     def about(self) -> dict[str, Any]:
-        """Return the description in the file, JSON-serialisable."""
+        """Return the model description to store in the file, JSON-serialisable."""
         about, images = self.model.description, self.images
         return {
             "model": about.model.name,
@@ -147,7 +150,7 @@ class Request:
             "box_names": None,
             "output_names": None,
             **self.exported.about,
-            # For example the threshold of each label.
+            # Values fitted on the validation split, such as thresholds of labels.
             "chosen": about.chosen,
             "mean": about.mean,
             "std": about.std,

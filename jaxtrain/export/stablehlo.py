@@ -1,6 +1,6 @@
-"""StableHLO export, which JAX runs: one file, or a directory.
+"""StableHLO export, to be run by JAX: a single file, or a directory.
 
-`jax.export` guarantees that later versions run it for at least six months, on CPU,
+`jax.export` guarantees that JAX versions released within six months can run it, on CPU,
 NVIDIA GPU and TPU.
 """
 
@@ -27,7 +27,7 @@ ABOUT, SCRIPT = "model.json", "run.py"
 
 
 class StableHLOFile(Exporter):
-    """A single file: program and weights, with norms folded into convolutions."""
+    """Export to a file of program and weights, with norms folded into convolutions."""
 
     def write(self, request: Request, path: Path) -> None:
         _write(path, request.function(folded=True), request.images)
@@ -38,7 +38,7 @@ class StableHLOFile(Exporter):
 
 
 class SavedFolder(Exporter):
-    """A directory: program, weights, their description, and a script."""
+    """Export to a directory: program, weights, model description, and a script."""
 
     is_folder = True
 
@@ -46,7 +46,7 @@ class SavedFolder(Exporter):
         kind = request.model.description.input
         if not kind.are_pictures:
             raise UserError(
-                "--format saved: its script prepares images, and this model takes "
+                "--format saved: its script supports only images, but the model takes "
                 f"{kind.noun}s; choose another --format"
             )
 
@@ -58,7 +58,7 @@ class SavedFolder(Exporter):
 
 
 def _write_folder(request: Request, path: Path) -> None:
-    """Write a program, its weights, their description, and a script.
+    """Write the program, its weights, the model description, and a script.
 
     The weights are arguments of the program, so that users can inspect and replace
     them.

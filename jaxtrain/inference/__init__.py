@@ -7,5 +7,5 @@ from jaxtrain.plugin import Table
 if TYPE_CHECKING:
     from jaxtrain.inference.parts import PredictionPart
 
-# Name -> prediction files with their own options of `predict`.
+# Name -> type of prediction files that adds options to `main.py predict`.
 PREDICTIONS: "Table[type[PredictionPart]]" = Table("predictions", {})

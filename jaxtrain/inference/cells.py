@@ -1,7 +1,7 @@
 """CSV cells that are safe in spreadsheets and terminals.
 
-File names and labels may come from anybody. A spreadsheet evaluates a cell that starts
-like a formula, and a terminal obeys control characters. The rules are OWASP's
+File names and labels are untrusted: a spreadsheet evaluates a cell that starts like a
+formula, and a terminal interprets control characters. The rules are OWASP's
 (https://owasp.org/www-community/attacks/CSV_Injection). The escapes are lossless:
 `from_cell` restores the text.
 """
@@ -10,10 +10,10 @@ import re
 import unicodedata
 
 # First characters of formulas; the last four are full-width forms. The apostrophe is
-# included so that `from_cell` removes only one that `to_cell` has added.
+# escaped, too, so that `from_cell` removes only apostrophes that `to_cell` has added.
 _FORMULA = frozenset("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# Controls that change the display order of the following text.
+# Control characters that change the display order of the following text.
 _BIDIRECTIONAL = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _CONTROLS = ("Cc", "Zl", "Zp", "Cs")
 
@@ -22,7 +22,7 @@ def to_cell(text: str) -> str:
     """Escape formulas and control characters.
 
     Control characters and backslashes become Python escapes: `\\x1b`, `\\n`, `\\\\`. An
-    apostrophe precedes a possible formula, but not a number.
+    apostrophe is prepended to possible formulas, but not to numbers.
     """
     if not text.isprintable() or "\\" in text:
         escaped = "".join(map(_escape, text))

@@ -19,15 +19,15 @@ from jaxtrain.weights.stored import fit_arrays
 
 @dataclass(frozen=True, eq=False)
 class Ensemble(TrainedModel):
-    """Trained models with one description, used as a single model.
+    """Several trained models of one architecture, used as a single model.
 
-    `params` and `model_state` are dicts of the members' trees, with the keys "0", "1"
-    and so on.
+    `params` and `model_state` are dicts with the pytree of each member, by the number
+    of the member as text: "0", "1" and so on.
     """
 
     @functools.cached_property
     def outputs(self) -> Any:
-        """Output shapes of a member, and so of the mean."""
+        """Output shapes of one member, which are also the shapes of the mean."""
         forward = super().forward
         return self.shapes(lambda *arguments: self._each(forward, *arguments)[0])
 
@@ -53,7 +53,7 @@ class Ensemble(TrainedModel):
         return [function(params[n], model_state[n], images) for n in names]
 
     def _mean(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # Equals `jnp.stack`, but uses only operations that ONNX has.
+        # Equivalent to `jnp.stack`, but only with operations that ONNX supports.
         stacked = jax.tree.map(
             lambda *outputs: jnp.concatenate([x[None] for x in outputs]),
             *self._each(function, *arguments),
@@ -62,7 +62,7 @@ class Ensemble(TrainedModel):
 
 
 def join(models: Sequence[TrainedModel]) -> Ensemble:
-    """Return the ensemble of models that differ only in their weights."""
+    """Create the ensemble of models that differ only in their weights."""
     about = dataclasses.replace(models[0].description, members=len(models), chosen={})
     step = max(model.origin["step"] for model in models)
     return _ensemble(about, models, {"step": step, "run": None})
@@ -75,7 +75,9 @@ def make(
     origin: dict[str, Any],
     where: str,
 ) -> TrainedModel:
-    """Return a model, or an ensemble, with the given weights; see `make_model`.
+    """Create a model, or an ensemble if the description has several members.
+
+    See `make_model` for the arguments.
 
     Raises:
       UserError: The weights do not fit the description.

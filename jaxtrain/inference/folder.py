@@ -1,7 +1,7 @@
 """Export to timm's format: a directory with `model.safetensors` and `config.json`.
 
-Names and layouts of weights are timm's if timm has the architecture, and ours
-otherwise.
+If timm has the architecture, the names and layouts of weights are timm's, otherwise
+jaxtrain's.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def write(model: TrainedModel, folder: Path) -> None:
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
-    """Return the weights by name in the file, in the file's layouts."""
+    """Return the weights by name, with the names and axis orders of the file."""
     source = timm_source(model.description)
     names, weights = source.names if source else OWN, {}
     arrays = by_path((model.params, model.model_state))

@@ -24,25 +24,25 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.taps import Taps, shapes_read, tapping
 from jaxtrain.training import forward
 
-# Outputs of the model -> sum of the logits to explain.
+# Function from outputs of the model to the sum of the logits to explain.
 Score = Callable[[Any], jax.Array]
-# Minimum length of the shorter side, in pixels.
+# Minimum length of the shorter side of an overlay, in pixels.
 SIDE = 224
 # Opacity of the heat map at its maximum.
 STRENGTH = 0.6
-# Height, font size and margin in pixels.
+# Height, font size and margin of the caption, in pixels.
 CAPTION_HEIGHT, CAPTION_SIZE, CAPTION_MARGIN = 24, 14, 4
 
 
 def last_place(model: TrainedModel) -> int:
-    """Find the last spatial activations, with more than one row or column.
+    """Locate the last spatial activations (B, H, W, C) with more than one pixel.
 
     Returns:
-      Index of the piece; for a plain Flax module, of the layer call
-      (`jaxtrain.models.taps`).
+      Index of the piece of the model that outputs them. For a plain Flax module, index
+      of the layer call (`jaxtrain.models.taps`).
 
     Raises:
-      UserError: The model has no such activations.
+      UserError: The model has no spatial activations.
     """
     model.description.check_is_one("--explain: the model")
     abstract = model.description.abstract
@@ -75,10 +75,13 @@ def heat_maps(
     images: jax.Array,
     classes: jax.Array,
 ) -> jax.Array:
-    """Compute Grad-CAM for one class of each image; traceable.
+    """Compute Grad-CAM for one class of each image. Traceable.
 
     Args:
-      place: Index of the activations to weight (`last_place`).
+      model: Model to explain.
+      place: Index of the activations A (`last_place`).
+      params: Parameters of the model.
+      model_state: Other state of the model.
       images: Normalised images, (B, H, W, C).
       classes: Class to explain for each image, (B,).
 
@@ -89,7 +92,7 @@ def heat_maps(
     found = _of_piece if has_pieces else _of_call
 
     def sum_of_logits(logits: Any) -> jax.Array:
-        # The gradient of the sum gives each image's gradient: images do not interact.
+        # Images do not interact, so the gradient of the sum is the gradient of each.
         return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
@@ -102,7 +105,7 @@ def heat_maps(
 def _of_piece(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Activations after a piece, and the gradients of the score."""
+    """Compute the activations after a piece, and the gradients of the score."""
 
     def apply(x: Any, part: slice) -> Any:
         params, model_state = weights
@@ -118,7 +121,7 @@ def _of_piece(
 def _of_call(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Activations of a layer call, and the gradients of the score."""
+    """Compute the activations of a layer call, and the gradients of the score."""
     taps = Taps()
     jax.eval_shape(lambda: _tapped(model, weights, images, taps))
     _, found = taps.found[place]
@@ -138,7 +141,7 @@ def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
 
 
 def _last_call(model: TrainedModel) -> int:
-    """Index of the last layer call that runs exactly once, on the full batch."""
+    """Return the index of the last layer call that runs exactly once, on all images."""
     places = list[int]()
 
     def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -172,7 +175,7 @@ def overlay(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Im
 
     Args:
       pixels: Image, uint8 (H, W, C).
-      heat: Non-negative heat map of the image, (height, width).
+      heat: Non-negative heat map of the image, (h, w), resized to the image.
       caption: Line of text below the image; empty for no caption.
     """
     picture = Image.fromarray(np.broadcast_to(pixels[..., :3], (*pixels.shape[:2], 3)))

@@ -1,4 +1,4 @@
-"""Image files from command-line arguments: paths, directories, patterns, stdin."""
+"""Expansion of command-line arguments to files: paths, directories, patterns, stdin."""
 
 import glob
 import io
@@ -11,7 +11,7 @@ from jaxtrain.data.file_kind import IMAGES, FileKind
 from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.errors import UserError
 
-# Argument for names from standard input.
+# Argument that stands for file names from standard input.
 STDIN = "-"
 
 
@@ -23,14 +23,20 @@ def expand_paths(
 ) -> FileNames:
     """Return the image files of arguments, sorted within each argument.
 
+    An argument is one of:
+
+    - a file of any extension;
+    - a directory, which is searched recursively for files with the extensions of
+      `kind`, except hidden files;
+    - a pattern such as `photos/**/*.jpg`;
+    - `-`, for file names from standard input.
+
     Args:
-      words: Files, whatever their extension; directories, searched recursively for
-        image files by extension, hidden ones excluded; patterns such as
-        `photos/**/*.jpg`; and `-`.
-      stdin: Standard input: names separated by newlines, or by NUL as from `find
-        -print0`. Whether the files exist is checked when they are read.
-      kind: Kind of files to take from directories.
-      unread: List to extend by files of the kind in unsupported formats.
+      words: Arguments of the command line.
+      stdin: Standard input, file names separated by newlines, or by NUL as from `find
+        -print0`. Their existence is checked when they are read.
+      kind: Type of the files to search for in directories.
+      unread: List to extend by the files of unsupported formats in directories.
 
     Raises:
       UserError: An argument matches no image, or two match the same image.
@@ -41,7 +47,7 @@ def expand_paths(
             "names from standard input"
         )
     if words.count(STDIN) > 1:
-        raise UserError("- is given twice: standard input is read once")
+        raise UserError("- is given twice: standard input can be read only once")
     names, unread = list[bytes](), [] if unread is None else unread
     for word in words:
         names += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)
@@ -55,7 +61,7 @@ def _read_stdin(stdin: BinaryIO | None) -> list[bytes]:
     text = (stdin or default).read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
-        raise UserError("- : standard input has no names of images, one per line")
+        raise UserError("- : standard input has no file names, expected one per line")
     return names
 
 
@@ -71,7 +77,7 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     matches = sorted(os.fsencode(path) for path in glob.iglob(word, recursive=True))
     if not matches:
         raise UserError(
-            f"{shown(word)} matches nothing, relative to {shown(os.getcwd())}"
+            f"{shown(word)} matches no file, relative to {shown(os.getcwd())}"
         )
     names = []
     for path in matches:
@@ -93,7 +99,7 @@ def _files_of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[b
     if not names:
         known = " ".join(kind.endings())
         raise UserError(
-            f"{shown(path)} holds no {kind.noun}: no file ends with {known}"
+            f"{shown(path)} holds no {kind.noun}: no file has the extension {known}"
             f"{_describe_unread(kind, unread)}"
         )
     return names
@@ -118,8 +124,8 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:
-    """Check that no file is given twice, even by different paths."""
-    # Compare hashes first, as a million resolved paths take much memory.
+    """Raise UserError if two arguments name the same absolute path."""
+    # Hashes are compared first, because a million absolute paths take much memory.
     if len({hash(os.path.abspath(name)) for name in names}) == len(names):
         return
     known: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""Load a trained model from a run, an export, or another library's file."""
+"""Loading of trained models from runs, exports and files of other libraries."""
 
 import os
 
@@ -23,13 +23,13 @@ def load_model(
 
     Args:
       path: Path or name; see `jaxtrain.weights.load`.
-      checkpoint: Checkpoint of a run: `best` by validation, `latest`, or a step. In a
-        run without a ranking the best is the latest.
+      checkpoint: Checkpoint of a run: `best` by validation, `latest`, or a step. If
+        checkpoints are not ranked by validation, `best` is the latest.
       trust: Whether to run the custom modules that the directory names, after their
         files were shown and compared with the recorded digests.
 
     Raises:
-      UserError: The path has no model of a supported version, or no such checkpoint.
+      UserError: The path has no model of a supported version, or lacks the checkpoint.
       CheckpointError: The checkpoint is damaged.
     """
     text = os.fspath(path)

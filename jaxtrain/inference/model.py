@@ -26,7 +26,7 @@ Output = Literal["logits", "values", "features", "masks", "decoded"]
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(PlacedModel):
-    """A model with its weights: images in, predictions out."""
+    """A trained model with its weights, which maps images to predictions."""
 
     def __repr__(self) -> str:
         about = self.description
@@ -45,10 +45,10 @@ class TrainedModel(PlacedModel):
     # Public methods.
 
     def predict(self, images: Any) -> np.ndarray:
-        """Return class probabilities, float32 (N, classes), or predicted numbers.
+        """Return class probabilities, float32 (N, classes), or predicted columns.
 
-        Numbers are (N, columns), float32, or float64 if float32 would round off their
-        differences.
+        Predicted columns of regression, (N, columns), are float32, or float64 if the
+        targets differ by less than float32 resolves.
 
         Args:
           images: uint8 (N, H, W, C) or (N, H, W) of the model's size, or a sequence of
@@ -56,8 +56,8 @@ class TrainedModel(PlacedModel):
             size are resized as in evaluation.
 
         Raises:
-          UserError: An image is unreadable, its outputs are not finite, or the outputs
-            have no such form.
+          UserError: An image is unreadable, its outputs are not finite, or the task has
+            neither classes nor columns.
         """
         self.decoder.check_values()
         return self._all("values", images)
@@ -76,7 +76,7 @@ class TrainedModel(PlacedModel):
     def logits(self, images: Any) -> Any:
         """Return the raw outputs, float32 (N, num_outputs); see `predict`.
 
-        A task with structured outputs returns their tree, (N, ...) each.
+        For a task with structured outputs, return a pytree of arrays (N, ...).
         """
         return self._all("logits", images)
 
@@ -84,7 +84,7 @@ class TrainedModel(PlacedModel):
         """Return the class of each pixel, uint8 (N, H, W), at the model's resolution.
 
         Args:
-          images: Images of any kind; see `predict`.
+          images: Images of any type; see `predict`.
 
         Raises:
           UserError: The model does not segment images.
@@ -92,16 +92,20 @@ class TrainedModel(PlacedModel):
         return self._all("masks", images)
 
     def find(self, images: Any) -> list[Any]:
-        """Return the detected boxes of each image; see `predict`.
+        """Return the detected boxes of each image, best first.
 
-        Each result has `boxes`, float64 (n, 4), left, top, right and bottom in pixels
-        of the original image, and `scores` and `classes`, (n,), best first.
+        The result of an image has `boxes`, float64 (n, 4): left, top, right and bottom
+        in pixels of the original image; and `scores` and `classes`, (n,) each.
+
+        Args:
+          images: Images of any type; see `predict`.
 
         Raises:
           UserError: An image is unreadable, or the model does not detect objects.
         """
         self.decoder.check_boxes(
-            f"task = {self.description.task!r} detects no boxes: call predict or logits"
+            f"task = {self.description.task!r} does not detect boxes: call predict or "
+            "logits"
         )
         given = as_sequence(images, self.description.whole_shape)
         decoded, decoder = self._all("decoded", given), self.decoder
@@ -111,9 +115,12 @@ class TrainedModel(PlacedModel):
         ]
 
     def features(self, images: Any) -> np.ndarray:
-        """Return the inputs of the last layer, float32 (N, features); see `predict`.
+        """Return the inputs of the last layer, float32 (N, features).
 
-        Embedding models return the embeddings, as `predict` does.
+        For embedding models, return the embeddings, as `predict` does.
+
+        Args:
+          images: Images of any type; see `predict`.
         """
         return self._all("features", images)
 
@@ -121,7 +128,7 @@ class TrainedModel(PlacedModel):
 
     @property
     def kind(self) -> FileKind:
-        """Kind of the model's input files."""
+        """Type of the model's input files."""
         return self.description.input.files
 
     @property
@@ -161,12 +168,12 @@ class TrainedModel(PlacedModel):
         """Dispatch a batch without waiting for the result.
 
         Args:
-          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH` or the number
-            of devices.
-          output: Kind of output to compute.
+          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH`, or at most the
+            number of devices if that is larger.
+          output: Name of the output to compute.
 
         Returns:
-          `Checked` float32 (at least n, ...); rows beyond n are padding.
+          Results, float32 (at least n, ...); examples beyond n are padding.
         """
         return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
 
@@ -222,9 +229,16 @@ def make_model(
     origin: dict[str, Any],
     where: str,
 ) -> TrainedModel:
-    """Return a model with the given weights.
+    """Create a model from a description and weights.
 
     Grouped batch-norm statistics are averaged over the groups, as in evaluation.
+
+    Args:
+      about: Architecture, task and preprocessing.
+      params: Parameters, nested dicts.
+      model_state: Other state, nested dicts.
+      origin: Origin of the weights (`PlacedModel.origin`).
+      where: Name of the weights in messages.
 
     Raises:
       UserError: The weights do not fit the architecture, or the task's plug-in is

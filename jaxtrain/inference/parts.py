@@ -1,6 +1,6 @@
-"""Interface of optional prediction files with command-line options.
+"""Interface of plug-ins that add prediction files and options to `main.py predict`.
 
-Parts are imported before JAX: import JAX inside methods.
+Subclasses are imported before JAX: import JAX inside methods.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class PredictionPart:
-    """Optional prediction files of some models.
+    """Optional prediction files, such as masks, which only some models support.
 
     Attributes:
       Options: Frozen dataclass of the options added to `main.py predict`, all with
@@ -36,7 +36,7 @@ class PredictionPart:
 
     @staticmethod
     def needs_outputs(arguments: Any) -> bool:
-        """Whether batches must include `outputs`, the raw outputs of the model."""
+        """Whether `ImageBatch.found` must include the raw outputs of the model."""
         del arguments
         return False
 
@@ -44,10 +44,15 @@ class PredictionPart:
     def prepare(
         arguments: Any, model: "TrainedModel", names: "FileNames"
     ) -> "list[PredictionFile]":
-        """Return the requested files before any image is predicted.
+        """Create the writers of the requested files, before the first prediction.
+
+        Args:
+          arguments: Arguments of the command, with the fields of `Options`.
+          model: Model that predicts.
+          names: Paths of the images.
 
         Raises:
-          UserError: The model has no such predictions, or a file cannot be written for
-            these images.
+          UserError: The model does not support a file, or it cannot be written for the
+            images.
         """
         raise NotImplementedError

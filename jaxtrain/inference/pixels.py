@@ -1,4 +1,4 @@
-"""Conversion of images of any kind to the pixels of a model's input.
+"""Conversion of images of any type (paths, bytes, Pillow images, arrays) to pixels.
 
 Imported by the server's decoding processes, so it must not import models.
 """
@@ -20,7 +20,7 @@ from jaxtrain.data.read_files import LargeFile, read_unless_large
 # A path, encoded bytes, a Pillow image, or uint8 (H, W, C) or (H, W).
 AnyImage = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 MAX_PIXELS = DataConfig.max_pixels
-# Bytes of the height and width that follow the pixels.
+# Number of bytes of the height and width in the result of `to_sized_pixels`.
 SIZE_BYTES = 8
 
 
@@ -31,17 +31,18 @@ def to_pixels(
     max_pixels: int = MAX_PIXELS,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Preprocess an image as in evaluation, to uint8 of `shape` (H, W, C).
+    """Decode, crop and resize an image as in evaluation, to uint8 (H, W, C).
 
     Args:
-      image: Image of any kind.
-      shape: Input shape of the model.
+      image: Image of any type.
+      shape: Input shape of the model, (H, W, C).
       fit: Resizing of images of other sizes.
       max_pixels: Maximum number of pixels of an image file.
-      input: Kind of input; inputs other than pictures have their own dtype.
+      input: Input type; for types other than images, the result has `input.dtype`.
 
     Raises:
-      UnreadableError: Not an image, damaged, or incompatible with the shape.
+      UnreadableError: The input is not an image, is damaged, or is incompatible with
+        the shape.
     """
     given = _read(image) if isinstance(image, str | os.PathLike) else image
     if not input.are_pictures:
@@ -65,9 +66,10 @@ def to_sized_pixels(
     max_pixels: int,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Return the bytes of `to_pixels` followed by the image size, uint8 (n,).
+    """Return the result of `to_pixels` and the original image size, as uint8 (n,).
 
-    The size is the height and width of the upright image; for other inputs, of `shape`.
+    The bytes of the pixels are followed by `SIZE_BYTES` bytes: the height and width of
+    the upright image, or of `shape` for inputs other than images.
     """
     pixels = to_pixels(data, shape, fit, max_pixels, input)
     shown_size = size_of(data, max_pixels) if input.are_pictures else shape[:2]
@@ -84,16 +86,19 @@ def sized_pixels(
       flat: Result of `to_sized_pixels`, uint8 (n,).
       shape: Shape of the pixels.
       dtype: Dtype of the pixels (`InputKind.dtype`).
+
+    Returns:
+      Pixels of `shape`, and (height, width) of the original image.
     """
     height, width = flat[-SIZE_BYTES:].view("<u4").tolist()
     return flat[:-SIZE_BYTES].view(dtype).reshape(shape), (height, width)
 
 
 def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Return the height and width of an upright image; of a file, from its header.
+    """Return the height and width of an upright image; files are not decoded.
 
     Raises:
-      UnreadableError: Not an image, or damaged.
+      UnreadableError: The input is not an image, or is damaged.
     """
     given = _read(image) if isinstance(image, str | os.PathLike) else image
     if isinstance(given, bytes | LargeFile):
@@ -142,7 +147,7 @@ def _from_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.
         )
     if array.shape[-1] != shape[-1] and not {array.shape[-1], shape[-1]} <= {1, 3}:
         raise UnreadableError(
-            f"it has {array.shape[-1]} channels, and the model takes {shape[-1]}: give "
+            f"it has {array.shape[-1]} channels, but the model takes {shape[-1]}: give "
             f"{_expected(shape)}"
         )
     return _fit(images.to_channels(array, shape[-1]), shape, fit)
@@ -163,7 +168,7 @@ def _fit(pixels: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarra
         return pixels
     if height != width:
         raise UnreadableError(
-            f"it has {pixels.shape[1]}x{pixels.shape[0]} pixels, and the model takes "
+            f"it has {pixels.shape[1]}x{pixels.shape[0]} pixels, but the model takes "
             f"{width}x{height}: resize it"
         )
     return images.centre_fit(pixels, height, fit)
@@ -173,9 +178,9 @@ def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
     """Return one or many images as a sequence.
 
     Args:
-      given: One image of any kind, or many. An array is a batch if it is (N, H, W, C),
-        or (N, H, W) with images, or clips, of the model's size.
-      shape: Input shape of the model.
+      given: One image of any type, or many. An array is a batch if it has 4 axes, or if
+        it is (N, H, W), or (N, samples) for audio, with examples of this `shape`.
+      shape: Input shape of the model, (H, W, C) or (samples, 1, 1).
     """
     if isinstance(given, np.ndarray):
         sizes = 1 if shape[1:] == (1, 1) else 2

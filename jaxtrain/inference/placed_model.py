@@ -27,7 +27,7 @@ from jaxtrain.weights.description import Description
 # For out-of-memory messages: purpose of the programs, and advice to save memory.
 PURPOSE = (
     "a batch of images",
-    "give fewer at a time, such as by --batch-size, or take a smaller model",
+    "give fewer images at a time (--batch-size), or use a smaller model",
 )
 
 
@@ -38,9 +38,10 @@ class PlacedModel:
     Attributes:
       description: Architecture, task and preprocessing.
       params: Parameters, nested dicts.
-      model_state: Other state, such as batch-norm statistics of (channels,) each,
-        nested dicts.
-      origin: Origin of the weights: `step`, `run` with its id, digest of the weights.
+      model_state: Other state, such as batch-norm statistics, (channels,) each; nested
+        dicts.
+      origin: Origin of the weights: `step`, `run` (the run's id), and a digest of the
+        weights.
     """
 
     description: Description
@@ -73,13 +74,13 @@ class PlacedModel:
     def prepare(self, pixels: jax.Array) -> jax.Array:
         """Normalise stored images, uint8 (B, H, W, C). Traceable.
 
-        Other inputs are converted to images first.
+        Inputs other than images are converted to images first.
         """
         about, dtype = self.description, self.policy.compute_dtype
         return normalize(about.input.to_images(pixels), about.mean, about.std, dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return the outputs for normalised images, float32; traceable.
+        """Return the outputs for normalised images, float32. Traceable.
 
         For images larger than the model's input (`sliding_size`), the outputs are the
         mean over sliding windows.
@@ -92,7 +93,7 @@ class PlacedModel:
 
     @property
     def view(self) -> View:
-        """Test-time view of images: identity or sliding windows."""
+        """Test-time view of images: identity, or sliding windows."""
         return plain if self.description.sliding_size is None else sliding_windows
 
     def portable_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -106,7 +107,8 @@ class PlacedModel:
     def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
         """Like `portable_forward`, with norms folded into convolutions.
 
-        If the weights are concrete, the program contains the folded weights.
+        If the weights are concrete (not traced), the program contains the folded
+        weights as constants.
         """
 
         def apply(weights: tuple[Any, Any], images: jax.Array) -> Any:
@@ -156,16 +158,17 @@ class PlacedModel:
           size: Batch size of the program, at least n (see `share`).
 
         Returns:
-          Outputs of the program, with rows of padding beyond n.
+          Outputs of the program, (size, ...), where examples beyond n are padding.
         """
         padded = np.zeros((1, size, *pixels.shape[1:]), pixels.dtype)
         padded[0, : len(pixels)] = pixels
         return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
-        """Return the program of `(params, model_state, normalised images) -> Checked`.
+        """Return the compiled program of a function; one compilation per batch size.
 
-        It is compiled once for each batch size.
+        Args:
+          function: Function (params, model_state, normalised images) -> `Checked`.
         """
 
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
@@ -175,7 +178,11 @@ class PlacedModel:
         return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
-        """Return the output shapes of a function for one normalised image."""
+        """Return the output shapes of a function for one image.
+
+        Args:
+          function: Function (params, model_state, normalised images) -> outputs.
+        """
         about = self.description
         pixels = jax.ShapeDtypeStruct((1, *about.whole_shape), about.stored_dtype)
         images = jax.eval_shape(self.prepare, pixels)
@@ -198,7 +205,7 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Return the compiled batch size for a number of images."""
+        """Return the batch size of the compiled program for a number of images."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property

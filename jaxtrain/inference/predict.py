@@ -26,11 +26,11 @@ class Wanted:
     """Requested outputs for each image.
 
     Attributes:
-      topk: Number of most likely classes; 1 for models without classes and multi-label
-        models.
+      topk: Number of most likely classes; 1 for multi-label models and models without
+        classes.
       temperature: Divisor of the logits. None for no scaling.
       features: Whether to return the inputs of the last layer.
-      maps: Whether to compute Grad-CAM of the most likely class.
+      maps: Whether to compute the Grad-CAM map of the most likely class.
       outputs: Whether to return the raw outputs as arrays.
       pictures: Whether to draw the predictions on the images.
     """
@@ -53,8 +53,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
     channels = model.image_shape[-1]
     if channels not in MODES:
         raise UserError(
-            f"the model takes images of {channels} channels, which no image file has: "
-            "give arrays to load_model(...).predict in Python"
+            f"the model takes images of {channels} channels, which image files cannot "
+            "have: give arrays to load_model(...).predict in Python"
         )
     if not about.input.are_pictures and wanted.maps:
         raise UserError(
@@ -67,8 +67,8 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         shapes = jax.tree.map(lambda x: x.shape[1:], model.outputs)
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
-            "which do not fit into a table row: --outputs FOLDER writes one file per "
-            "image"
+            "which do not fit into a table row: write one file per image with "
+            "--outputs FOLDER"
         )
     decoder.check_topk(wanted.topk)
     if wanted.maps:
@@ -78,21 +78,21 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
 def predict(
     model: TrainedModel, program: Any, names: FileNames, batch_size: int
 ) -> Batches:
-    """Yield predictions for image files, batch by batch, in their order.
+    """Yield predictions for image files, batch by batch, in the order of the files.
 
-    The predictions are `decoded`, the named arrays of `OutputDecoder.decode`;
-    `features`; `map`; and `outputs`, a tree of arrays; (n, ...) each.
+    `ImageBatch.found` has `decoded`, the named arrays of `OutputDecoder.decode`, and on
+    request `features`, `map` and `outputs`, a pytree. All arrays are (n, ...).
 
-    Files are prefetched, and the device computes a batch while the caller handles the
-    previous one. At most a few batches are in memory.
+    Files are prefetched, and the devices compute a batch while the caller handles the
+    previous batch. At most a few batches are in memory.
 
     Args:
       model: Model that predicts.
       program: Result of `make_program`.
-      names: Names of the files.
-      batch_size: Number of images, or of their windows, in a batch on the devices.
+      names: Paths of the files.
+      batch_size: Number of images, or of sliding windows, in a batch on the devices.
     """
-    # A batch needs no more rows than there are images.
+    # The batch size is at most the number of images.
     batch_size = min(model.in_windows(batch_size), len(names))
     # All batches have the same size; a smaller last batch would need another program.
     size = min(model.share(batch_size), model.batch_size(len(names)))
@@ -103,9 +103,9 @@ def predict(
 
 
 def make_program(model: TrainedModel, wanted: Wanted) -> Any:
-    """Return the program of the requested arrays by name (`TrainedModel.compiled`).
+    """Return the program that computes the requested arrays (`TrainedModel.compiled`).
 
-    XLA merges computations that the outputs share, such as the convolutions.
+    XLA merges computations that the arrays share, such as the convolutions.
 
     Raises:
       UserError: The model has no activations for Grad-CAM.
@@ -153,12 +153,12 @@ def prediction(model: TrainedModel, batch: ImageBatch, i: int) -> Prediction | N
 
 
 def table_columns(model: TrainedModel, topk: int) -> Columns:
-    """Return the columns of the table, with the names of timm's inference script."""
+    """Return the columns of the table, named as in timm's inference script."""
     return {NAME: str, **model.decoder.columns(topk), ERROR: str}
 
 
 def rows(model: TrainedModel, batch: ImageBatch, topk: int) -> Iterator[Row]:
-    """Yield the table rows of a batch; an image with an error has None as values."""
+    """Yield the table row of each image; with an error, its values are None."""
     empty = dict.fromkeys(table_columns(model, topk))
     for i, error in enumerate(batch.errors):
         name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")

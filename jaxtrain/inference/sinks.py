@@ -1,6 +1,7 @@
-"""Prediction files, written batch by batch, each atomically.
+"""Writers of prediction files, batch by batch.
 
-They are renamed when the shared `renames` closes.
+Files have temporary names until the shared exit stack `renames` closes, which renames
+all of them, so that incomplete files never have the final name.
 """
 
 import contextlib
@@ -30,10 +31,10 @@ Sink = Callable[[ImageBatch], None]
 
 
 class PredictionFile(NamedTuple):
-    """An output file or directory of a part of `predict`.
+    """An output file or directory of `main.py predict`.
 
     Attributes:
-      open: Function of `renames` that returns a context manager of the sink.
+      open: Function from the exit stack `renames` to a context manager of the sink.
       remark: Message to print after the file is written. None prints nothing.
     """
 
@@ -45,7 +46,7 @@ class PredictionFile(NamedTuple):
 def table(
     path: Path, model: TrainedModel, topk: int, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write rows into the file of `--out`."""
+    """Open the table of `--out`; its sink writes a row per image."""
     open_table = tables.TABLES[path.suffix.lower()]
     columns = table_columns(model, topk)
     with opened(
@@ -56,7 +57,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Write features into the file of `--features`; NaN for unreadable images."""
+    """Open the file of `--features`; its sink writes features, or NaN on errors."""
     with opened(
         "--features",
         path,
@@ -76,15 +77,15 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 def overlays(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write Grad-CAM overlays into the directory of `--explain`."""
+    """Create the directory of `--explain`; its sink writes Grad-CAM overlays."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         result = prediction(model, batch, i)
         assert result is not None
         heat = batch.found["map"][i]
         picture = gradcam.overlay(batch.pixels[i], heat, result.caption())
-        # Pillow's default level of 6 takes 11 ms instead of 3, for files a sixth
-        # smaller.
+        # Pillow's default compression level of 6 takes 11 ms per image instead of 3 ms,
+        # for files that are one sixth smaller.
         picture.save(f"{stem}.png", compress_level=1)
 
     yield per_image_sink("--explain", path, names, write, renames)
@@ -92,7 +93,7 @@ def overlays(
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
-    """Write one array file per image into the directory of `--outputs`."""
+    """Create the directory of `--outputs`; its sink writes an array file per image."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         arrays = batch.found["outputs"]
@@ -109,7 +110,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
 def pictures(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Write images with drawn predictions into the directory of `--pictures`."""
+    """Create the directory of `--pictures`; its sink writes annotated images."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
@@ -118,7 +119,7 @@ def pictures(
                 return
             file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
-        except UnreadableError:  # The file has changed since its prediction.
+        except UnreadableError:  # The file was changed after its prediction.
             return
         size = file.height, file.width
         result = model.decoder.prediction(batch.found["decoded"], i, size)
@@ -136,7 +137,16 @@ def per_image_sink(
     write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
-    """Return a sink that writes a file per image, mirroring the input directories."""
+    """Create a directory; return a sink that writes a file per image.
+
+    Args:
+      option: Option that names the directory, for messages.
+      path: Directory to write, with the same subdirectories as the images.
+      names: Paths of the images.
+      write: Function (batch, index in the batch, path without extension) that writes
+        the file of an image.
+      renames: Exit stack that renames the complete directory.
+    """
     partial = renames.enter_context(atomic_output(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
 
@@ -158,9 +168,15 @@ def opened(
     make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],
     renames: ExitStack,
 ) -> Iterator[Callable[[Any], None]]:
-    """Open a temporary file that `renames` renames; errors name the option.
+    """Open a temporary file that `renames` renames; error messages name the option.
 
     All files are closed, which can fail on a full disk, before the first is renamed.
+
+    Args:
+      option: Option that names the file, for messages.
+      path: Final path of the file.
+      make: Function that opens the temporary file for writing rows.
+      renames: Exit stack that renames the complete file.
     """
     file = ExitStack()
     partial = renames.enter_context(atomic_output(option, path))

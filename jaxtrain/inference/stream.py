@@ -1,4 +1,4 @@
-"""Image batches prefetched by threads while the device computes."""
+"""Image batches that threads prefetch while the devices compute."""
 
 import contextlib
 import itertools
@@ -18,9 +18,10 @@ from jaxtrain.evaluation.finite import NOT_FINITE, Checked
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 from jaxtrain.weights.description import Description
 
-# Images per unit of work of a thread: small, so that all threads share the first batch.
+# Number of images that a thread reads at a time: small, so that all threads contribute
+# to the first batch.
 UNIT = 8
-# Batches to prefetch.
+# Number of batches to prefetch.
 AHEAD = 2
 
 
@@ -28,11 +29,11 @@ class ImageBatch(NamedTuple):
     """A batch of images with its results.
 
     Attributes:
-      images: Images as given, such as file paths.
-      pixels: Input of the model, uint8 (n, H, W, C), or stored inputs of another kind,
+      images: Original images, such as file paths.
+      pixels: Input of the model, uint8 (n, H, W, C), or stored inputs of another type,
         (n, ...); zeros for unreadable images.
-      errors: Error of each image, or None.
-      found: Tree of result arrays on the host, (n, ...) each.
+      errors: Error message of each image, or None.
+      found: Pytree of result arrays on the host, (n, ...); None before `computed`.
     """
 
     images: list[Any]
@@ -47,17 +48,19 @@ Batches = Generator[ImageBatch, None, None]
 def load(
     get: Callable[[int], AnyImage], num: int, about: Description, batch_size: int
 ) -> Batches:
-    """Yield batches of images, in order; the last may be smaller.
+    """Yield batches of preprocessed images, in order; the last batch may be smaller.
 
     Args:
-      get: Function from an index to an image.
+      get: Function from an index to an image of any type.
+      num: Number of images.
       about: Description of the model.
+      batch_size: Number of images in a batch.
     """
     units = -(-batch_size // UNIT)
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read one thread's unit of a batch; the last units may be empty."""
+        """Read up to `UNIT` images of a batch; the last units may be empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT
@@ -85,14 +88,12 @@ def load(
 
 
 def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batches:
-    """Yield each batch with its computed results.
-
-    Images with non-finite outputs get an error.
+    """Yield each batch with its results; images with non-finite outputs have an error.
 
     Args:
-      batches: Batches of images; closed at the end.
-      start: Function that dispatches the computation of (at least n, ...) results;
-        rows beyond n are padding.
+      batches: Batches of images. The generator is closed at the end.
+      start: Function that dispatches the computation of results (at least n, ...) for
+        pixels (n, ...); examples beyond n are padding.
     """
     started = results(batches, lambda batch: start(batch.pixels))
     with contextlib.closing(started):
@@ -108,7 +109,7 @@ def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batche
 
 
 def refuse_errors(batches: Batches) -> Batches:
-    """Yield batches, raising on the first image with an error.
+    """Yield batches; raise UserError at the first image with an error.
 
     Raises:
       UserError: An image is unreadable, or its outputs are not finite.

@@ -1,6 +1,6 @@
 """Row-by-row writers of CSV, JSON Lines, Parquet and NumPy files.
 
-Each is a context manager that yields a function of the next rows.
+Each writer is a context manager that yields a function that appends rows.
 """
 
 import contextlib
@@ -18,10 +18,10 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.cells import to_cell
 from jaxtrain.json_files.write import finite
 
-# Rows per Parquet row group.
+# Number of rows in a Parquet row group.
 GROUP_ROWS = 8192
 
-# Column -> type of its values, which may also be None.
+# Column -> type of its values; values may also be None.
 Columns = dict[str, type]
 # One value per column.
 Row = dict[str, Any]
@@ -30,9 +30,9 @@ WriteRows = Callable[[list[Row]], None]
 
 @contextlib.contextmanager
 def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write comma-separated values with a header, UTF-8; None is an empty cell.
+    """Write comma-separated values with a header, UTF-8; None becomes an empty cell.
 
-    Texts are escaped against formulas (see `cells`).
+    Texts are escaped against formula injection (see `cells`).
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, columns, lineterminator="\n")
@@ -45,7 +45,7 @@ def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 
 @contextlib.contextmanager
 def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write one JSON object per line; NaN becomes null."""
+    """Write one JSON object per row and line; NaN becomes null."""
     with path.open("w", encoding="utf-8") as file:
         yield lambda rows: file.writelines(
             json.dumps(finite(row), allow_nan=False, ensure_ascii=False) + "\n"
@@ -55,7 +55,7 @@ def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
 
 @contextlib.contextmanager
 def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write Parquet with 32-bit numbers, by pyarrow."""
+    """Write Parquet with 32-bit integers and floats."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -78,9 +78,14 @@ def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 def npy_file(
     path: Path, shape: tuple[int, int]
 ) -> Iterator[Callable[[np.ndarray], Any]]:
-    """Append rows to a NumPy file of float32 (N, F).
+    """Write a NumPy file, float32 (N, F), row by row.
 
-    Written as a stream: a memory-mapped file would kill the process on a full disk.
+    The file is written as a stream, because writing to a memory-mapped file would kill
+    the process if the disk is full.
+
+    Args:
+      path: Path of the file.
+      shape: Final shape of the array, (N, F).
     """
     with path.open("wb") as file:
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
@@ -97,7 +102,11 @@ TABLES: dict[str, Callable[[Path, Columns], AbstractContextManager[WriteRows]]] 
 
 
 def check(option: str, path: Path) -> None:
-    """Check that the format of a file name's extension can be written.
+    """Check that the format of a table, given by its file extension, can be written.
+
+    Args:
+      option: Option that names the file, for messages.
+      path: Path of the table.
 
     Raises:
       UserError: The extension is unknown, or a library is missing.

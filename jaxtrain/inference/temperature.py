@@ -1,7 +1,7 @@
 """Temperature scaling of classifiers (Guo et al. 2017, arXiv:1706.04599).
 
-Logits are divided by one fitted number, which calibrates confidences and leaves the
-ranking of classes, and so the accuracy, unchanged.
+Logits are divided by a fitted scalar, the temperature. It calibrates confidences, and
+does not change the ranking of classes and the accuracy.
 """
 
 import math
@@ -18,7 +18,7 @@ from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
 
-# File in the directory of a run.
+# Name of the file in the directory of a run.
 TEMPERATURE = "temperature.json"
 # Bounds of 1 / temperature, which would diverge on a split without errors.
 BOUNDS = (1e-3, 1e3)
@@ -34,8 +34,8 @@ class FittedTemperature(TypedDict):
 
     Attributes:
       temperature: Divisor of the logits.
-      step: Step of the checkpoint whose logits it was fitted to.
-      tta: Test-time views whose mean it was fitted to. None means plain images.
+      step: Step of the checkpoint for which the temperature was fitted.
+      tta: Test-time augmentation whose mean logits were used. None means plain images.
     """
 
     temperature: float
@@ -44,18 +44,21 @@ class FittedTemperature(TypedDict):
 
 
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    """Return the temperature with the least NLL, and the mean NLL before and after.
+    """Fit the temperature that minimises the negative log-likelihood (NLL).
 
-    As Platt (1999) does for two classes, one example of unknown class is added: on a
-    small split without errors the NLL alone would drive the temperature to 0, where an
-    error on other data costs without bound.
+    One example with a uniform target is added, as Platt (1999) does for two classes.
+    Without it, the temperature of a small split without errors would tend to 0, for
+    which the NLL of an error on other data is unbounded.
 
-    The NLL is convex in 1 / temperature: Newton's method, with bisection if a step
-    leaves the bracket.
+    The NLL is convex in 1 / temperature. It is minimised by Newton's method, with
+    bisection if a step leaves the bracket.
 
     Args:
       logits: Logits, (N, classes).
       labels: True classes, (N,); examples with a class below 0 are ignored.
+
+    Returns:
+      Temperature, mean NLL at temperature 1, and mean NLL at the fitted temperature.
     """
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
@@ -83,7 +86,7 @@ def _derivatives(
       logits: Logits, (N, classes).
       labels: True classes, (N,).
       beta: 1 / temperature.
-      unknown: Probability mass of each target that is spread over all classes.
+      unknown: Label smoothing: probability mass that is spread over all classes.
     """
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
@@ -103,20 +106,25 @@ def _derivatives(
 
 
 def read_for(model: "TrainedModel", workdir: Path) -> float:
-    """Return the fitted temperature for a model, as `read` does.
+    """Check that a model is a classifier, and read its fitted temperature (`read`).
+
+    Args:
+      model: Model to calibrate.
+      workdir: Directory of the model's run.
 
     Raises:
-      UserError: The model is not a single-label classifier, or no temperature was
-        fitted to it, or the file is damaged.
+      UserError: The model is not a single-label classifier, no temperature was fitted
+        to it, or the file is damaged.
     """
     model.decoder.check_ranks("--calibrated")
     return read(workdir, model.origin)
 
 
 def read(workdir: Path, origin: dict[str, Any]) -> float:
-    """Return the fitted temperature.
+    """Read the fitted temperature of a model from the directory of its run.
 
     Args:
+      workdir: Directory of the model's run.
       origin: Origin of the model (`TrainedModel.origin`).
 
     Raises:
@@ -135,10 +143,10 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:
-        remedy = f"make it with {fit}"
+        remedy = f"create it with {fit}"
         if not is_run(workdir):
             remedy = f"copy {TEMPERATURE} of the run that the model was exported from"
-        raise UserError(f"--calibrated: {path} is not there: {remedy}")
+        raise UserError(f"--calibrated: {path} does not exist: {remedy}")
     temperature, step, views = values["temperature"], values["step"], values["tta"]
     if temperature <= 0:
         raise UserError(

@@ -1,7 +1,7 @@
-"""Ensembles of finished runs, saved as the workdir of a run.
+"""Ensembles of finished runs, saved as the workdir of a new run.
 
-Deep ensembles (Lakshminarayanan et al. 2017, arXiv:1612.01474): the probabilities of
-models with several seeds are averaged.
+Deep ensembles (Lakshminarayanan et al. 2017, arXiv:1612.01474) average the
+probabilities of models that were trained with different seeds.
 """
 
 import dataclasses
@@ -41,9 +41,9 @@ class Ensembled:
     Attributes:
       model: The ensemble.
       config: Config of the new workdir, from the first run.
-      validation: Metrics on the validation split; None if no such split is unseen by
-        all runs.
-      test: Metrics on the test split.
+      validation: Metrics of the ensemble on the validation split. None if the runs do
+        not share a validation split that none was trained on.
+      test: Metrics of the ensemble on the test split.
       each: Metrics of each member on the test split.
     """
 
@@ -55,11 +55,11 @@ class Ensembled:
 
 
 def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensembled:
-    """Combine the models of runs, and evaluate the ensemble as at the end of a run.
+    """Combine the models of several runs, and evaluate the ensemble.
 
     Args:
       models: Two or more models that differ only in their weights.
-      configs: Configs of their runs; images come from the first.
+      configs: Config of the run of each model. The first defines the data.
 
     Raises:
       UserError: The models differ in more than weights, or the task does not support
@@ -94,7 +94,12 @@ def _evaluate(
 def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
     """Write an ensemble as the workdir of a finished run, for use with all commands.
 
-    Its checkpoint has no optimizer state: it cannot be trained further.
+    The checkpoint has no optimizer state, so training cannot be resumed from it.
+
+    Args:
+      made: Ensemble to write.
+      runs: Workdirs of the members.
+      out: New workdir to create.
 
     Raises:
       UserError: A run is not finished, or the folder cannot be written.
@@ -103,7 +108,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
     first = RunId.read(runs[0])
     data = read_of_run(runs[0] / workdir_lib.DATA, dict[str, Any], first)
     if data is None:
-        raise UserError(f"{runs[0]}: {workdir_lib.DATA} is not there: restore it")
+        raise UserError(f"{runs[0]}: {workdir_lib.DATA} does not exist: restore it")
     model, step = made.model, made.model.origin["step"]
     with atomic_output("--out", out, folder=True) as partial, reported("--out", out):
         run = RunId.new(partial)
@@ -145,8 +150,8 @@ def read_end(run: Path) -> dict[str, Any]:
     end = read_of_run(run / workdir_lib.SUMMARY, dict[str, Any], RunId.read(run))
     if end is None:
         raise UserError(
-            f"{run} holds no finished run: {workdir_lib.SUMMARY} is not there; finish "
-            "its training first"
+            f"{run} holds no finished run: {workdir_lib.SUMMARY} does not exist; "
+            "finish the training first"
         )
     return end
 

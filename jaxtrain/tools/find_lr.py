@@ -1,7 +1,7 @@
 """Learning-rate range test (Smith 2017, arXiv:1506.01186).
 
-The learning rate grows exponentially; a good value is where the loss falls fastest. The
-suggestion rules are from fastai's `lr_find`.
+The learning rate grows exponentially during a short training. A good value is where the
+loss falls fastest. The suggestion rules are from fastai's `lr_find`.
 """
 
 import contextlib
@@ -24,23 +24,24 @@ from jaxtrain.errors import UserError
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.schedules import Schedule
 
-# Decay of the smoothed loss, and its ratio to the minimum that ends the test.
+# Decay of the smoothed loss, and ratio of the smoothed loss to its minimum at which the
+# test ends.
 SMOOTHING = 0.98
 DIVERGED = 4.0
-# The first tenth and the last five steps are ignored.
+# The suggestion rules ignore the first tenth of the steps, and the last five steps.
 SKIPPED_PART, SKIPPED_END = 10, 5
-# Smallest number of steps for the rules.
+# Minimum number of steps for the suggestion rules.
 MIN_STEPS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class RangeTest:
-    """Losses at increasing learning rates; arrays (steps,), float64.
+    """Losses at increasing learning rates, float64 (steps,) each.
 
     Attributes:
       rates: Learning rate of each step.
       losses: Loss of each batch.
-      smoothed: Exponentially weighted mean of the losses.
+      smoothed: Exponential moving average of the losses, bias-corrected.
     """
 
     rates: np.ndarray
@@ -49,7 +50,7 @@ class RangeTest:
 
 
 def rising(start: float, end: float, num_steps: int) -> Schedule:
-    """Schedule that grows exponentially from `start` to `end`."""
+    """Return a schedule that grows exponentially from `start` to `end`."""
     factor = end / start
 
     def schedule(step: ArrayLike) -> jax.Array:
@@ -62,16 +63,19 @@ def rising(start: float, end: float, num_steps: int) -> Schedule:
 def range_test(
     config: Config, *, start: float, end: float, num_steps: int
 ) -> RangeTest:
-    """Train with an increasing learning rate; nothing is saved.
+    """Train with an increasing learning rate, without saving anything.
 
-    The test ends early when the smoothed loss is four times its minimum, or a step is
-    not finite.
+    The test ends early if the smoothed loss exceeds four times its minimum, or if the
+    loss or the gradients of a step are not finite.
 
     Args:
       config: Config of the run; its schedule and length are ignored.
+      start: Learning rate of the first step.
+      end: Learning rate of the last step.
+      num_steps: Maximum number of steps.
 
     Raises:
-      UserError: Invalid config, or a loss that is not finite from the start.
+      UserError: The config is invalid, or the test ended within `MIN_STEPS` steps.
     """
     schedule = rising(start, end, num_steps)
     trainer = Trainer(_shortened(config, num_steps), schedule=schedule)
@@ -91,7 +95,7 @@ def range_test(
     if len(losses) < MIN_STEPS:
         raise UserError(
             f"the loss diverged after {len(losses)} steps, at a learning rate of "
-            f"{rates[-1] if rates else start:g}: start lower, with --start"
+            f"{rates[-1] if rates else start:g}: decrease --start"
         )
     return RangeTest(
         rates=np.array(rates), losses=np.array(losses), smoothed=smooth(losses)
@@ -99,7 +103,7 @@ def range_test(
 
 
 def _shortened(config: Config, num_steps: int) -> Config:
-    """Shorten a config to a number of steps, without evaluations and saves."""
+    """Shorten a config to a number of steps, without warm-up and early stops."""
     if config.optimizer.learning_rate is None:
         raise UserError(
             f"optimizer.name = {config.optimizer.name!r} chooses its step sizes "
@@ -107,8 +111,9 @@ def _shortened(config: Config, num_steps: int) -> Config:
         )
     if config.optimizer.name in DISTANCE_NAMES:
         raise UserError(
-            f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
-            "optimizer.learning_rate is a factor on it, usually 1"
+            f"optimizer.name = {config.optimizer.name!r} estimates its learning rate, "
+            "and multiplies it by optimizer.learning_rate, usually 1: there is none to "
+            "find"
         )
     units = ("epochs", "steps", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)
@@ -126,8 +131,8 @@ def _shortened(config: Config, num_steps: int) -> Config:
             steps_per_call=1,
             swa_start_epochs=None,
             swa_factor=None,
-            # A rising loss is the signal here: skipped spikes would hide it and end the
-            # test.
+            # The test looks for the rising loss. Skipped spikes would hide it, and end
+            # the test.
             spike_sigma=TrainConfig.spike_sigma,
         ),
         data=dataclasses.replace(config.data, **always),
@@ -136,7 +141,7 @@ def _shortened(config: Config, num_steps: int) -> Config:
 
 
 def smooth(losses: list[float]) -> np.ndarray:
-    """Exponentially weighted means of the losses."""
+    """Return the bias-corrected exponential moving average of the losses."""
     total, means = 0.0, []
     for num, loss in enumerate(losses, start=1):
         total = SMOOTHING * total + (1 - SMOOTHING) * loss
@@ -145,14 +150,14 @@ def smooth(losses: list[float]) -> np.ndarray:
 
 
 def suggest(test: RangeTest) -> dict[str, float]:
-    """Learning rate suggested by each rule."""
+    """Return the learning rate that each rule of `RULES` suggests."""
     part = slice(len(test.rates) // SKIPPED_PART, -SKIPPED_END)
     rates, losses = test.rates[part], test.smoothed[part]
     return {rule: float(choose(rates, losses)) for rule, choose in RULES.items()}
 
 
 def valley(rates: np.ndarray, losses: np.ndarray) -> float:
-    """Learning rate at two thirds of the longest valley.
+    """Return the learning rate in the middle of the longest valley.
 
     The valley is the longest decreasing subsequence of the losses.
     """
@@ -167,13 +172,13 @@ def valley(rates: np.ndarray, losses: np.ndarray) -> float:
 
 
 def steep(rates: np.ndarray, losses: np.ndarray) -> float:
-    """Learning rate at the steepest descent of the loss over log(rate)."""
+    """Return the learning rate at the steepest descent of the loss over log(rate)."""
     slopes = np.diff(losses) / np.diff(np.log(rates))
     return rates[int(np.argmin(slopes))]
 
 
 def minimum(rates: np.ndarray, losses: np.ndarray) -> float:
-    """A tenth of the learning rate at the smallest loss."""
+    """Return a tenth of the learning rate at the minimum loss."""
     return rates[int(np.argmin(losses))] / 10
 
 
@@ -186,7 +191,13 @@ RULES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
-    """Plot the loss over the learning rate, and the suggestions."""
+    """Plot the loss over the learning rate, and the suggestions, to a PNG file.
+
+    Args:
+      path: Path of the file.
+      test: Result of `range_test`.
+      suggested: Result of `suggest`.
+    """
     figure = Figure(figsize=(7, 4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()

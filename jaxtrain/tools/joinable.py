@@ -1,4 +1,4 @@
-"""Checks of finished runs to be combined into one model."""
+"""Checks whether finished runs can be combined into one model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ from jaxtrain.inference.model import TrainedModel
 def find_validation(configs: Sequence[Config]) -> bool:
     """Whether runs share a validation split that none was trained on.
 
-    A split held out of the training split depends on the seed.
+    A validation split that is held out of the training split depends on the seed, so
+    the runs must then have the same seed.
     """
     first, *others = configs
     if sources.load(first.data, first.seed).validation is None:
@@ -31,6 +32,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
     """Check that models differ only in their weights.
 
     Args:
+      models: Models to compare.
       doing: Imperative verb for messages, such as `join`.
 
     Raises:
@@ -55,5 +57,6 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
             )
             raise UserError(
                 f"model {number} differs from the first: {told}; {doing} runs of one "
-                "recipe, with data.mean and data.std in it where their splits differ"
+                "recipe, which must set data.mean and data.std if the training splits "
+                "differ"
             )

@@ -186,9 +186,9 @@ def test_epoch_of_the_flip_is_that_of_the_data():
 @pytest.mark.parametrize(
     ("fields", "channels", "message"),
     [
-        ({"saturation": 0.5}, 1, "saturation = 0.5 is for images of 3 channels"),
-        ({"grayscale": 0.5}, 1, "grayscale = 0.5 is for images of 3 channels"),
-        ({"randaugment": 2}, 4, "randaugment = 2 is for images of 1 or 3 channels"),
+        ({"saturation": 0.5}, 1, "saturation = 0.5 requires images of 3 channels"),
+        ({"grayscale": 0.5}, 1, "grayscale = 0.5 requires images of 3 channels"),
+        ({"randaugment": 2}, 4, "randaugment = 2 requires images of 1 or 3 channels"),
     ],
 )
 def test_colours_that_images_do_not_have_are_refused(fields, channels, message):

@@ -193,7 +193,7 @@ def test_all_lines_that_cannot_be_used_are_told_at_once(root: Path):
     with pytest.raises(UserError) as caught:
         opened(root, text)
     told = str(caught.value)
-    assert "13 things are wrong" in told and "and 5 more like these" in told
+    assert "13 problems" in told and "and 5 more like these" in told
     for line, what in ((4, "a/9.png: No such file"), (6, "the path is empty")):
         assert f"  line {line}: {what}" in told, told
     assert (
@@ -210,7 +210,7 @@ def test_paths_from_the_root_of_the_disk(root: Path, tmp_path: Path):
     store, _ = opened(root, inside)
     assert [store.names[i] for i in range(2)] == [b"a/1.png", b"b/3.png"]
     outside = inside + f"{tmp_path}/c.png,x\n../set/b/4.png,y\n"
-    with pytest.raises(UserError, match="2 things are wrong"):
+    with pytest.raises(UserError, match="2 problems"):
         opened(root, outside)
     store, _ = opened(root, outside, allow_outside=True)
     files, _ = store.read(np.arange(4))

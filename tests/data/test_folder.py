@@ -147,7 +147,7 @@ def link(place: str, target: str) -> Change:
 
 
 LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
-    "nothing": ({}, None, "is not there, relative to"),
+    "nothing": ({}, None, "does not exist, relative to"),
     "a file": ({}, lambda root: root.write_text(""), "is not a folder"),
     "an empty folder": ({}, Path.mkdir, "holds no image to train on: expected CLASS/"),
     "no folders": (
@@ -215,7 +215,7 @@ def test_all_that_cannot_be_used_is_told_at_once(tmp_path: Path):
     with pytest.raises(UserError) as caught:
         opened(root)
     told = str(caught.value)
-    assert "10 things are wrong" in told and told.count("->") == 4
+    assert "10 problems" in told and told.count("->") == 4
     for text in (
         "next to Training there is tset, which is not a split",
         f"Training/a/link0.png leads to {tmp_path}/elsewhere/0.png, outside of",

@@ -110,7 +110,7 @@ def test_an_image_that_is_only_a_path_is_not_opened():
     files, _ = store.read(np.arange(2))
     assert files[0].data == grey(1)
     assert files[1].name == "split 'train' of hf:set: image 1"
-    assert "holds its path, not the image" in str(files[1].data)
+    assert "contains its path, not the image" in str(files[1].data)
 
 
 def no_images(folder: Path) -> None:

@@ -94,11 +94,11 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
 @each_row(
     ("source", "message"),
     [
-        ("{}/none", "= '{}/none' is not there, relative to (?!.*: expected ).*$"),
-        ("none", "'none' is not there, relative to .*: expected digits"),
-        ("{}/set.zip", r"is not a file of a supported kind \(\.csv, .*\.yml\)"),
+        ("{}/none", "= '{}/none' does not exist, relative to (?!.*: expected ).*$"),
+        ("none", "'none' does not exist, relative to .*: expected digits"),
+        ("{}/set.zip", r"is not a file of a supported type \(\.csv, .*\.yml\)"),
         *(
-            (f"{kind}:{{}}/none", "none' is not there, relative to")
+            (f"{kind}:{{}}/none", "none' does not exist, relative to")
             for kind in (
                 "folder",
                 "csv",

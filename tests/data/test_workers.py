@@ -48,7 +48,9 @@ def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cl
     fault = ",".join(f"worker_kill@step:{step}" for step in (12, 22, 32, 42))
     result = cli.process(*words, fault=fault)
     assert result.code == 75, result.stderr
-    assert "error: a data worker died with exit code -9, the 4th time" in result.stderr
+    assert (
+        "error: a data worker died with exit code -9, for the 4th time" in result.stderr
+    )
     assert "Traceback" not in result.stderr
     rest = cli.process(*words)
     assert rest.code == 0

@@ -126,7 +126,7 @@ def test_a_temperature_that_is_not_there(tmp_path: Path):
     (tmp_path / "weights.pth").touch()
     origin = {"run": 32 * "a", "step": 7}
     for name, told in {
-        "run": "temperature.json is not there: make it with python main.py evaluate",
+        "run": "temperature.json does not exist: create it with python main.py",
         "weights.pth": "weights.pth is not the folder of a run: leave it out",
     }.items():
         with pytest.raises(UserError, match=told):

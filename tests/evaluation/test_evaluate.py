@@ -73,7 +73,7 @@ def test_outputs_that_are_not_finite_have_no_metrics(folder: Path, tmp_path: Pat
     result = evaluate(tmp_path)
     assert result.code == 5
     told = "the outputs of the model are not finite for 360 of 360 examples of the test"
-    assert f"{told} split, such as no. 0" in result.stderr
+    assert f"{told} split, such as example 0" in result.stderr
     assert not (tmp_path / "found.json").exists()
 
 
@@ -234,11 +234,11 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     ("words", "message"),
     [
         ("--calibrate --split validation", "which would also evaluate it"),
-        ("--tta ten_crop", "images are not resized, so there is no border"),
+        ("--tta ten_crop", "images are not resized, so there are no pixels"),
         ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
         ("--data.source synthetic:8x8x1/4", "has 4 classes, but the model has 10"),
         ("--data.validation-fraction 0", "would hold out other images of digits than"),
-        ("--data.test-fraction 0.5", "some of which it was trained on: leave it out"),
+        ("--data.test-fraction 0.5", "including its training images: leave it out"),
         (
             "--data.source synthetic:8x8x1/10 --split validation "
             "--data.validation-fraction 0",

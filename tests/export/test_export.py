@@ -364,10 +364,13 @@ def test_what_is_refused(
 @each_row(
     ("words", "message"),
     [
-        (["--format", "stablehlo", "--precision", "int8"], "; int8 is of onnx"),
+        (
+            ["--format", "stablehlo", "--precision", "int8"],
+            "; int8 needs --format onnx",
+        ),
         (
             ["--format", "saved", "--precision", "int4_weights"],
-            "; int4_weights is of onnx",
+            "; int4_weights needs --format onnx",
         ),
     ],
 )

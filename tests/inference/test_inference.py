@@ -154,8 +154,8 @@ WRONG_IMAGES = {
     "no_such.png is unreadable: No such file": ["no_such.png"],
     "image 0 is unreadable: a float is not an image": [0.5],
     "float32[8, 8, 1] is not an image": [np.zeros((8, 8, 1), np.float32)],
-    "it has 4 channels, and the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
-    "9 channels, and the model takes 1: give (height, width, channels), here (8, 8, 1),"
+    "it has 4 channels, but the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
+    "9 channels, but the model takes 1: give (height, width, channels), here (8, 8, 1),"
     " or (N, 8, 8, 1) for N images": np.zeros((5, 9, 9), np.uint8),
     "image 0 is unreadable: the file is empty": [b""],
     "uint8[0, 8, 1] is not an image": [np.zeros((0, 8, 1), np.uint8)],

@@ -155,7 +155,7 @@ def test_rows_features_and_pictures_of_a_folder(
 
 @each_row(
     ("ending", "told"),
-    [(".heic", "[heic]'"), (".avif", "needs a Pillow built with it")],
+    [(".heic", "[heic]'"), (".avif", "needs Pillow with AVIF support")],
 )
 def test_images_that_a_missing_library_would_read_are_told(
     ending: str,
@@ -264,7 +264,7 @@ def test_names_come_from_standard_input_as_they_are(
     assert row["filename"] == r"photos/a/00.png\r\nodd\r.png"
     assert from_cell(row["filename"]) == "photos/a/00.png\r\nodd\r.png"
     monkeypatch.setattr(sys, "stdin", None)  # As `<&-` leaves it.
-    with pytest.raises(UserError, match="standard input has no names"):
+    with pytest.raises(UserError, match="standard input has no file names"):
         image_paths.expand_paths(["-"])
     lines = image_paths.expand_paths(["-"], io.BytesIO(b"b.png\n\na.png"))
     assert [lines[i] for i in range(len(lines))] == [b"b.png", b"a.png"]
@@ -304,13 +304,13 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 BAD = {
     "give images: files, folders, patterns": "",
     "gone.png: no such file or folder, relative to": "gone.png",
-    "empty holds no image: no file ends with .jpg": "empty",
+    "empty holds no image: no file has the extension .jpg": "empty",
     "e*ty matches only folders without images": "e*ty",
     "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
         "photos/a/00.png ./photos/a/00.png"
     ),
-    "- : standard input has no names": "-",
+    "- : standard input has no file names": "-",
     "--topk 0: give 1 or more": "--topk 0 photos",
     "--topk 5: the model has 4 classes": "--topk 5 photos",
     "--out x.txt: expected a file extension of .csv, .jsonl, .parquet": (
@@ -324,7 +324,7 @@ BAD = {
     "--explain file is a file: give a folder": "--explain file photos",
     "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
-    "--calibrated: model/temperature.json is not there: copy temperature.json of the "
+    "--calibrated: model/temperature.json does not exist: copy temperature.json of the "
     "run that the model was exported from": "--calibrated photos",
 }
 
@@ -467,7 +467,7 @@ def test_several_heads_are_one_file(tmp_path: Path):
 
 
 def test_channels_that_no_file_has_are_refused():
-    with pytest.raises(UserError, match="5 channels, which no image file has"):
+    with pytest.raises(UserError, match="5 channels, which image files cannot"):
         predict.check(make(shape=(16, 16, 5)), predict.Wanted())
 
 

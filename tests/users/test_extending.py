@@ -335,7 +335,7 @@ WRONG = {
     "--model.options depth 3": "model.options = {'depth': 3} is for custom parts",
     "--optimizer.name my_model.py:last": "does not accept its arguments",
     "--data.source my_source.py:np": "is not a class or function",
-    "--data.augment.own wrong.py:half": "it must keep both",
+    "--data.augment.own wrong.py:half": "expected the same dtype and shape",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
     "--logging.writers my_tracker.py:Tracker": "does not accept its arguments",
 }

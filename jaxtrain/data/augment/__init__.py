@@ -1,11 +1,11 @@
-"""Augmentation on the device, inside the step, with a PRNG key per example.
+"""Augmentation on the device, inside the compiled step, with a PRNG key per example.
 
-A geometric augmentation declares how it moves pixels (a row with `geometry`, or the
-attribute `moves` of a custom function), so that targets are transformed accordingly.
+A geometric augmentation declares its transform of pixels (`AugmentationRow.geometry`,
+or the attribute `moves` of a custom function), so that targets are transformed, too.
 
-To add an augmentation, write its function, add a field to `AugmentConfig` and a row to
-`AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`) are applied
-first.
+To add an augmentation, write its function, add a field to `AugmentConfig` and an entry
+to `AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`) are
+applied before the augmentations of the table.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ from jaxtrain.registry import call_own
 
 
 class AugmentationRow(NamedTuple):
-    """Row of the table of augmentations.
+    """Entry of the table of augmentations; functions are named "module:function".
 
     Attributes:
       number: Fold-in constant of the PRNG keys; never change or reuse it.
-      geometry: Transform of the pixels and the target: "module:function" of the key,
-        (H, W) and the config. None if pixels do not move.
-      paint: Transform of an image (H, W, C): "module:function" of the key, the image,
-        the config and the mean colour (C,). None for purely geometric augmentations.
+      geometry: Function (key, (H, W), config) -> `Geometry`, which transforms image and
+        target. None if pixels do not move.
+      paint: Function (key, image, config, fill) -> image, where the image is (H, W, C)
+        and `fill` is the mean colour, (C,). None for purely geometric augmentations.
     """
 
     number: int
@@ -49,8 +49,8 @@ class Change(NamedTuple):
 
     Attributes:
       number: Fold-in constant of the PRNG keys.
-      geometry: Function of the key and (H, W).
-      paint: Function of the key and the image.
+      geometry: Function (key, (H, W)) -> `Geometry`, or None.
+      paint: Function (key, image) -> image, or None.
     """
 
     number: int
@@ -80,7 +80,8 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
 }
 
-# Augmentations of a whole batch: config field or property -> function.
+# Augmentations that take a batch instead of an example: config field or property ->
+# "module:function".
 BATCH_CHANGES = {
     "alternating_flip": "simple:alternating_flip",
     "mosaic": "mosaic:mosaics",
@@ -98,14 +99,15 @@ def augment(
     fill: jax.Array,
     follow: Follow = keep_target,
 ) -> dict[str, Any]:
-    """Apply the augmentations that the config enables.
+    """Apply the per-example augmentations that the config enables.
 
     Args:
       batch: Batch with `image`, uint8 (B, H, W, C), and `target`, a pytree (B, ...).
       keys: PRNG key of each example, (B,).
       config: Augmentations to apply.
       fill: Mean colour in 0..255, (C,).
-      follow: Transform of targets that matches a geometric transform of their images.
+      follow: Function (target, `Geometry`) -> target, which applies the geometric
+        transform of an image to its target.
 
     Returns:
       The batch with augmented images and targets of the same shapes.
@@ -122,7 +124,7 @@ def augment(
 
 
 def batch_change(field: str) -> Callable[..., dict[str, Any]]:
-    """Import the batch augmentation of a config field."""
+    """Return the batch augmentation of a config field (a key of `BATCH_CHANGES`)."""
     return resolve(f"{__name__}.{BATCH_CHANGES[field]}")
 
 
@@ -151,7 +153,7 @@ def _apply(
 
 
 def _own_change(number: int, name: str, colour: jax.Array) -> Change:
-    """Wrap a custom augmentation, which takes no config."""
+    """Wrap a custom augmentation: a function (key, image, mean colour) -> image."""
     field = "data.augment.own"
     function = own.load(field, name)
     moves = getattr(function, "moves", None)
@@ -162,7 +164,7 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
         if result != (image.shape, image.dtype):
             raise UserError(
                 f"{field} = {name!r} returned {result[1]}{result[0]} for an image "
-                f"{image.dtype}{image.shape}: it must keep both"
+                f"{image.dtype}{image.shape}: expected the same dtype and shape"
             )
         return changed
 
@@ -182,18 +184,23 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
 def check_augmentations(
     config: AugmentConfig, image_shape: tuple[int, int, int]
 ) -> list[Problem]:
-    """Check that images (H, W, C) have the channels that augmentations require.
+    """Check that the enabled augmentations support images of a shape.
 
-    Custom augmentations are traced with the image shape, to check that they exist and
-    preserve the shape and the dtype.
+    Augmentations may require a number of channels. Custom augmentations are traced, to
+    check that they exist and preserve the shape and the dtype.
+
+    Args:
+      config: Augmentations to check.
+      image_shape: Shape of the images, (H, W, C).
     """
     channels, problems = image_shape[-1], ProblemList()
     for field, taken in with_metadata(AugmentConfig, "for_channels").items():
         value, path = getattr(config, field), f"data.augment.{field}"
         if value and channels not in taken:
             problem = Problem(
-                f"{path} = {value!r} is for images of {' or '.join(map(str, taken))} "
-                f"channels; these have {channels}: leave it out, or set data.channels",
+                f"{path} = {value!r} requires images of "
+                f"{' or '.join(map(str, taken))} channels, but the images have "
+                f"{channels}: leave it out, or set data.channels",
                 (path,),
             )
             problems.add([problem])

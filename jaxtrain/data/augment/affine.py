@@ -1,8 +1,8 @@
 """Affine transforms of images: one gather, in Pillow's fixed-point arithmetic.
 
-Maps are from output to input pixels, as in Pillow's `Image.transform`: (a, b, c, d, e,
-f) with x' = a x + b y + c and y' = d x + e y + f. In fixed point they are six int32 in
-units of 1/65536 pixels.
+An affine map (a, b, c, d, e, f) maps output (x, y) to input pixels, as in Pillow's
+`Image.transform`: x' = a x + b y + c and y' = d x + e y + f. A fixed-point map has six
+int32 coefficients in units of 1/65536 pixels.
 """
 
 import math
@@ -25,7 +25,7 @@ def shear_y(slope: float) -> Map:
 
 
 def translate(right: float, down: float) -> Map:
-    """Return the map of a translation by integral pixels."""
+    """Return the map of a translation, rounded towards 0 to integral pixels."""
     return 1.0, 0.0, -float(int(right)), 0.0, 1.0, -float(int(down))
 
 
@@ -39,14 +39,18 @@ def rotate(degrees: float, height: int, width: int) -> Map:
 
 
 def fixed(maps: np.ndarray) -> np.ndarray:
-    """Convert affine maps (..., 6) to fixed point: from pixel index to coordinates."""
+    """Convert affine maps (..., 6) to fixed-point maps, int32 (..., 6).
+
+    Fixed-point maps take output pixel indices instead of coordinates: they include the
+    offset of 1/2 from an index to the centre of the pixel.
+    """
     a, b, c, d, e, f = np.moveaxis(np.asarray(maps, np.float64), -1, 0)
     middles = (a, b, c + (a + b) / 2, d, e, f + (d + e) / 2)
     return np.floor(np.stack(middles, -1) * ONE + 0.5).astype(np.int32)
 
 
 def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
-    """Draw a fixed-point map of `rotate` with an angle uniform in -degrees..degrees."""
+    """Draw the fixed-point map of a rotation, uniform in -degrees..degrees."""
     drawn = jax.random.uniform(key, (), jnp.float32, -degrees, degrees)
     cos, sin = jnp.cos(jnp.deg2rad(drawn)), -jnp.sin(jnp.deg2rad(drawn))
     # The centre of the image, in pixel indices.
@@ -57,13 +61,13 @@ def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
 
 
 def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) with nearest neighbours, and 0 outside."""
+    """Transform an image (H, W, C) with nearest neighbours; uncovered pixels are 0."""
     x, y = _places(image, coefficients)
     return _take(image, x >> 16, y >> 16)
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) with bilinear interpolation, and 0 outside."""
+    """Transform an image (H, W, C) bilinearly; uncovered pixels are 0."""
     x, y = _places(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)
@@ -82,11 +86,11 @@ def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 
 def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Map points (..., 2) of the image to the transformed image.
+    """Map points of an image to the transformed image.
 
     Args:
-      points: (x, y) in pixels from the upper left corner, float32.
-      coefficients: Fixed-point map from output to input, which is inverted.
+      points: (x, y) in pixels from the upper left corner, float32 (..., 2).
+      coefficients: Fixed-point map from output to input pixels, which is inverted.
     """
     a, b, c, d, e, f = coefficients.astype(jnp.float32) / ONE
     x = points[..., 0] - (c - (a + b) / 2)

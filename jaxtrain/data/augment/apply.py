@@ -18,14 +18,15 @@ def make_keys(
       root_key: Root key of the stream.
       step: Number of the step.
       indices: Indices of the examples, (B,).
-      repeat: Number of earlier copies in the batch, (B,), or None without copies.
+      repeat: Number of earlier copies of each example in the batch, (B,). None means
+        that examples are not repeated.
     """
     keys = fold_each(jax.random.fold_in(root_key, step), indices)
     return keys if repeat is None else jax.vmap(jax.random.fold_in)(keys, repeat)
 
 
 def fold_each(key: jax.Array, indices: jax.Array) -> jax.Array:
-    """Fold the index of each example into a key, (B,)."""
+    """Fold each index into a copy of the key; return keys (B,)."""
     return jax.vmap(jax.random.fold_in, (None, 0))(key, indices)
 
 
@@ -38,9 +39,9 @@ def map_examples(
 
     Args:
       batch: Batch with `image` (B, H, W, C) and `target`.
-      change: Function of an example's rows of `numbers`, image (H, W, C) and target,
-        which returns the new image and target.
-      *numbers: PRNG keys, or other arrays (B, ...).
+      change: Function (*numbers, image, target) -> (image, target) of one example, with
+        images (H, W, C).
+      *numbers: Additional arrays (B, ...), such as PRNG keys.
     """
     images, targets = jax.vmap(change)(*numbers, batch["image"], batch["target"])
     return {**batch, "image": images, "target": targets}

@@ -13,7 +13,10 @@ KERNEL = 0.1
 def blur(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Blur with probability `config.blur`; sigma is uniform in `config.blur_sigma`."""
+    """Apply Gaussian blur with probability `config.blur`.
+
+    The standard deviation in pixels is uniform in the range `config.blur_sigma`.
+    """
     whether_key, sigma_key = jax.random.split(key)
     least, most = config.blur_sigma
     sigma = jax.random.uniform(sigma_key, (), jnp.float32, least, most)
@@ -35,7 +38,7 @@ def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
 
 
 def radius(size: int) -> int:
-    """Return the kernel radius in pixels, at least 1."""
+    """Return the kernel radius in pixels for an image side; at least 1."""
     return max(1, round((KERNEL * size - 1) / 2))
 
 

@@ -1,6 +1,7 @@
 """Colour augmentations in Pillow's arithmetic, on uint8 images (H, W, C).
 
-Most use lookup tables of 256 values per channel, (C, 256); the others blend two images.
+Most augmentations apply a lookup table of 256 values per channel, (C, 256), or blend
+two images.
 """
 
 import itertools
@@ -33,7 +34,7 @@ def colour_jitter(
     draws = jax.random.uniform(factor_key, (3,), jnp.float32)
     least = np.maximum(0, 1 - strengths)
     factors = least + (1 + strengths - least) * draws
-    # Hue is not a blend, so its factor is 1, the identity.
+    # The hue shift is no blend; its factor of 1 makes `blend` the identity.
     factors = jnp.append(factors, jnp.float32(1))
     hue = jax.random.uniform(hue_key, (), jnp.float32, -config.hue, config.hue)
     shift = (hue * 255).astype(jnp.int32) & 255
@@ -58,7 +59,7 @@ def colour_jitter(
 def grayscale(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Convert to luminance with a probability (torchvision's RandomGrayscale)."""
+    """Convert to luminance with probability `config.grayscale` (RandomGrayscale)."""
     return jnp.where(
         bernoulli(key, config.grayscale), to_grey(image).astype(image.dtype), image
     )
@@ -66,7 +67,7 @@ def grayscale(
 
 def bernoulli(key: jax.Array, probability: float) -> jax.Array:
     """Draw a Bernoulli sample, bool ()."""
-    # float32 always, so that JAX_ENABLE_X64 does not change the draw.
+    # Always float32, so that JAX_ENABLE_X64 does not change the draw.
     return jax.random.bernoulli(key, np.float32(probability))
 
 
@@ -93,7 +94,7 @@ def blend(one: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Array:
 
 
 def smooth(image: jax.Array) -> jax.Array:
-    """Apply Pillow's SMOOTH filter: 3x3, centre weight 5/13; borders are unchanged."""
+    """Apply Pillow's 3x3 filter SMOOTH (centre weight 5/13); borders are unchanged."""
     height, width, _ = image.shape
     wide = image.astype(jnp.int32)
     if height < 3 or width < 3:
@@ -131,13 +132,17 @@ def counts_by_comparing(image: jax.Array) -> jax.Array:
 
 
 def look_up(image: jax.Array, table: jax.Array) -> jax.Array:
-    """Apply lookup tables (C, 256) to an image."""
+    """Apply lookup tables (C, 256) to an image, uint8 (H, W, C)."""
     places = image.astype(jnp.int32) + 256 * jnp.arange(image.shape[-1])
     return table.reshape(-1)[places].astype(jnp.uint8)
 
 
 def autocontrast(histogram: jax.Array) -> jax.Array:
-    """Return lookup tables that stretch each channel to 0..255."""
+    """Return lookup tables (C, 256) that stretch each channel to 0..255.
+
+    Args:
+      histogram: Histogram of each channel, int32 (C, 256).
+    """
     occurs = histogram > 0
     low = jnp.argmax(occurs, -1, keepdims=True)
     high = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
@@ -146,7 +151,11 @@ def autocontrast(histogram: jax.Array) -> jax.Array:
 
 
 def equalize(histogram: jax.Array) -> jax.Array:
-    """Return lookup tables that equalise the histogram of each channel."""
+    """Return lookup tables (C, 256) that equalise the histogram of each channel.
+
+    Args:
+      histogram: Histogram of each channel, int32 (C, 256).
+    """
     occurs = histogram > 0
     last = 255 - jnp.argmax(occurs[:, ::-1], -1, keepdims=True)
     of_last = jnp.take_along_axis(histogram, last, -1)
@@ -194,7 +203,10 @@ def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 
 
 def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Array:
-    """Convert HSV to RGB, uint8 (H, W, 3): a channel is darkest opposite its hue."""
+    """Convert HSV in 0..255, int32 (H, W) each, to RGB, uint8 (H, W, 3).
+
+    A channel is darkest at the hue opposite to its colour.
+    """
     sixths = hue.astype(jnp.float32)[..., None] * 6 / 255
     # Red, green and blue are at 0, 2 and 4 sixths of the circle.
     place = sixths + jnp.array([5, 3, 1], jnp.float32)

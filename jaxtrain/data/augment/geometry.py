@@ -1,7 +1,8 @@
 """Geometric transforms of augmentations, for pixels and points.
 
 Points are (x, y) in pixels from the upper left corner of the image, x to the right and
-y down: the centre of the first pixel is (0.5, 0.5), the lower right corner (W, H).
+y down. The centre of the first pixel is (0.5, 0.5), and the lower right corner of the
+image is (W, H).
 """
 
 from collections.abc import Callable
@@ -19,9 +20,9 @@ Interpolation = Literal["nearest", "linear"]
 
 
 class Geometry:
-    """Geometric transform of an image, to apply it also to the target.
+    """Geometric transform that is applied to an image and to its target.
 
-    Subclasses implement the transform of arrays (H, W, C) and of points.
+    Subclasses implement the transforms of arrays (`nearest`, `linear`) and `points`.
     """
 
     @property
@@ -35,7 +36,7 @@ class Geometry:
         interpolation: Interpolation = "nearest",
         border: int = 0,
     ) -> jax.Array:
-        """Transform an array like the image.
+        """Transform an array, such as the image or a mask.
 
         Args:
           array: Array with the height and width of the image, (H, W) or (H, W, ...).
@@ -84,7 +85,7 @@ class Geometry:
     def linear(self, pixels: jax.Array) -> jax.Array:
         """Transform a float32 array (H, W, C) with linear interpolation.
 
-        The default uses nearest neighbours, for transforms where both are equal.
+        The default uses nearest neighbours, for transforms in which both are equal.
         """
         return self.nearest(pixels)
 
@@ -115,7 +116,7 @@ class Flip(Geometry):
     """A random flip.
 
     Attributes:
-      mirrored: Whether the image is mirrored, bool ().
+      mirrored: Whether to flip the image, bool ().
       shape: Height and width of the image.
       dim: Dim to flip: 0 vertical, 1 horizontal.
     """

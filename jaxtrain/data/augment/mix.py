@@ -36,8 +36,8 @@ def mix_pairs(
       batch: Batch of images (B, H, W, C) with an even number of examples.
       key: PRNG key of the step.
       config: Augmentations with the parameters of the distributions.
-      follow: The task's function that combines two targets, given a `Mixing`, or a
-        `Pasting` if only cutmix is enabled.
+      follow: Function (targets of both examples, `Mixing`) -> target of the task. With
+        cutmix alone, the second argument is a `Pasting`.
       repeats: Number of consecutive copies of an example in the batch.
 
     Returns:
@@ -56,7 +56,12 @@ def mix_pairs(
 
 
 def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
-    """Swap the rows (B, ...) of partners."""
+    """Swap the examples of each pair along the leading axis, (B, ...).
+
+    Args:
+      x: Array of a batch.
+      repeats: Number of consecutive copies of an example in the batch.
+    """
     pairs = x.reshape(x.shape[0] // (2 * repeats), 2, repeats, *x.shape[1:])
     return pairs[:, ::-1].reshape(x.shape)
 
@@ -84,7 +89,7 @@ def _quantiles(a: float, b: float) -> np.ndarray:
 def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw the weight of an image in each pixel, (H, W), and in the target, ()."""
+    """Draw the weights of the example: of each pixel, (H, W), and of its target, ()."""
     _, cut, share_key, box = jax.random.split(key, 4)
     pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
@@ -103,7 +108,7 @@ def _share(
 
 
 def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:
-    """Return a mask (H, W): 0 in a random rectangle for the partner, and 1 outside.
+    """Draw a mask, float32 (H, W): 0 in the rectangle of the partner, 1 outside.
 
     As in torchvision's CutMix, the rectangle has a random area and a uniform centre,
     and is then clipped to the image.

@@ -4,10 +4,10 @@ As in ultralytics and YOLOX, the point is uniform in the middle half of a canvas
 twice the height and width. The canvas is scaled about its centre, then centre-cropped
 to the size of an image.
 
-The other three images are from the example's group of four neighbours in the batch.
-With repeated examples, they are copies of neighbouring examples. They are on one
-device, and do not depend on the number of devices, as in `mix`. Each example has a
-separate mosaic, drawn with its PRNG key.
+The other three images are the neighbours of the example in the batch, in groups of
+four. With repeated examples, a group has copies of four neighbouring examples. The
+images of a group are on one device, and groups do not depend on the number of devices,
+as in `mix`. Each example has a separate mosaic, drawn with its PRNG key.
 """
 
 from dataclasses import dataclass
@@ -26,8 +26,8 @@ from jaxtrain.data.target_changes import Follow, Mosaic
 NUMBER = 13
 # Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# For each image: whether it is right of the point, and below it. The image of the
-# example comes first.
+# For each image: whether it is to the right of the point, and whether it is below. The
+# image of the example comes first.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 
@@ -46,11 +46,11 @@ class Tile(Geometry):
     shape: tuple[int, int]
 
     def covers(self) -> jax.Array:
-        """Return the mask of the area of the image in the mosaic, bool (H, W)."""
+        """Return the mask of the mosaic's pixels that show the image, bool (H, W)."""
         return self._covered(0)[:, None] & self._covered(1)[None]
 
     def paint(self, image: jax.Array) -> jax.Array:
-        """Draw the image in the mosaic, uint8 (H, W, C); the rest is black."""
+        """Return the mosaic with only this image on black, uint8 (H, W, C)."""
         return resample(image, self._weights(0), self._weights(1))
 
     def points(self, points: jax.Array) -> jax.Array:
@@ -98,8 +98,8 @@ def mosaics(
       keys: PRNG key of each example, (B,).
       config: Augmentations with the probability of a mosaic.
       fill: Colour outside the images, the mean in 0..255, (C,).
-      follow: The task's function that combines four targets, given a `Mosaic`. It may
-        change their shapes, and is also applied to examples without a mosaic.
+      follow: Function (four targets, `Mosaic`) -> target of the task. It may change the
+        shape of targets, and is also applied to examples without a mosaic.
       repeats: Number of consecutive copies of an example in the batch.
     """
     colour = jnp.round(fill).astype(batch["image"].dtype)
@@ -125,7 +125,10 @@ def mosaics(
 def draw_tiles(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> tuple[Tile, ...]:
-    """Draw the tiles of four images; without a mosaic, the first tile covers all."""
+    """Draw the tiles of four images.
+
+    With probability 1 - `config.mosaic`, the first tile covers the mosaic completely.
+    """
     chosen, scale_key, point_key = jax.random.split(key, 3)
     applies = jax.random.bernoulli(chosen, np.float32(config.mosaic))
     least, most = MOSAIC_SCALE
@@ -136,12 +139,19 @@ def draw_tiles(
     # Rounded to integers, so that images at scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
-    # 1 if the point is at the right (lower) edge of the image, 0 at the left (upper).
+    # x and y are 1 if the point is at the right or lower edge of the image, and 0 if it
+    # is at the left or upper edge.
     beyond = [jnp.array([1 - right, 1 - below], jnp.float32) for right, below in PLACES]
     return tuple(Tile(point - scale * size * x, scale, shape) for x in beyond)
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Shift the rows (B, ...) cyclically by `count` examples within groups of four."""
+    """Shift each group of four neighbouring examples cyclically, (B, ...).
+
+    Args:
+      x: Array of a batch.
+      count: Number of examples by which to shift.
+      repeats: Number of consecutive copies of an example in the batch.
+    """
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])
     return jnp.roll(groups, -count, 1).reshape(x.shape)

@@ -1,9 +1,9 @@
 """The 14 operations of RandAugment and related policies, vectorised over images.
 
-Under vmap, all branches of a conditional would be computed for all images. Instead each
-image has one affine map, one lookup table of 256 values and one blend with another
-image, which are identities if the drawn operation does not use them. A pass over an
-image is one gather of pixels, one lookup and one blend.
+Under vmap, all branches of a conditional would be computed for all images. Instead, an
+operation consists of an affine map, a lookup table of 256 values and a blend with
+another image; unused components are identities. To apply an operation takes one gather
+of pixels, one lookup and one blend.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize
 
 
 class Tables(NamedTuple):
-    """Parameters of each operation at each level and sign, (14, levels, 2, ...).
+    """Parameters of each operation, level and sign, (14, levels, 2, ...).
 
     Attributes:
       maps: Affine maps, int32 (..., 6) in fixed point (see `affine`).
@@ -43,7 +43,7 @@ class Tables(NamedTuple):
 
 
 def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) -> Tables:
-    """Return the tables for images of one size.
+    """Return the tables of parameters for images of one size.
 
     Args:
       strengths: Strength of each operation at each level: slope, pixels, degrees,
@@ -79,7 +79,7 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
 
 
 class Drawn(NamedTuple):
-    """Operation, level and sign that are drawn for an image, int32 () each."""
+    """Operation, level and sign drawn for an image, int32 () each: table indices."""
 
     operation: jax.Array
     level: jax.Array
@@ -90,7 +90,13 @@ class Drawn(NamedTuple):
 
 
 def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
-    """Draw an operation, a sign and, unless it is given, a level."""
+    """Draw an operation, a sign and a level.
+
+    Args:
+      key: PRNG key of the image.
+      tables: Parameters of the operations.
+      level: Fixed level. None draws the level.
+    """
     keys = jax.random.split(key, 3)
     ends = (len(NAMES), 2, tables.num_levels)
     operation, negative, drawn = (
@@ -141,14 +147,14 @@ def rand_levels(height: int, width: int, levels: int = 31) -> dict[str, np.ndarr
 
 
 def wide_levels(levels: int = 31) -> dict[str, np.ndarray]:
-    """Return TrivialAugmentWide's magnitudes (arXiv:2103.10158), as in torchvision."""
+    """Return TrivialAugmentWide's strengths (arXiv:2103.10158), as in torchvision."""
     return _levels(levels, 0.99, (32, 32), 135, 0.99, _bits(8, 6, levels))
 
 
 def mix_levels(
     height: int, width: int, severity: int, levels: int = 10
 ) -> dict[str, np.ndarray]:
-    """Return AugMix's strengths (arXiv:1912.02781) as in torchvision."""
+    """Return AugMix's strengths (arXiv:1912.02781), as in torchvision."""
     moves = width / 3, height / 3
     every = _levels(levels, 0.3, moves, 30, 0.9, _bits(4, 4, levels))
     return {name: strengths[:severity] for name, strengths in every.items()}
@@ -162,7 +168,16 @@ def _levels(
     blend: float,
     bits: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return strengths that increase linearly with the level from 0 to maxima."""
+    """Return strengths that increase linearly with the level, from 0 to given maxima.
+
+    Args:
+      levels: Number of levels.
+      slope: Maximum slope of shears.
+      moves: Maximum translation in x and y, in pixels.
+      degrees: Maximum angle of rotations.
+      blend: Maximum of the blend factor minus 1.
+      bits: Number of bits of posterize at each level, (levels,).
+    """
     ends = (slope, slope, *moves, degrees, *len(BLENDS) * [blend])
     largest = dict(zip(SIGNED, ends, strict=True))
     return {

@@ -10,8 +10,8 @@ from jaxtrain.data.augment.geometry import Affine, Geometry
 from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import Tables
 
-# AugMix: number of chains, maximum depth of a chain, and parameter of the Dirichlet and
-# Beta distributions of the weights (arXiv:1912.02781, figure 4).
+# AugMix: number of chains, maximum number of operations in a chain, and parameter of
+# the Dirichlet and Beta distributions of the weights (arXiv:1912.02781, figure 4).
 WIDTH, MAX_DEPTH, ALPHA = 3, 3, 1.0
 
 
@@ -26,20 +26,20 @@ def rand_augment(
         return operations.apply(image, drawn, tables), None
 
     # A scan, because unrolled copies multiply the compile time.
-    return jax.lax.scan(apply, image, _in_a_row(key, config.randaugment))[0]
+    return jax.lax.scan(apply, image, _operation_keys(key, config.randaugment))[0]
 
 
 def rand_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometry that `rand_augment` applies with a key to an image (H, W)."""
+    """Return the geometric transform of `rand_augment` with the same key."""
     tables = _rand_tables(*shape)
 
     def one(key: jax.Array) -> jax.Array:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return drawn.of(tables.maps)
 
-    return Affine(jax.vmap(one)(_in_a_row(key, config.randaugment)))
+    return Affine(jax.vmap(one)(_operation_keys(key, config.randaugment)))
 
 
 def _rand_tables(height: int, width: int) -> Tables:
@@ -47,7 +47,7 @@ def _rand_tables(height: int, width: int) -> Tables:
     return operations.make_tables(strengths, height, width)
 
 
-def _in_a_row(key: jax.Array, number: int) -> jax.Array:
+def _operation_keys(key: jax.Array, number: int) -> jax.Array:
     """Return the PRNG key of each operation of an image, (number,)."""
     return fold_each(key, jnp.arange(number, dtype=jnp.int32))
 
@@ -55,7 +55,7 @@ def _in_a_row(key: jax.Array, number: int) -> jax.Array:
 def trivial_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply one operation of random magnitude, wide space (arXiv:2103.10158)."""
+    """Apply one random operation of random magnitude (arXiv:2103.10158, wide space)."""
     tables = _trivial_tables(*image.shape[:2])
     return operations.apply(image, operations.draw(key, tables), tables)
 
@@ -63,7 +63,7 @@ def trivial_augment(
 def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometry of `trivial_augment` with a key, for an image (H, W)."""
+    """Return the geometric transform of `trivial_augment` with the same key."""
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 

@@ -1,4 +1,4 @@
-"""Pillow's resizing on the device, as two small matrix products."""
+"""Pillow's antialiased resizing on the device, as two small matrix products."""
 
 from collections.abc import Callable
 
@@ -39,11 +39,11 @@ def resize(
 
     Args:
       image: Image, uint8 (H, W, C).
-      box: Box in the image; it need not be square.
+      box: Box in the image, not necessarily square.
       size: Height and width of the result.
       method: Name of the kernel: bilinear or bicubic.
-      within: Whether to exclude pixels outside the box, as if it were cropped first.
-        Pixels that are partly inside are used.
+      within: Whether to exclude pixels outside the box from interpolation. Pixels that
+        are partly inside are included.
 
     Returns:
       Image, uint8 (size, size, C).
@@ -52,7 +52,7 @@ def resize(
 
 
 def resample(image: jax.Array, down: jax.Array, across: jax.Array) -> jax.Array:
-    """Resample an image with row and column weights, uint8 (H, W, C).
+    """Resample an image with row and column weights; return uint8 (H, W, C).
 
     Args:
       image: Image, uint8 (h, w, C).
@@ -88,8 +88,16 @@ def weights(
 ) -> jax.Array:
     """Return the weight of each input pixel in each output pixel, (size, stored).
 
-    As in Pillow's `precompute_coeffs`, the kernel scales with the output pixel, but is
-    not narrower than for an input pixel. Each row sums to 1.
+    As in Pillow's `precompute_coeffs`, the kernel has the scale of an output pixel, or
+    of an input pixel if that is larger. Each row sums to 1.
+
+    Args:
+      start: Start of the box along the axis, in input pixels.
+      stop: End of the box along the axis, in input pixels.
+      stored: Size of the input along the axis, in pixels.
+      size: Size of the output along the axis, in pixels.
+      method: Name of the kernel: bilinear or bicubic.
+      within: Whether to exclude pixels outside the box; see `resize`.
     """
     scale = (stop - start) / size
     centres = start + (jnp.arange(size, dtype=jnp.float32) + 0.5) * scale
@@ -134,6 +142,6 @@ def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
 
 
 def _rounded(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
-    """Multiply and round to uint8, as Pillow does after each of two passes."""
+    """Multiply and round to uint8, as Pillow does after each of its two passes."""
     exact = _product(axes, matrix, image.astype(jnp.float32))
     return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

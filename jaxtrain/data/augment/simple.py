@@ -22,7 +22,7 @@ ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 
 def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Pad with black and crop at a random position (He et al. 2016, CIFAR-10)."""
+    """Pad with zeros and crop at a random position (He et al. 2016, CIFAR-10)."""
     padding = config.crop_padding
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
     return PaddedCrop(padding, top, left)
@@ -39,28 +39,32 @@ def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geom
 
 
 def _flip(key: jax.Array, shape: Shape, dim: int) -> Geometry:
-    # float32 always, so that JAX_ENABLE_X64 does not change the draw.
+    # Always float32, so that JAX_ENABLE_X64 does not change the draw.
     return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim)
 
 
 def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Rotate by a random angle in either direction; uncovered corners become black."""
+    """Rotate by an angle uniform in -`config.rotation`..`config.rotation` degrees.
+
+    Uncovered corners become black.
+    """
     return Affine(affine.random_rotation(key, config.rotation, *shape))
 
 
 def alternating_flip(
     batch: dict[str, Any], root: jax.Array, follow: Follow
 ) -> dict[str, Any]:
-    """Flip a random half of the examples, and in the next epoch the other half.
+    """Flip a random half of the examples horizontally, and the other half next epoch.
 
-    Each example is thus flipped in one of any two consecutive epochs, while independent
-    flips repeat the orientation of half of the examples (Jordan 2024, arXiv:2404.00498,
-    section 3.6). Copies of an example in a batch alternate.
+    Each example is thus flipped in one of any two consecutive epochs. Independent flips
+    would repeat the orientation of half of the examples (Jordan 2024, arXiv:2404.00498,
+    section 3.6). The copies of an example in a batch alternate.
 
     Args:
       batch: Batch with `epoch`, and `repeat` if examples are repeated, int32 (B,).
       root: Root key of the run, which determines the examples to flip first.
-      follow: Transform of targets that matches the flip of their images.
+      follow: Function (target, `Geometry`) -> target, which applies the flip of an
+        image to its target.
     """
 
     def one(
@@ -95,10 +99,10 @@ def cutout(
 def erasing(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Fill a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
+    """Erase a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
 
     The first of ten draws of area and aspect ratio that fits into the image is used. If
-    none fits, nothing is erased, as in torchvision.
+    none fits, the image is unchanged, as in torchvision.
     """
     height, width, _ = image.shape
     shape_key, noise_key = jax.random.split(key)

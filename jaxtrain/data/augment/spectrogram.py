@@ -1,7 +1,7 @@
 """SpecAugment: time and frequency masks of spectrograms, filled with the mean.
 
-Follows Park et al. 2019, arXiv:1904.08779, sections 2 and 3, without time warping,
-which helped least in that paper.
+The implementation follows sections 2 and 3 of Park et al. 2019 (arXiv:1904.08779),
+without time warping, the augmentation with the least effect in that paper.
 """
 
 import jax
@@ -16,7 +16,7 @@ TIME_MASK_FRAMES, FREQUENCY_MASK_BANDS = 10, 8
 def time_masks(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Fill random bands of frames (columns) with the mean."""
+    """Fill random ranges of frames (columns) with the mean."""
     inside = _bands(key, image.shape[1], config.time_masks, TIME_MASK_FRAMES)
     return jnp.where(inside[None, :, None], fill, image)
 
@@ -30,10 +30,10 @@ def frequency_masks(
 
 
 def _bands(key: jax.Array, size: int, num: int, most: int) -> jax.Array:
-    """Return the mask of the union of random bands, bool (size,).
+    """Draw the mask of the union of `num` random ranges along an axis, bool (size,).
 
-    The width of a band is uniform in 0..`most`, and its position is uniform among the
-    positions inside the spectrogram.
+    The width of a range is uniform in 0..`most`, and its start is uniform among the
+    positions for which the range is inside the spectrogram.
     """
     most = min(most, size)
     widths_key, places_key = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""Resizing to the model's input size: random crops, centre crops or full images."""
+"""Resizing to the model's input size, of random crops, centre crops or full images."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ NUMBER = 3
 def random_windows(
     batch: dict[str, Any], keys: jax.Array, size: int, fit: Fit, follow: Follow
 ) -> dict[str, Any]:
-    """Resize a random window of each image to (size, size)."""
+    """Crop a random window of each image, and resize it to (size, size)."""
     window = fit.window
-    assert isinstance(window, Window), "the host cuts the others"
+    assert isinstance(window, Window), "windows of Jitter are cut on the host"
     height, width = batch["image"].shape[1:3]
 
     def one(key: jax.Array, image: jax.Array, target: Any) -> tuple[jax.Array, Any]:
@@ -35,9 +35,9 @@ def random_windows(
 
 
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
-    """Resize the host-cut window on each canvas to (size, size).
+    """Resize the window on each canvas to (size, size); see `jaxtrain.data.canvas`.
 
-    Targets are unchanged: images with dense targets are not cut on the host.
+    Targets are unchanged: images whose targets have image coordinates have no canvas.
     """
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
@@ -76,7 +76,7 @@ def _resize_box(
 
 
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
-    """Draw a window with the distribution of `jaxtrain.data.random_windows`."""
+    """Draw a window on the device; see `jaxtrain.data.random_windows.random_window`."""
     draws = jax.random.uniform(key, (2 * CROP_TRIES + 2,), jnp.float32)
     (least, most), ratio = window.scale, jnp.log(np.array(window.ratio, np.float32))
     area = height * width * (least + (most - least) * draws[2::2])
@@ -94,6 +94,6 @@ def random_window(key: jax.Array, height: int, width: int, window: Window) -> Bo
 
 def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
     """Return a random position in 0..`room`, or the middle position."""
-    # The minimum is needed: a draw just below 1 may round to the position `room` + 1.
+    # In float32, a draw just below 1 may be rounded to the position `room` + 1.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))

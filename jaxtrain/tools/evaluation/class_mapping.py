@@ -1,7 +1,7 @@
-"""Mapping of a data set's classes to a model's, by name.
+"""Mapping of the classes of a data set to the classes of a model, by name.
 
-A data set may have a subset of the model's classes, or another order. Examples of
-unknown classes are skipped, up to `data.max_bad_fraction`.
+A data set may have a subset of the model's classes, or another order of classes.
+Examples of classes unknown to the model are skipped, up to `data.max_bad_fraction`.
 """
 
 import dataclasses
@@ -35,8 +35,8 @@ class ClassMapping:
     Attributes:
       names: Classes of the data set.
       known: Classes of the model.
-      missing_label: Target value of labels that the data set does not have.
-      num_unknown: Number of images of unknown classes.
+      missing_label: Target value of the labels that the data set lacks (multi-label).
+      num_unknown: Number of images with classes unknown to the model.
     """
 
     names: tuple[str, ...]
@@ -46,22 +46,22 @@ class ClassMapping:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """Model's index of each class, (C,); `UNKNOWN` for unknown classes."""
+        """Index in the model of each class of the data set, (C,), or `UNKNOWN`."""
         known = {name: i for i, name in enumerate(self.known)}
         return np.array([known.get(name, UNKNOWN) for name in self.names], np.int32)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Classes of the model missing in the data set."""
+        """Classes of the model that the data set lacks."""
         return tuple(name for name in self.known if name not in {*self.names})
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Classes of the data set unknown to the model."""
+        """Classes of the data set that the model lacks."""
         return tuple(name for name in self.names if name not in {*self.known})
 
     def json(self) -> dict[str, Any]:
-        """Missing and unknown classes, for JSON."""
+        """Return the missing and unknown classes, for the JSON result."""
         return {
             "missing_classes": [*self.missing],
             "unknown_classes": [*self.unknown],
@@ -69,7 +69,12 @@ class ClassMapping:
         }
 
     def stored(self, targets: Any) -> Any:
-        """Map stored targets to the model's classes."""
+        """Map stored targets to the model's classes.
+
+        Args:
+          targets: Class indices, (n,), label columns, (n, C), or a list, in which
+            `StoredBoxes` are mapped and other targets are unchanged.
+        """
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
             return self.groups(targets)
         if isinstance(targets, np.ndarray):
@@ -81,7 +86,11 @@ class ClassMapping:
         return [self._of_boxes(one) for one in targets]
 
     def groups(self, groups: np.ndarray) -> np.ndarray:
-        """Map classes of examples, (N,), or label indicators, (N, C)."""
+        """Map strata to the model's classes; see `Store.strata`.
+
+        Args:
+          groups: Class of each example, (N,), or label presence, (N, C).
+        """
         if groups.ndim == 1:
             return np.where(groups < 0, groups, self.numbers[groups])
         found = np.zeros((len(groups), len(self.known)), groups.dtype)
@@ -90,12 +99,12 @@ class ClassMapping:
         return found
 
     def placed(self, target: Any) -> Any:
-        """Map the pixels of a mask; other targets are unchanged."""
+        """Map the pixels of a mask, uint8 (H, W); other targets are unchanged."""
         return target if isinstance(target, dict) else self._pixels[target]
 
     @cached_property
     def _pixels(self) -> np.ndarray:
-        """Lookup table of pixel values, uint8 (256,)."""
+        """Lookup table from pixel values to the model's classes, uint8 (256,)."""
         table = np.full(IGNORED + 1, IGNORED, np.uint8)
         known = np.where(self.numbers == UNKNOWN, IGNORED, self.numbers)
         table[: len(self.names)] = known
@@ -146,7 +155,7 @@ class MappedStore:
 
     @property
     def place(self) -> Place | None:
-        """Function that transforms targets with their images, or None."""
+        """Transform of targets with image coordinates (`Store.place`), or None."""
         return None if place_of(self.store) is None else self._place
 
     def _place(self, target: Any, placed: Placed) -> Any:
@@ -158,15 +167,15 @@ class MappedStore:
 def map_classes(
     source: Source, model: TrainedModel, data: DataConfig
 ) -> tuple[Source, ClassMapping | None]:
-    """Map the classes of examples to a model's.
+    """Map the classes of a data set to the classes of a model.
 
     Args:
       source: Examples of the data set.
-      model: Model to evaluate on them.
-      data: Config of the images.
+      model: Model to evaluate on the examples.
+      data: Data config of the evaluation.
 
     Returns:
-      The examples, and the mapping (None if the classes are equal).
+      Examples with mapped targets, and the mapping (None if the classes are equal).
 
     Raises:
       UserError: Too many examples have classes unknown to the model.
@@ -191,21 +200,21 @@ def map_classes(
 def _key(
     model: TrainedModel, facts: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Name of the fact with the class names, and the model's class names."""
+    """Return the key of the class names in `facts`, and the model's class names."""
     about = model.description
     if model.task.classes_fact is not None:
         return model.task.classes_fact, about.class_names or about.column_names
     if PIXEL_CLASSES in facts:
         return PIXEL_CLASSES, about.class_names
-    # Columns of numbers are not classes: `data.targets` gives their order.
+    # Columns of numbers are not classes: `data.targets` determines their order.
     return columns.NAMES, None if about.column_names else about.class_names
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether classes can only be matched by their numbers.
+    """Whether classes must be matched by index, as one side has indices as names.
 
-    Unnamed classes are called by their numbers. Folders named by numbers are in
-    lexicographic order: 0, 1, 10, 2.
+    Classes without names are named by their index: 0, 1, 2. Directories with numeric
+    names are in lexicographic order (0, 1, 10, 2) instead, and are matched by name.
 
     Args:
       names: Classes of the data set.
@@ -232,17 +241,22 @@ def _left_out(
     if num > math.ceil(data.max_bad_fraction * len(source)) or lost.all():
         raise UserError(
             f"data.source = {data.source!r}: {num:,} of {counted(len(source), 'image')}"
-            f" are of classes that the model does not know, {listed(mapping.unknown)}: "
-            f"more than data.max_bad_fraction = {data.max_bad_fraction} allows; it "
-            f"knows {listed(mapping.known)}. Rename the classes, remove the images, or "
-            "raise data.max_bad_fraction"
+            f" have classes unknown to the model, {listed(mapping.unknown)}, more than "
+            f"data.max_bad_fraction = {data.max_bad_fraction} allows; the model has "
+            f"{listed(mapping.known)}. Rename the classes, remove the images, or "
+            "increase data.max_bad_fraction"
         )
     mapping = dataclasses.replace(mapping, num_unknown=num)
     return source.subset(np.flatnonzero(~lost)), mapping
 
 
 def _with_unknown(source: Source, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Masks of the examples with an unknown class, and of the examples to drop."""
+    """Return masks (N,): of examples with an unknown class, and of examples to drop.
+
+    Args:
+      source: Examples of the data set.
+      unknown: Whether each class is unknown to the model, (C,).
+    """
     none = np.zeros(len(source), bool)
     if PIXEL_CLASSES in source.facts:
         count: Any = getattr(source.store, "count_pixels", None)

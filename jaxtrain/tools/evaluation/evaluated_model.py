@@ -1,4 +1,4 @@
-"""Opening of a model to evaluate, with its config and the config of the images."""
+"""Opening of a model to evaluate, with its config and the data config."""
 
 from pathlib import Path
 
@@ -24,14 +24,14 @@ def open_model(
 
     Args:
       workdir: Workdir of a run, or any path for `load_model`.
-      checkpoint: Weights of a run.
-      config: Config of the run; None for a model without a run.
+      checkpoint: Checkpoint of a run: `best`, `latest` or a step.
+      config: Config of the run. None for a model without a run.
       data: Data config of the evaluation.
       trust: Whether to import custom code named in the workdir.
       platform: Device platform; see `devices.start`.
 
     Raises:
-      UserError: Code is not trusted, or the model cannot be opened.
+      UserError: Custom code is not trusted, or the model cannot be opened.
     """
     if trust:
         trust_folder(workdir)

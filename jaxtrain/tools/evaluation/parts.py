@@ -1,6 +1,6 @@
-"""Interface of optional parts of an evaluation.
+"""Interface of optional parts of an evaluation, such as robustness to attacks.
 
-Parts are imported before JAX: they import JAX inside their methods.
+Subclasses are imported before JAX: import JAX inside methods.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ class Evaluated:
     Attributes:
       subject: Model, task and preprocessing.
       config: Config of the run.
-      data: Config of the images, as given.
+      data: Data config of the evaluation, as passed by the user.
       split: Name of the split, or `all`.
       tta: Name of the test-time augmentation; None for plain images.
       source: Examples of the split.
-      whole: The compiled pass, which retains the arrays of all parts.
-      found: Result of the pass.
-      tell: Function that prints progress lines.
+      whole: Compiled evaluation, which retains the arrays of all parts.
+      found: Result of `whole` on the split.
+      tell: Function that prints a progress message.
     """
 
     subject: "Subject"
@@ -43,7 +43,7 @@ class Evaluated:
 
 
 class EvaluationPart:
-    """Optional part of an evaluation, with a key in the result.
+    """Optional part of an evaluation, which adds a key to the result.
 
     Attributes:
       Options: Frozen dataclass of the part's `main.py evaluate` options, with defaults.
@@ -59,19 +59,23 @@ class EvaluationPart:
           arguments: Arguments of the command, with the fields of `Options`.
 
         Raises:
-          UserError: Conflicting options.
+          UserError: The options contradict each other.
         """
         raise NotImplementedError
 
     def check(self, subject: "Subject", tta: str | None) -> None:
         """Check that the part supports a model, and open required files.
 
+        Args:
+          subject: Model, task and preprocessing.
+          tta: Name of the test-time augmentation. None for plain images.
+
         Raises:
           UserError: The part does not support the model.
         """
 
     def keep(self, outputs: Any) -> dict[str, Any] | None:
-        """Return arrays to retain, (B, ...) each, or None. Traced."""
+        """Return arrays to retain for `measure`, (B, ...) each, or None. Traced."""
         return None
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
@@ -82,28 +86,27 @@ class EvaluationPart:
         """
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
-        """Compute the value of the part's key in the result."""
+        """Compute the JSON-serialisable result of the part, the value of its key."""
         raise NotImplementedError
 
     @staticmethod
     def describe(result: dict[str, Any]) -> dict[str, str]:
-        """Console table rows of the result of `measure`."""
+        """Format the result of `measure` as rows of the console table."""
         raise NotImplementedError
 
 
 def with_interval(value: float, pair: list[float] | None) -> str:
-    """Format a metric, with its interval if there is one."""
+    """Format a metric, and its confidence interval (low, high) if there is one."""
     return f"{value:.4f}" + (f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else "")
 
 
 def check_pictures(option: str, subject: "Subject") -> None:
-    """Refuse an image option for models with other inputs."""
+    """Raise UserError if an option needs images, but the model has other inputs."""
     kind = subject.model.description.input
     if not kind.are_pictures:
         raise UserError(
-            f"{option}: it needs an image model, and this model takes "
-            f"{kind.noun}s; leave "
-            "the option out"
+            f"{option} needs a model of images, but the model takes {kind.noun}s; "
+            "leave the option out"
         )
 
 

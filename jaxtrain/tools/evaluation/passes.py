@@ -1,7 +1,7 @@
-"""A pass over a split: metrics, their intervals, and scores of examples.
+"""Evaluation of a trained model on a split: metrics, intervals, per-example arrays.
 
-Batches are sharded over all devices, images are streamed, and memory holds sums and a
-few numbers per example.
+Batches are sharded over all devices, and images are streamed. Memory contains only sums
+and the retained arrays of each example.
 """
 
 import functools
@@ -34,16 +34,16 @@ from jaxtrain.tasks.target_transforms import transform_of
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.views import View, plain
 
-# (outputs, batch) -> arrays to keep, (B, ...), traced.
+# (outputs, batch) -> arrays to retain, (B, ...), traced.
 Keep = Callable[[Any, Batch], dict[str, Any]]
-# (params, model_state, batch) -> batch; called by the host.
+# (params, model_state, batch) -> batch, such as an attack; called on the host.
 Change = Callable[[Any, Any, Batch], Batch]
-# Key added to a batch by a change: images in 0..255 that replace `image`.
+# Key that a `Change` adds to a batch: images in 0..255 that replace `image`.
 SHOWN = "shown"
 
 
 class PassResult(NamedTuple):
-    """Result of a pass.
+    """Result of an evaluation on a split.
 
     Attributes:
       values: Metrics of the task.
@@ -69,15 +69,15 @@ class PassResult(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Model to evaluate, with its preprocessing.
+    """Model to evaluate, with its task and preprocessing.
 
     Attributes:
       model: Model with its weights.
       task: Task of the model.
-      data: Config of the input images.
-      size: Image size after resizing on the device; None for no resizing.
-      fit: Mode of the resizing on the device.
-      classes: Mapping of the data set's classes; None if they equal the model's.
+      data: Data config of the evaluation.
+      size: Height and width after resizing on the device. None means no resizing.
+      fit: Crop and interpolation of the resizing on the device.
+      classes: Mapping of the data set's classes to the model's. None if equal.
     """
 
     model: TrainedModel
@@ -88,7 +88,7 @@ class Subject:
     classes: ClassMapping | None = None
 
     def fitted(self, batch: Batch) -> Batch:
-        """Resize the images of a batch for evaluation."""
+        """Crop and resize images on the device, and transform their targets."""
         if self.size is None:
             return batch
         follow = transform_of(self.task)
@@ -97,14 +97,14 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pass:
-    """A pass over splits, compiled once.
+    """Evaluation of a model on any number of splits, compiled once.
 
     Attributes:
       subject: Model to evaluate.
       view: Test-time augmentation of each image.
-      change: Function that changes each batch before the model, and adds `SHOWN`; None
-        for unchanged images.
-      keep: Function that selects arrays to keep per example.
+      change: Function that perturbs the images of each batch, and adds them as `SHOWN`.
+        None for unchanged images.
+      keep: Function that selects the arrays to retain per example.
       with_intervals: Whether to compute confidence intervals.
       max_bad_fraction: Allowed fraction of unreadable images. Defaults to the config's.
     """
@@ -127,7 +127,7 @@ class Pass:
         Args:
           source: Examples to evaluate.
           name: Name of the split in messages.
-          advance: Progress function, called with the number of examples of each batch.
+          advance: Progress callback with the number of examples of each batch.
 
         Raises:
           UserError: Too many images are unreadable.
@@ -173,7 +173,7 @@ class Pass:
         return self.subject.fitted(jax.tree.map(lambda x: x[0], batches))
 
     def _outputs(self, weights: Weights, batch: Batch) -> tuple[Any, Batch]:
-        """Outputs for a batch, and the batch with the task's target."""
+        """Return the outputs for a batch, and the batch with the task's target."""
         task, model = self.subject.task, self.subject.model
         pixels = batch["image"]
         target = task.target({**batch, "image": model.prepare(pixels)})

@@ -1,4 +1,4 @@
-"""Predictions of a trained run for the examples of its splits."""
+"""Predictions of a run's model for all examples of the run's splits."""
 
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,13 @@ from jaxtrain.tools.evaluation.subject import task_of_model
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     """Predict class probabilities with the best checkpoint of a run.
 
+    Args:
+      config: Config of the run.
+      workdir: Directory of the run.
+
     Returns:
-      Split -> probabilities of its examples in order, float32 (n, classes); NaN for
-      unreadable images.
+      Split -> probabilities of its examples, in order of their indices, float32
+      (n, classes); NaN for unreadable images.
 
     Raises:
       UserError: The task has no classes, or the run has no checkpoint.

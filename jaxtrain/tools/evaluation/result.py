@@ -1,4 +1,4 @@
-"""Evaluation of a model: the result as one dict."""
+"""Evaluation of a model by all requested measures; the result is one dict."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.views import View, named
 
-# Version of the result's format.
+# Version of the format of the result.
 SCHEMA = 2
 
 
@@ -34,7 +34,7 @@ class Asked:
 
     Attributes:
       split: Name of the split, or `all`.
-      tta: Name of the test-time augmentation; None for plain images.
+      tta: Name of the test-time augmentation. None for plain images.
       calibrate: Whether to fit a temperature on the run's validation split.
       parts: Optional parts by their key in the result.
     """
@@ -51,10 +51,10 @@ class Asked:
 
 
 def views_of(tta: str | None, config: Config) -> str | None:
-    """Resolve the name of the test-time augmentation; None for plain images.
+    """Resolve the test-time augmentation: its name, or None for plain images.
 
     Args:
-      tta: Name given by the user, or `plain`. Defaults to the run's.
+      tta: Value of the option: a name, or `plain`. Defaults to `train.tta`.
       config: Config of the run.
     """
     if tta is None:
@@ -72,14 +72,18 @@ def evaluate(
     """Evaluate a model, without writing files.
 
     Args:
-      data: Config of the images: the run's data or another data set.
-      tell: Function that prints progress lines.
+      model: Model to evaluate.
+      config: Config of the model's run.
+      data: Data config of the evaluation: of the run, or of another data set.
+      asked: Options of the evaluation.
+      tell: Function that prints a progress message.
 
     Returns:
       The result as documented in docs/evaluating.md.
 
     Raises:
-      UserError: The images do not fit the model, or it does not support an option.
+      UserError: The images do not fit the model, or the model does not support an
+        option.
       BadNumbersError: Outputs of the model are not finite.
     """
     subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
@@ -122,7 +126,7 @@ def evaluate(
 
 
 def _check(asked: Asked, subject: Subject) -> None:
-    """Refuse options that the task does not support, and conflicting ones."""
+    """Raise UserError if options contradict each other, or the task lacks support."""
     if asked.tta is not None:
         check_classes(f"--tta {asked.tta}", subject)
     if asked.calibrate:
@@ -139,7 +143,7 @@ def _check(asked: Asked, subject: Subject) -> None:
 def _describe(
     subject: Subject, data: DataConfig, asked: Asked, found: PassResult
 ) -> dict[str, Any]:
-    """All keys of the result; None for keys not requested or not applicable."""
+    """Return the result; keys that are not requested or not applicable are None."""
     return {
         "schema": SCHEMA,
         "run_id": subject.model.origin["run"],
@@ -160,7 +164,7 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
-            # Metrics over all examples at once.
+            # For metrics of retained arrays (`resampling.kept_intervals`).
             "num_resamples_of_examples": resampling.NUM_KEPT,
             "seed": SEED,
             "metrics": found.intervals,
@@ -183,8 +187,8 @@ def _describe_classes(subject: Subject) -> Iterator[str]:
         )
     if classes.unknown:
         yield (
-            f"{source} has {counted(classes.num_unknown, 'image')} of classes that the "
-            f"model does not know, which are left out: {listed(classes.unknown)}"
+            f"{source} has {counted(classes.num_unknown, 'image')} of classes unknown "
+            f"to the model, which are left out: {listed(classes.unknown)}"
         )
 
 
@@ -193,9 +197,9 @@ def _keep(
     fitted: dict[str, Any] | None,
     parts: Mapping[str, EvaluationPart],
 ) -> Keep:
-    """Make the function that keeps scores of each example, and arrays for parts.
+    """Return the function that selects the arrays to retain: scores, arrays of parts.
 
-    It returns only the requested arrays, because unused arrays would be compiled, too.
+    Only requested arrays are included, because unused arrays would be computed, too.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:

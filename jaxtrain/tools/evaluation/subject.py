@@ -22,12 +22,13 @@ from jaxtrain.tools.evaluation.passes import Subject
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.views import CROPS
 
-# Fields of `data` in which an evaluation may differ from the run.
+# Fields of `data` that may differ between an evaluation and the run.
 FREE = with_metadata(DataConfig, "free_in_evaluation")
-# Fields that select the held-out images of the run's own data set.
+# Fields of `data` that select the images held out of the run's data set.
 HELD_OUT = with_metadata(DataConfig, "held_out")
 ALL = "all"
-# Defaults of the fields that evaluations reset; the model cuts sliding windows.
+# Fields of `data` that evaluations reset to their default, such as `augment`. The model
+# itself cuts sliding windows, so `sliding_size` is also reset.
 AS_EVALUATED: dict[str, Any] = {
     field.name: default_of(DataConfig(), field.name)
     for field in dataclasses.fields(DataConfig)
@@ -36,7 +37,7 @@ AS_EVALUATED: dict[str, Any] = {
 
 
 def as_evaluated(data: DataConfig) -> DataConfig:
-    """Config with evaluation resizing on the host."""
+    """Return a data config with which the host resizes images as in evaluation."""
     return dataclasses.replace(data, **AS_EVALUATED, image_size=data.seen_size)
 
 
@@ -49,16 +50,18 @@ def open_subject(
     tta: str | None = None,
     on_host: bool = False,
 ) -> tuple[Subject, Source]:
-    """Open a split, and check that the model fits it.
+    """Open a split, and check that it fits the model.
 
     Args:
-      data: Config of the images.
+      model: Model to evaluate.
+      config: Config of the model's run.
+      data: Data config of the evaluation.
       split: Name of the split, or `all`.
-      tta: Name of the test-time augmentation.
+      tta: Name of the test-time augmentation. None for plain images.
       on_host: Whether images are resized on the host instead of the device.
 
     Raises:
-      UserError: The split is unknown, or its images or classes differ from the model's.
+      UserError: The split is unknown, or its images or classes do not fit the model.
     """
     _check_fields(config.data, data)
     if data.source != config.data.source:
@@ -80,11 +83,11 @@ def open_subject(
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
-    """Config of a model without a run, and of its images.
+    """Create the config of a model without a run, and complete the data config.
 
     Args:
       model: Model, which defines the preprocessing.
-      data: Config of the images, with only the fields that locate them.
+      data: Data config of the evaluation, with only the fields that locate the images.
 
     Raises:
       UserError: `data` sets other fields.
@@ -103,7 +106,7 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
         if getattr(data, name) not in (getattr(blank, name), value):
             raise UserError(
                 f"data.{name} = {getattr(data, name)!r} has no effect on an evaluation "
-                f"of these weights, which come with {value!r}: leave it out"
+                f"of these weights, which require {value!r}: leave it out"
             )
     own = dataclasses.replace(DataConfig(), **fixed)
     task = make_part(TASKS, about.task, about.task_options)
@@ -112,7 +115,7 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
 
 
 def _of_images(model: TrainedModel) -> dict[str, Any]:
-    """Fields of `data` for the model's image shape."""
+    """Return the fields of `data` that produce the model's image shape."""
     if not model.description.input.are_pictures:
         fields = {field.name for field in dataclasses.fields(DataConfig)}
         about = vars(model.description.input)
@@ -123,7 +126,7 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
 
 
 def _check_fields(run: DataConfig, given: DataConfig) -> None:
-    """Refuse values that differ from the run's in fields that cannot be overridden."""
+    """Raise UserError if a field that cannot be overridden differs from the run's."""
     for name in (field.name for field in dataclasses.fields(run)):
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
@@ -136,16 +139,16 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
         if given.source == run.source and value != getattr(run, name):
             raise UserError(
                 f"data.{name} = {value!r} would hold out other images of "
-                f"{run.source} than the run did, some of which it was trained on: "
-                "leave it out"
+                f"{run.source} than the run did, including its training images: leave "
+                "it out"
             )
 
 
 def _for_crops(data: DataConfig, tta: str) -> DataConfig:
-    """Config of larger images, for models evaluated on crops.
+    """Return a data config of larger images, from which the views are cropped.
 
-    The image before the centre crop has sides of `image_size / crop_pct` pixels: 256
-    for 224.
+    Images have the size before the centre crop, `image_size / crop_pct`: for example
+    256 pixels for crops of 224.
     """
     crop_pct, _, crop_mode = data.fit
     if data.image_size is None or crop_mode != "center" or crop_pct == 1:
@@ -154,8 +157,8 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
             whole = f"data.crop_mode is {crop_mode}"
             why = "data.crop_pct is 1" if crop_mode == "center" else whole
         raise UserError(
-            f"--tta {tta}: {why}, so there is no border to take other crops from: "
-            "use flip"
+            f"--tta {tta}: {why}, so there are no pixels outside the centre crop: use "
+            "--tta flip"
         )
     larger = round(data.image_size / crop_pct)
     return dataclasses.replace(data, image_size=larger, crop_pct=1.0, **AS_EVALUATED)
@@ -164,7 +167,13 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
 def task_of_model(
     config: Config, model: TrainedModel, facts: Mapping[str, Any], data: DataConfig
 ) -> Task:
-    """Create the task of a run for a data set with these facts.
+    """Create the task of a run for another data set.
+
+    Args:
+      config: Config of the run.
+      model: Model of the run.
+      facts: Facts of the data set (`Store.facts`).
+      data: Data config of the evaluation.
 
     Raises:
       UserError: The data set has other classes than the model.
@@ -175,7 +184,7 @@ def task_of_model(
     if task.num_outputs != about.num_outputs:
         raise UserError(
             f"data.source = {data.source!r} has {describe()}, but the model has "
-            f"{about.num_outputs} outputs: give images of the classes in its training"
+            f"{about.num_outputs} outputs: use a data set with the classes of training"
         )
     if task.class_names is not None and about.class_names is not None:
         _check_names(task.class_names, about.class_names, data)
@@ -191,7 +200,10 @@ def task_of_model(
 def _check_names(
     names: tuple[str, ...], known: tuple[str, ...], data: DataConfig
 ) -> None:
-    """Refuse classes with other names or in another order (see `map_classes`)."""
+    """Raise UserError for classes with other names or in another order.
+
+    `map_classes` has already mapped the classes of data sets that it supports.
+    """
     if are_by_number(names, known):
         return
     for i, (found, wanted) in enumerate(zip(names, known, strict=True)):
@@ -203,12 +215,12 @@ def _check_names(
 
 
 def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
-    """Open out-of-distribution images: the test split of a data set, or all of it.
+    """Open out-of-distribution images: the test split, if any, or all splits.
 
     Args:
-      name: Name of the data set, as in `data.source`.
+      name: Data set, as in `data.source`.
       model: Model to evaluate on the images.
-      own: Config of the in-distribution images.
+      own: Data config of the in-distribution images.
 
     Raises:
       UserError: The data set cannot be opened, or has images of another shape.
@@ -228,14 +240,14 @@ def open_other(name: str, model: TrainedModel, own: DataConfig) -> Source:
 
 
 def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any]:
-    """Remove the labels of a batch."""
+    """Replace the labels of a batch by zeros, int32 (n,)."""
     return {**batch, "target": np.zeros(len(indices), np.int32)}
 
 
 def _open_split(
     data: DataConfig, seed: int, split: str
 ) -> tuple[Source, int | None, Fit]:
-    """Open a split; return it with size and mode of resizing on the device."""
+    """Open a split; return it with the size and `Fit` of resizing on the device."""
     if split == ALL:
         data = as_evaluated(data)
         store, named = opening.open_store(data, to_train=False)
@@ -245,8 +257,8 @@ def _open_split(
     named_splits = splits.named()
     if split not in named_splits:
         raise UserError(
-            f"{data.source} has no {split} split, which --split and --calibrate "
-            f"require, only {', '.join(named_splits)}: leave them out"
+            f"{data.source} has no {split} split, only {', '.join(named_splits)}: "
+            "choose another --split, and leave out --calibrate"
         )
     return named_splits[split], splits.seen_size, splits.fit
 
@@ -261,8 +273,8 @@ def _check_shape(
             for x in (source.input, kind)
         ]
         raise UserError(
-            f"{data.source} has {kinds[0]}, but the model takes {kinds[1]}: give it "
-            "data of the kind that it was trained on"
+            f"{data.source} has {kinds[0]}, but the model takes {kinds[1]}: use a data "
+            "set of the input type of training"
         )
     height, width, channels = source.model_input_shape
     found = size or height, size or width, channels
@@ -272,6 +284,6 @@ def _check_shape(
     if found != wanted:
         raise UserError(
             f"{data.source} has images of {'x'.join(map(str, found))} (height, width, "
-            f"channels), but the model takes {'x'.join(map(str, wanted))}: prepare "
-            "them in that shape"
+            f"channels), but the model takes {'x'.join(map(str, wanted))}: convert the "
+            "images to this shape"
         )

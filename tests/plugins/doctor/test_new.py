@@ -197,7 +197,9 @@ def test_a_folder_needs_no_word_before_it(
     assert "link.png leads to" in capsys.readouterr().err
     assert main([*words, "--allow-outside"]) == 0
     assert load_config(tmp_path / "linked.py").data.allow_outside
-    with pytest.raises(UserError, match="= 'my birds' has no kind: write folder:my"):
+    with pytest.raises(
+        UserError, match="= 'my birds' lacks the source type: write folder:my"
+    ):
         open_store(DataConfig(source="my birds"))
 
 

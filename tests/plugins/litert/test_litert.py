@@ -145,7 +145,7 @@ def test_export_writes_a_file_of_litert(digits_run: Path, tmp_path: Path, capsys
     )
     assert "['0', '1', '2'" in told and "[1, 8, 8, 1]" in told
     rows = {
-        "--precision fp16": "--format litert has fp32, int8; fp16 is of ",
+        "--precision fp16": "--format litert supports fp32, int8; fp16 needs ",
         "--precision int8": "make one by python main.py quantize",
         "--batch dynamic": "has a fixed batch size",
     }

@@ -365,7 +365,9 @@ def test_a_set_may_have_more_shards_than_files_may_be_open(
     assert (read_all(source.train)["target"] == np.arange(40) % 3).all()
     monkeypatch.setattr(system_errors, "MAX_OPEN", 300)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, few_open_files))
-    with pytest.raises(UserError, match="has 165 files, and a process may open 300"):
+    with pytest.raises(
+        UserError, match="has 165 files, but a process may open only 300"
+    ):
         load_images(source=f"packed:{tmp_path / 'out'}")
 
 

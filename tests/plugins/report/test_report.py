@@ -273,7 +273,7 @@ def test_what_is_gone_is_told_and_the_rest_is_shown(here: Callable[..., Path]):
     run = here(data=False)
     page = report(run)
     seen = text_of(page)
-    told = "Examples and their images: data.source = 'csv:set/list.csv' is not there"
+    told = "Examples and their images: data.source = 'csv:set/list.csv' does not exist"
     assert told in seen
     assert "Confusion matrix" in seen and "<h3>loss" in page and "<img" not in page
     for name in ("config.json", "model.json", "data.json"):

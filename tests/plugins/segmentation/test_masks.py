@@ -178,7 +178,7 @@ def test_names_may_have_capital_letters(tmp_path: Path):
     (tmp_path / "Images").rename(tmp_path / "IMAGES")
     (tmp_path / "images").rename(tmp_path / "imageS")
     with pytest.raises(
-        UserError, match="IMAGES, imageS differ only in capital letters"
+        UserError, match="IMAGES, imageS differ only in upper and lower case"
     ):
         opened(f"masks:{tmp_path}")
 

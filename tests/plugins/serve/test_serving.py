@@ -306,7 +306,7 @@ WRONG = {
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
     "--timeout nan: expected above 0": "--timeout nan",
     "checkpoint = '²': ": "--checkpoint ²",
-    "temperature.json is not there: make it with python main.py": "--calibrated",
+    "temperature.json does not exist: create it with python main.py": "--calibrated",
 }
 
 

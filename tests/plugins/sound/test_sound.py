@@ -155,7 +155,7 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
 @each_row(
     ("words", "message"),
     [
-        ("evaluate --workdir run --corruptions", "it needs an image model"),
+        ("evaluate --workdir run --corruptions", "needs a model of images"),
         (
             "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
             "has no effect with data.source = 'synthetic:",
