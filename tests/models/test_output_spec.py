@@ -86,7 +86,7 @@ def describe(name: str) -> Description:
 
 
 def make_task(name: str) -> Task:
-    return build_task(Config(task=f"{HERE}:{name}"), (32, 32, 3), {})
+    return build_task(Config(task=CustomConfig(name=f"{HERE}:{name}")), (32, 32, 3), {})
 
 
 def test_a_model_with_several_heads_is_given_the_spec_and_read_back():

@@ -26,10 +26,10 @@ PARTNERS = LABELS[[1, 0, 3, 2, 5, 4]]
 MIXED = MixedLabels(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85))
 
 
-def build(**train: Any) -> Any:
+def build(**options: Any) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(COUNTS)}
-    config = TrainConfig(steps=1, **{"loss": "binary_cross_entropy", **train})
-    return build_task(Config(train=config), (8, 8, 1), facts)
+    task = ClassificationConfig(**{"loss": "binary_cross_entropy", **options})
+    return build_task(Config(task=task), (8, 8, 1), facts)
 
 
 def formula(targets: np.ndarray) -> np.ndarray:
