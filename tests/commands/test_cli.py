@@ -14,7 +14,7 @@ import pytest
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
 from jaxtrain.config import Config, get, paths, replace
-from jaxtrain.config.help import meanings, rows_with_options
+from jaxtrain.config.help import meanings, part_classes
 from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
@@ -142,10 +142,11 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     assert "(default: 64)" in text
 
 
-@each_row("field", ["task_options", "train.method_options"])
-def test_options_by_name_have_meanings(field: str):
-    for row, options in rows_with_options(field).items():
-        assert all(meanings(options).values()), row
+@each_row("field", ["task", "method"])
+def test_options_of_parts_have_meanings(field: str):
+    for name, kind in part_classes(field).items():
+        told = meanings(kind)
+        assert all(told[option] for option in told if option != "name"), name
 
 
 FRAME = "\u256d\u256e\u2502\u2500- "
@@ -375,8 +376,8 @@ def test_names_of_other_tools_are_translated(
 
 def test_a_key_of_a_dict_is_not_a_name_of_another_tool():
     """`steps` of an attack stays what it is, whatever `--steps` stands for."""
-    known = {"train.method_options", "train.steps"}
-    check_shorthands({"train.method_options.steps": "1"}, known)
+    known = {"method.options", "train.steps"}
+    check_shorthands({"method.options.steps": "1"}, known)
     with pytest.raises(UserError, match=r"write --train.steps 1"):
         check_shorthands({"train.other.steps": "1"}, known)
 

@@ -60,10 +60,8 @@ VALUES: dict[str, Any] = {
     "optimizer.schedule": "cosine",
     "prune.layers": ["stage*"],
     "prune.pattern": "2:4",
-    "train.class_weights": "balanced",
+    "task.class_weights": "balanced",
     "train.freeze": ["stem*"],
-    "train.method": "my.py:Method",
-    "train.method_options": {"epsilon": 1.0},
     "train.profile_steps": [2, 4],
     "train.tta": "flip",
 }

@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import Config
+from jaxtrain.config import Config, CustomConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import plain_spec

@@ -17,7 +17,6 @@ from jaxtrain.config import (
     Part,
     PlainConfig,
     SamConfig,
-    TrainConfig,
 )
 from jaxtrain.config.part import METHODS, make_part
 from jaxtrain.data.pixel_normalization import UNCHANGED, Normalization

@@ -264,7 +264,7 @@ def test_new_proposes_detection(
     write_yolo(tmp_path / "set", made())
     Cli(tmp_path).done("new", "--data", "set", "--out", "new.py")
     text = (tmp_path / "new.py").read_text()
-    assert 'task=DetectionConfig(' in text
+    assert "task=DetectionConfig(" in text
     assert 'name="fcos"' in text
     assert 'crop_mode="border"' in text
     assert "random_resized_crop" not in text

@@ -350,7 +350,7 @@ def test_tasks_that_cannot_be_taught_are_refused():
         method.check(Task(), "embedding")
     regression = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,))
     changes = {"task": "regression", "num_outputs": 1, "class_names": None}
-    with pytest.raises(UserError, match="set --task.mean 3"):
+    with pytest.raises(UserError, match=r"set --task\.mean 3"):
         plan(regression, "regression", **changes, task_options={"mean": 3})
 
 

@@ -11,9 +11,11 @@ import pytest
 from jaxtrain import own, trees
 from jaxtrain.config import (
     Config,
+    CustomConfig,
     DataConfig,
     ModelConfig,
     OptimizerConfig,
+    SamConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import Config, ModelConfig, ParallelConfig
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.checks import check_rounded
 from jaxtrain.trainer.settle import settle_options

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    CustomConfig,
     DataConfig,
     ModelConfig,
     TrainConfig,

@@ -14,7 +14,7 @@ from jax.errors import JaxRuntimeError
 from optuna.trial import TrialState as OptunaState
 
 from jaxtrain.checkpoints.folder import committed_steps
-from jaxtrain.config import Config, DataConfig, TrainConfig, get
+from jaxtrain.config import Config, DataConfig, SamConfig, TrainConfig, get
 from jaxtrain.config.recipe import load_config, read_run
 from jaxtrain.errors import (
     BadNumbersError,
