@@ -78,7 +78,7 @@ RECIPES = sorted((ROOT / "configs").glob("*.py"))
 OF_CLASSES = [
     path
     for path in RECIPES
-    if load_config(path).task in ("classification", "embedding")
+    if load_config(path).task.name in ("classification", "embedding")
     and path.stem != "sound"
 ]
 

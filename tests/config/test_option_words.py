@@ -76,8 +76,11 @@ def test_a_field_alone_leaves_no_options(tmp_path: Path):
 @each_row(
     ("words", "task"),
     [
-        (["--task.std", "2"], RegressionConfig(loss="huber", std=(2,))),
-        (["--task.mean", "1", "2"], RegressionConfig(loss="huber", mean=(1, 2))),
+        (["--task.loss", "l1"], RegressionConfig(loss="l1")),
+        (
+            ["--task.mean", "1", "2", "--task.std", "3", "4"],
+            RegressionConfig(loss="huber", mean=(1, 2), std=(3, 4)),
+        ),
         (["--task", "regression"], RegressionConfig(loss="huber")),
         (
             ["--task", "a.py:T", "--task.options.delta", "2"],

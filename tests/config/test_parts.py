@@ -78,9 +78,9 @@ def test_a_part_of_ones_own_is_read_back(field: str):
 def test_text_is_converted_to_numbers():
     part = make_part(TASKS, "regression", {"mean": "1,2.5", "std": "1,2"})
     assert part == RegressionConfig(mean=(1.0, 2.5), std=(1, 2))
-    assert part.as_text() == {"mean": "1.0,2.5", "std": "1,2"}
-    part = part.updated({"loss": "l1", "mean": "3"})
-    assert part == RegressionConfig(loss="l1", mean=(3,), std=(1, 2))
+    assert part.as_text() == {"mean": "1.0,2.5", "std": "1.0,2.0"}
+    part = part.updated({"loss": "l1", "mean": "3,4"})
+    assert part == RegressionConfig(loss="l1", mean=(3, 4), std=(1, 2))
 
 
 @each_row(
@@ -188,8 +188,17 @@ def old_config(values: dict[str, Any], train: dict[str, Any]) -> Config:
         ),
         (
             {"task": "my.py:Task", "task_options": {"size": 2}},
-            {"method": "my.py:Method", "method_options": {"file": "a"}},
-            CustomConfig(name="my.py:Task", options={"size": 2}),
+            {
+                "method": "my.py:Method",
+                "method_options": {"file": "a"},
+                "label_smoothing": 0.1,
+                "class_weights": [1.0, 2.0],
+                "loss": "cross_entropy",
+            },
+            CustomConfig(
+                name="my.py:Task",
+                options={"size": 2, "label_smoothing": 0.1, "class_weights": "1.0,2.0"},
+            ),
             CustomConfig(name="my.py:Method", options={"file": "a"}),
         ),
     ],
@@ -210,7 +219,7 @@ def test_configs_of_version_0_1_are_read(
             ["--task", "multilabel"],
             {"task": "multilabel"},
             "--task multilabel: ignores the recipe's regression options: "
-            "task.loss = 'gaussian', task.mean = (1.0,)",
+            "task.loss = 'gaussian', task.mean = (1.0,), task.std = (2.0,)",
         ),
         (
             ["--task=my.py:T", "--task.options", "size", "2"],
@@ -233,7 +242,7 @@ def test_another_part_ignores_the_options_of_the_recipe(
     capsys: pytest.CaptureFixture[str],
 ):
     sections = {
-        "task": 'RegressionConfig(loss="gaussian", mean=(1.0,))',
+        "task": 'RegressionConfig(loss="gaussian", mean=(1.0,), std=(2.0,))',
         "method": "SamConfig(rho=0.1)",
     }
     found = parsed(tmp_path, *words, **sections)

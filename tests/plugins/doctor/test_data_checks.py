@@ -23,6 +23,7 @@ from jaxtrain.config import (
     TrainConfig,
     to_json,
 )
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.data import sources
 from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.exif import ORIENTATION
