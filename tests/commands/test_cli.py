@@ -137,6 +137,8 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
         assert f"--{path.replace('_', '-')}" in text, path
         above, _, name = path.rpartition(".")
         section = type(get(Config(), above)) if above else Config
+        if path in ("task.name", "method.name"):
+            continue  # The class of a part sets it.
         meaning = meanings(section)[name]
         assert meaning and "".join(meaning.split()) in "".join(text.split()), path
     assert "(default: 64)" in text
@@ -196,7 +198,7 @@ def test_help_is_short_and_shows_the_values_of_the_recipe(
 ):
     monkeypatch.chdir(ROOT)  # A long path would take more lines.
     lines = show_help("--config", "configs/digits.py")
-    assert 40 <= len(lines) <= 68
+    assert 40 <= len(lines) <= 71
     text = " ".join(" ".join(lines).split())
     assert "optimizer.learning-rate 0.002 Peak learning rate, for the global" in text
     assert "resized to; None: as stored" in text

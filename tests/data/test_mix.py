@@ -144,10 +144,10 @@ def test_loss_is_the_weighted_sum_of_both_cross_entropies(smoothing: float):
     np.testing.assert_allclose(metrics["accuracy"], hits.mean(), rtol=1e-6)
 
 
-def build(train: dict[str, Any], counts=(4, 0, 1, 2, 3)) -> Any:
+def build(options: dict[str, Any], counts=(4, 0, 1, 2, 3)) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(counts)}
-    config = TrainConfig(steps=1, **train)
-    return build_task(Config(train=config), (8, 8, 1), facts)
+    task = ClassificationConfig(**options)
+    return build_task(Config(task=task), (8, 8, 1), facts)
 
 
 def test_class_weights_are_relative_to_a_mean_of_1_over_the_examples():

@@ -371,7 +371,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
     with pytest.raises(UserError, match="not the intended weights"):
         settle(config_of(place, teacher_digest="0" * 8))
-    with pytest.raises(UserError, match="aside, but train"):
+    with pytest.raises(UserError, match=r"aside, but method\.teacher = "):
         check_kept(config_of(place), tmp_path)
 
 
