@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from jaxtrain import own
 from jaxtrain.config.base import RowHint, Section, default_of, unchecked
-from jaxtrain.config.part import part_tables
+from jaxtrain.config.part import Part, part_tables
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem
 from jaxtrain.registry import unknown
@@ -76,7 +76,8 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
 def _reset(section: Any, default: Any, path: str) -> Any:
     name, _, rest = path.partition(".")
     old, value = getattr(section, name), getattr(default, name)
-    if rest:
+    # The name of a part belongs to its class.
+    if rest and not (isinstance(old, Part) and rest == "name"):
         value = _reset(old, value, rest)
     elif value == old:
         value = default_of(section, name)

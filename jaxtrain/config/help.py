@@ -179,7 +179,9 @@ def _show_short(
         if above in sections
     ]
     tables = part_tables(root) if "" in sections else ()
-    parts = [(n, getattr(root, n).name, meanings(type(root))[n]) for n in tables]
+    parts = [
+        (n, getattr(root, n).name, _brief(meanings(type(root))[n])) for n in tables
+    ]
     _print_table("\ncommon config fields", [*parts, *rows])
     names = ", ".join(filter(None, sections))
     print(f"\n--help SECTION shows all fields of: {names}\n--help-all shows everything")

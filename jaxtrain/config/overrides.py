@@ -9,11 +9,11 @@ from jaxtrain.config.base import Renamed, default_of, unchecked
 from jaxtrain.config.fields import get, replace
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.optimizer import OptimizerConfig
-from jaxtrain.config.part import Part, make_part, part_tables
+from jaxtrain.config.part import CustomConfig, Part, make_part, part_class, part_tables
 from jaxtrain.config.removed import removed_fields
 from jaxtrain.config.root import ONE_OF, Config
 from jaxtrain.console import tell
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.registry import unknown
 
@@ -159,6 +159,38 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
     changes = {name: getattr(default, name) for name in replaced}
     optimizer = dataclasses.replace(config.optimizer, **changes)
     return dataclasses.replace(config, optimizer=optimizer)
+
+
+def check_part_options(config: Config, given: dict[str, str]) -> None:
+    """Refuse options that the selected task or method does not have.
+
+    Args:
+      config: Config with the selected parts.
+      given: Options of the command line from `given_values`.
+
+    Raises:
+      UserError: An option belongs to another part, or to none.
+    """
+    for path, value in given.items():
+        section, _, name = path.partition(".")
+        part = getattr(config, section, None)
+        first = name.partition(".")[0]
+        if not name or not isinstance(part, Part) or hasattr(part, first):
+            continue
+        if isinstance(part, CustomConfig):
+            advice = f"write --{section}.options {name} {value}".rstrip()
+            raise UserError(
+                f"{_option(path)}: no option of {part.name} itself; {advice}"
+            )
+        table = part_tables(config)[section]
+        kinds = {known: part_class(table, known) for known in resolve(table)}
+        owners = [x for x, kind in kinds.items() if name in kind.__dataclass_fields__]
+        known = ", ".join(part.arguments()) or "no options"
+        raise UserError(
+            f"{_option(path)}: {part.name} has {known}"
+            + (f"; {name} is an option of {', '.join(owners)}" if owners else "")
+            + (nearest(name, part.arguments()) if not owners else "")
+        )
 
 
 def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:

@@ -13,11 +13,11 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.json_files import typed
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
-from jaxtrain.registry import unknown
 
 Typed = TypeVar("Typed", bound=Section)
 # Tables of tasks and methods.
 TASKS, METHODS = "jaxtrain.tasks:TASKS", "jaxtrain.training.methods:METHODS"
+SCALAR = bool | int | float | str
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -138,18 +138,24 @@ def make_part(table: str, name: str, options: Mapping[str, Any] = NO_OPTIONS) ->
 def read_part(values: Any, table: str, where: str) -> Part:
     """Create a part from its JSON value.
 
+    A name that no installed plug-in has gives a `CustomConfig`, which the checks of
+    names refuse later.
+
     Raises:
       UserError: The value has no name, or the part has no such options.
     """
     name = values.get("name") if isinstance(values, Mapping) else None
     if not isinstance(name, str):
         raise UserError(f"{where}: expected an object with a name, not {values!r:.60}")
-    if not own.is_own(name) and name not in (rows := resolve(table)):
-        raise UserError(f"{where}: {unknown(rows, 'name', name)}")
     kind = part_class(table, name)
     known = dict(values)
     if kind is not CustomConfig:
         del known["name"]
+    elif not own.is_own(name) and name not in resolve(table):
+        # The class that declares the options, and their types, is not installed.
+        options = {n: x for n, x in values.items() if is_of_type(x, SCALAR)}
+        options.pop("name")
+        known = {"name": name, "options": values.get("options", options)}
     return typed.convert(known, kind, where)
 
 

@@ -18,6 +18,7 @@ from jaxtrain.config.help import answer_help, option_paths, point_to_help
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.option_words import with_option_words
 from jaxtrain.config.overrides import (
+    check_part_options,
     check_shorthands,
     clear_replaced,
     given_values,
@@ -93,6 +94,7 @@ def parse(
     names |= {section: given[f"{section}.name"] for section in switched}
     for section, name in names.items():
         config = switch_part(config, section, name)
+    check_part_options(config, given)
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command for which the recipe is optional has a default for `config`.
     default = kind(**fields | ({"config": path} if path else {}))

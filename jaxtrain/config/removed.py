@@ -6,10 +6,10 @@ from typing import Any, get_type_hints
 
 from jaxtrain.config.base import Renamed
 from jaxtrain.config.classification import ClassificationConfig
-from jaxtrain.config.part import METHODS, TASKS, make_part, part_class
+from jaxtrain.config.part import METHODS, TASKS, CustomConfig, make_part, part_class
 from jaxtrain.errors import UserError
 
-CLASSIFICATION = vars(ClassificationConfig()).keys() - {"name"}
+CLASSIFICATION = ClassificationConfig().arguments()
 
 
 def without_removed(
@@ -57,10 +57,16 @@ def with_parts(values: dict[str, Any]) -> dict[str, Any]:
     values = {**values, "train": {**values.get("train", {})}}
     train, task = values["train"], values.get("task")
     of_classes = {n: train.pop(n) for n in CLASSIFICATION if n in train}
+    changed = {
+        n: ",".join(map(repr, x)) if isinstance(x, list) else x
+        for n, x in of_classes.items()
+        if x != CLASSIFICATION[n]
+    }
     if isinstance(task, str):
         options = values.pop("task_options", {})
-        if part_class(TASKS, task) is ClassificationConfig:
-            options = {**options, **of_classes}
+        # User-defined tasks may be derived from classification.
+        if part_class(TASKS, task) in (ClassificationConfig, CustomConfig):
+            options = {**options, **changed}
         part = make_part(TASKS, task, options)
         values["task"] = dataclasses.asdict(part)
     if isinstance(name := train.pop("method", None), str):

@@ -67,6 +67,7 @@ class CoreConfig(Section):
         default_factory=PlainConfig,
         help="Training method: how a step computes its gradients, with its options.",
         table=METHODS,
+        other_names="method",
     )
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
     checkpoint: CheckpointConfig = field(

@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from jaxtrain import own
 from jaxtrain.cli import main, parse
 from jaxtrain.config import (
     Config,
+    CustomConfig,
     ModelConfig,
     OptimizerConfig,
     TrainConfig,
@@ -25,7 +27,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
 from tests.helpers.words import quoted
 
-NET = "net.py:Net"
+NET, UNKNOWN = "net.py:Net", "of_a_plugin"
 
 
 @pytest.fixture
@@ -76,7 +78,7 @@ def test_what_is_no_config_of_a_run_is_told(
 @each_row(
     "field",
     [
-        *("task", "data.source", "model.name", "train.method"),
+        *("task", "data.source", "model.name", "method"),
         *("optimizer.name", "optimizer.schedule"),
     ],
 )
@@ -84,7 +86,8 @@ def test_a_name_that_no_plugin_here_has_is_refused(
     field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     config = Config(optimizer=OptimizerConfig(learning_rate=0.1))
-    config = replace(config, field, "of_a_plugin")
+    value: Any = CustomConfig(name=UNKNOWN) if field in ("task", "method") else UNKNOWN
+    config = replace(config, field, value)
     (tmp_path / "config.json").write_text(to_json(config, RunId.new(tmp_path)))
     assert main(["--workdir", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()

@@ -17,6 +17,7 @@ from jaxtrain.config.combinations import (
     Needs,
     check,
 )
+from jaxtrain.config.part import METHODS, make_part
 from jaxtrain.config.root import COMBINATIONS
 from jaxtrain.errors import UserError
 from tests.helpers.rows import each_row
@@ -60,10 +61,8 @@ VALUES: dict[str, Any] = {
     "optimizer.schedule": "cosine",
     "prune.layers": ["stage*"],
     "prune.pattern": "2:4",
-    "train.class_weights": "balanced",
+    "task.class_weights": "balanced",
     "train.freeze": ["stem*"],
-    "train.method": "my.py:Method",
-    "train.method_options": {"epsilon": 1.0},
     "train.profile_steps": [2, 4],
     "train.tta": "flip",
 }
@@ -74,6 +73,7 @@ BESIDE: dict[str, Any] = dict.fromkeys(
 )
 EXAMPLES = {
     "of your own": "my.py:part",
+    "other than plain": "sam",
     "= prodigy or dadapt_adamw": "prodigy",
     "= schedule_free_sgd or schedule_free_adamw": "schedule_free_sgd",
     "= tfds:NAME": "tfds:mnist",
@@ -116,6 +116,8 @@ def unchecked(values: dict[str, Any]) -> Config:
     config = Config()
     for path, value in values.items():
         value = tuple(value) if isinstance(value, list) else value
+        if path == "method.name":
+            path, value = "method", make_part(METHODS, value)
         config = config_lib.replace(config, path, value)
     return config
 

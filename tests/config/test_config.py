@@ -9,6 +9,7 @@ import pytest
 from jaxtrain import config as config_lib
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
     DataConfig,
     ModelConfig,
@@ -101,7 +102,7 @@ def test_json_that_is_no_config_is_refused(text: str):
         ),
         (lambda: TrainConfig(), "epochs or steps"),
         (lambda: TrainConfig(steps=0), "steps = 0"),
-        (lambda: TrainConfig(steps=1, label_smoothing=1.0), "label_smoothing"),
+        (lambda: ClassificationConfig(label_smoothing=1.0), "label_smoothing"),
         (lambda: Config(seed=2**32), "seed = 4294967296"),
         (
             lambda: Config(train=TrainConfig(epochs=1, steps=2)),
@@ -156,13 +157,15 @@ def test_differences_are_those_that_change_training():
 
 
 @each_row(
-    ("train", "told"),
+    ("options", "told"),
     [
         ({"label_smoothing": 1.0}, "label_smoothing = 1.0: expected 0 <= value < 1"),
         ({"class_weights": "a,b"}, "class_weights = 'a,b': expected one of balanced"),
-        ({"target_threshold": 0.2}, "no effect with train.loss = 'cross_entropy'"),
+        ({"target_threshold": 0.2}, "no effect with task.loss = 'cross_entropy'"),
     ],
 )
-def test_a_wrong_option_of_classification_is_refused(train: dict[str, Any], told: str):
+def test_a_wrong_option_of_classification_is_refused(
+    options: dict[str, Any], told: str
+):
     with pytest.raises(UserError, match=told):
-        TrainConfig(epochs=1, **train)
+        ClassificationConfig(**options)

@@ -10,7 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jaxtrain import config as config_lib
-from jaxtrain.config import ONE_OF, Config
+from jaxtrain.config import (
+    ONE_OF,
+    ClassificationConfig,
+    Config,
+    CustomConfig,
+    Part,
+    SamConfig,
+)
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.timetable import Timetable
@@ -30,10 +37,21 @@ def examples(number: int) -> settings:
     )
 
 
+# The parts whose options are tried.
+PARTS: dict[str, type[Part]] = {"task": ClassificationConfig, "method": SamConfig}
+
+
+def hints_of(section: type) -> dict[str, Any]:
+    """Return the type of every field that a section takes, with those of its parts."""
+    found = get_type_hints(section)
+    names = [field.name for field in dataclasses.fields(section) if field.init]
+    return {n: PARTS.get(n, Part) if found[n] is Part else found[n] for n in names}
+
+
 def hints(section: type = Config, prefix: str = "") -> dict[str, Any]:
     """Return the type of every field by its path."""
     found = {}
-    for name, hint in get_type_hints(section).items():
+    for name, hint in hints_of(section).items():
         if dataclasses.is_dataclass(hint):
             found |= hints(hint, f"{prefix}{name}.")  # type: ignore[arg-type]
         else:
@@ -81,7 +99,7 @@ def build(values: dict[str, Any], section: type = Config, prefix: str = "") -> A
     if section is Config and not values.keys() & set(LENGTH):
         values = {**values, "train.epochs": 1}
     fields = {}
-    for name, hint in get_type_hints(section).items():
+    for name, hint in hints_of(section).items():
         path = f"{prefix}{name}"
         if dataclasses.is_dataclass(hint):
             fields[name] = build(values, hint, f"{path}.")  # type: ignore[arg-type]
@@ -136,8 +154,8 @@ def test_any_values_of_several_fields_hold_or_are_refused(data: st.DataObject):
 
 @each_row("options", [{"a": -(2**63)}, {"a": -(2**31)}, {"": 1}])
 def test_options_that_cannot_be_read_back_are_refused(options: dict[str, Any]):
-    with pytest.raises(UserError, match=r"^task_options = .*: expected"):
-        Config(task_options=options)
+    with pytest.raises(UserError, match=r"^options = .*: expected"):
+        CustomConfig(name="my.py:Task", options=options)
 
 
 def one_of(group: tuple[str, ...]) -> st.SearchStrategy[dict[str, Any]]:

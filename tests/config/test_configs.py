@@ -78,7 +78,7 @@ RECIPES = sorted((ROOT / "configs").glob("*.py"))
 OF_CLASSES = [
     path
     for path in RECIPES
-    if load_config(path).task in ("classification", "embedding")
+    if load_config(path).task.name in ("classification", "embedding")
     and path.stem != "sound"
 ]
 
@@ -234,7 +234,7 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
         load_config(path),
         ast.get_docstring(ast.parse(path.read_text())) or "",
     )
-    if config.task not in tasks.TASKS:
+    if config.task.name not in tasks.TASKS:
         return  # Of a plug-in that is not here (`tests/machines/core.sh`).
     devices = 8 if "Hardware: 8 GPUs" in doc else 1
     mesh: Any = jax.sharding.AbstractMesh((devices, 1), ("data", "fsdp"))
@@ -246,9 +246,9 @@ def test_devices_of_the_recipe_share_its_batches(path: Path):
             "target_names": config.data.targets,
             "training_targets": lambda: targets,
         }
-    if config.task == "segmentation":
+    if config.task.name == "segmentation":
         facts = {PIXEL_CLASSES: tuple(map(str, range(num_classes)))}
-    if tasks.kind(config.task).classes_fact == "box_names":
+    if tasks.kind(config.task.name).classes_fact == "box_names":
         names = tuple(map(str, range(num_classes)))
         facts = {"box_names": names, "num_boxes": 4}
     task = build_task(config, image_shape, facts)
@@ -266,9 +266,6 @@ def test_recipe_builds_abstractly(path: Path):
     config = replace(
         config,
         model=replace(config.model, pretrained=None),
-        train=replace(
-            config.train,
-        ),
         method=PlainConfig(),
     )
     shape, num_classes, num_examples, expected = FACTS[path.stem]
@@ -302,7 +299,7 @@ SOURCED = {
         "data.batch_size": 2000,
         "optimizer.momentum": 0.6,
         "train.epochs": 8,
-        "train.label_smoothing": 0.2,
+        "task.label_smoothing": 0.2,
     },
     # DeVries & Taylor 2017, section 4.1; 8 is for CIFAR-100.
     "cifar10_resnet18": {
@@ -341,7 +338,7 @@ SOURCED = {
         "data.augment.randaugment_magnitude": 7 * 3,
         "model.drop_path": 0.05,
         "optimizer.weight_decay": 0.01,
-        "train.label_smoothing": 0.1,
+        "task.label_smoothing": 0.1,
     },
     "imagenet_resnet50_a2": {
         "data.repeats": 3,
@@ -349,7 +346,7 @@ SOURCED = {
         "data.augment.randaugment_magnitude": 7 * 3,
         "model.drop_path": 0.05,
         "optimizer.weight_decay": 0.02,
-        "train.label_smoothing": 0.0,
+        "task.label_smoothing": 0.0,
     },
     "imagenet_resnet50_a3": {
         "data.batch_size": 2048,
@@ -360,7 +357,7 @@ SOURCED = {
         "data.augment.randaugment_magnitude": 6 * 3,
         "model.drop_path": None,
         "optimizer.weight_decay": 0.02,
-        "train.label_smoothing": 0.0,
+        "task.label_smoothing": 0.0,
     },
     # pytorch/vision, issue 3995; the average of the weights from its train.py: a decay
     # of 0.99998 by 32 x batch / epochs every 32 steps.
@@ -372,7 +369,7 @@ SOURCED = {
         "data.augment.mixup": 0.2,
         "data.augment.cutmix": 1.0,
         "optimizer.weight_decay": 2e-5,
-        "train.label_smoothing": 0.1,
+        "task.label_smoothing": 0.1,
         "train.ema_decay": round((1 - 2e-5 * 32 * 1024 / 600) ** (1 / 32), 6),
     },
     # Liu et al. 2022, table 5.
@@ -385,7 +382,7 @@ SOURCED = {
         "model.drop_path": 0.1,
         "optimizer.weight_decay": 0.05,
         "train.ema_decay": 0.9999,
-        "train.label_smoothing": 0.1,
+        "task.label_smoothing": 0.1,
     },
     # https://huggingface.co/docs/timm/training_script, "EfficientNet-B0 with
     # RandAugment - 77.7 top-1"; two GPUs with 384 images each, label smoothing and
@@ -402,7 +399,7 @@ SOURCED = {
         "optimizer.weight_decay": 1e-5,
         "train.epochs": 450,
         "train.ema_decay": 0.9999,
-        "train.label_smoothing": 0.1,
+        "task.label_smoothing": 0.1,
     },
     # torchvision's README, eight GPUs with 128 images each; the norms of its model;
     # epsilon and decays of RMSprop in its train.py.
@@ -446,7 +443,7 @@ SOURCED = {
         "optimizer.momentum": 0.9,
         "optimizer.weight_decay": 4e-5,
         "train.ema_decay": 0.995,
-        "train.label_smoothing": 0.1,
+        "task.label_smoothing": 0.1,
     },
 }
 

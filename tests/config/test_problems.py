@@ -8,19 +8,20 @@ from jaxtrain import cli, own
 from jaxtrain.commands import train
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
+    CustomConfig,
     DataConfig,
     OptimizerConfig,
-    RegressionConfig,
     TrainConfig,
 )
 from jaxtrain.config.base import unchecked
 from jaxtrain.config.checking import check_names, checked
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.config.recipe import WrongValuesError
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.problems import Problem, ProblemList, ProblemsError
-from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.periods import make_timetable
 
 
@@ -84,8 +85,8 @@ def test_a_section_names_all_its_wrong_values():
 
 def test_a_problem_is_told_once():
     with pytest.raises(UserError) as error:
-        TrainConfig(epochs=1, loss="focal", label_smoothing=0.1)
-    assert str(error.value).startswith("train.label_smoothing = 0.1 with train.loss")
+        ClassificationConfig(loss="focal", label_smoothing=0.1)
+    assert str(error.value).startswith("task.label_smoothing = 0.1 with task.loss")
 
 
 def test_the_command_line_names_those_of_all_sections():
@@ -120,7 +121,9 @@ def test_wrong_values_are_replaced_for_later_checks():
 
 
 def test_names_are_looked_up_together():
-    config = Config(task="clasification", optimizer=OptimizerConfig(name="adm"))
+    config = Config(
+        task=CustomConfig(name="clasification"), optimizer=OptimizerConfig(name="adm")
+    )
     texts = [problem.text for problem in check_names(config)]
     assert len(texts) == 2
     assert texts[0].startswith("task = 'clasification' (perhaps you meant classif")
@@ -128,15 +131,11 @@ def test_names_are_looked_up_together():
 
 
 def test_options_of_a_task_are_looked_up_together():
-    config = Config(
-        task=RegressionConfig(los="l1", level=0.5, std=0.0),
-        train=TrainConfig(epochs=1, loss="focal", logit_adjustment=1.0),
-    )
     with pytest.raises(ProblemsError) as error:
-        build_task(config, (8, 8, 1), {})
+        make_part(TASKS, "regression", {"los": "l1", "level": 0.5, "std": 0.0})
     told = [problem.text for problem in error.value.problems]
-    assert len(told) == 5
-    for text in ("train.loss = ", "train.logit_adjustment = ", "not 'los'", "level = "):
+    assert len(told) == 3
+    for text in ("not 'los'", "level = ", "std = "):
         assert any(text in problem for problem in told)
 
 

@@ -16,8 +16,9 @@ CONFIG = recipe(
     "augment=AugmentConfig(random_resized_crop=True, alternating_flip=True, "
     "rotation=10.0, hue=0.1, brightness=0.3, randaugment=2, erasing=0.3, mixup=0.3, "
     "cutmix=1.0))",
-    train=f"TrainConfig(steps={STEPS}, accumulate_steps=2, eval_every_steps=2, "
-    'label_smoothing=0.1, class_weights="balanced", loss="binary_cross_entropy")',
+    task='ClassificationConfig(label_smoothing=0.1, class_weights="balanced", '
+    'loss="binary_cross_entropy")',
+    train=f"TrainConfig(steps={STEPS}, accumulate_steps=2, eval_every_steps=2)",
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=1)",
 )

@@ -199,7 +199,7 @@ def test_targets_follow_an_augmentation_of_ones_own(monkeypatch: pytest.MonkeyPa
 
 
 KEY_POINTS = recipe(
-    task='"tests.helpers.key_points:KeyPoint"',
+    task='CustomConfig(name="tests.helpers.key_points:KeyPoint")',
     data='DataConfig(source="tests.helpers.key_points:dots", batch_size=16, '
     "image_size=16, cache='device', augment=AugmentConfig(random_resized_crop=True, "
     "crop_scale=(0.5, 1.0), horizontal_flip=True, rotation=20, crop_padding=1))",

@@ -286,7 +286,8 @@ def test_a_run_that_averages_views_is_evaluated_with_them(tmp_path: Path):
 def test_a_task_without_classes_has_its_own_metrics(tmp_path: Path):
     task = "tests.helpers.autoencoder:AutoEncoder"
     config = write_recipe(
-        tmp_path / "recipe.py", recipe(task=f'"{task}"', train="TrainConfig(steps=10)")
+        tmp_path / "recipe.py",
+        recipe(task=f"CustomConfig(name={task!r})", train="TrainConfig(steps=10)"),
     )
     assert Cli(tmp_path)("--config", config, "--workdir", "run").code == 0
     result = found(tmp_path, "--trust")

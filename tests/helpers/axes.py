@@ -13,11 +13,15 @@ import numpy as np
 from jaxtrain import keys
 from jaxtrain.config import (
     AugmentConfig,
+    ClassificationConfig,
     Config,
+    CustomConfig,
     DataConfig,
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
+    Part,
+    PlainConfig,
     TrainConfig,
 )
 from jaxtrain.config.root import SECTIONS
@@ -98,7 +102,9 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
     synthetic = f"synthetic:{IMAGES.get(name, '32x32x3')}/8/64"
     sections: Any = {n: SECTIONS[n](**case[n]) for n in SECTIONS if n in case}
     return Config(
-        task=PIXELS if has_maps else "classification",
+        task=CustomConfig(name=PIXELS)
+        if has_maps
+        else ClassificationConfig(label_smoothing=0.1),
         precision="fp64",
         data=DataConfig(
             source=SHAPES if has_maps else synthetic,
@@ -115,10 +121,10 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
             pipeline_stages=case["stages"],
             batch_norm=group,
         ),
+        method=case.get("method", PlainConfig()),
         train=TrainConfig(
             accumulate_steps=case["micro"],
             ema_decay=0.9,
-            label_smoothing=0.0 if has_maps else 0.1,
             **{
                 "steps": 1,
                 "remat": case.get("remat", "none"),
@@ -279,7 +285,7 @@ def compare(name: str, cases: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 alone = {"axes": {}, "stages": 1, "micro": micro, "preset": "fsdp"}
                 alone |= {
                     n: case[n]
-                    for n in ("train", "prune", "augment", "data")
+                    for n in ("train", "method", "prune", "augment", "data")
                     if n in case
                 }
                 config = make_config(name, alone)
@@ -331,6 +337,7 @@ def assert_same(name: str, groups: list[dict[str, Any]]) -> None:
 
 def assert_same_with(
     train: dict[str, Any],
+    method: Part | None = None,
     prune: dict[str, Any] | None = None,
     augment: AugmentConfig | None = None,
 ) -> None:
@@ -340,6 +347,7 @@ def assert_same_with(
 
     Args:
       train: Field of the section `train` -> value.
+      method: Training method; None means the plain one.
       prune: The same of the section `prune`; None prunes nothing.
       augment: Augmentations; None means none.
     """
@@ -352,6 +360,7 @@ def assert_same_with(
     ]
     changes = {
         "train": train,
+        "method": method or PlainConfig(),
         "prune": prune or {},
         "augment": augment or AugmentConfig(),
     }

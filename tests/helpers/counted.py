@@ -53,7 +53,7 @@ def write_table(
 
 
 def counting(
-    targets: tuple[str, ...] = COLUMNS, options: str = "{}", **changes: Any
+    targets: tuple[str, ...] = COLUMNS, options: str = "", **changes: Any
 ) -> str:
     """Return the config of a tiny run on `list.csv` in the current folder."""
     parts = {
@@ -66,7 +66,7 @@ def counting(
         "logging": "LoggingConfig(every_steps=1)",
         **changes,
     }
-    return recipe(task='"regression"', task_options=options, **parts)
+    return recipe(task=f"RegressionConfig({options})", **parts)
 
 
 def write_composed(folder: Path, sizes: Mapping[str, int], seed: int = 0) -> Path:

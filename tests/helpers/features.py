@@ -14,6 +14,12 @@ from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.taught import write_teacher
 
 STEPS = 9
+METHODS = {
+    "sam": "SamConfig",
+    "trades": "TradesConfig",
+    "adversarial": "AdversarialConfig",
+    "distillation": "DistillationConfig",
+}
 
 
 def feature(optimizer: str = "", train: str = "", **sections: str) -> str:
@@ -41,7 +47,8 @@ def feature(optimizer: str = "", train: str = "", **sections: str) -> str:
 
 
 def method(name: str, **options: Any) -> str:
-    return feature(train=f"method={name!r}, method_options={options!r}")
+    words = ", ".join(f"{field}={value!r}" for field, value in options.items())
+    return feature(method=f"{METHODS[name]}({words})")
 
 
 def pruned(fields: str) -> str:
@@ -73,7 +80,6 @@ DIGITS = {
     "optimizer": 'name="sgd", learning_rate=0.001',
 }
 EMBEDDED = {
-    "task": '"embedding"',
     "data": 'DataConfig(source="digits", batch_size=32, eval_batch_size=16, repeats=2, '
     "augment=AugmentConfig(crop_padding=1))",
 }
@@ -117,15 +123,14 @@ FEATURES: dict[str, str | tuple[str, str]] = {
         'name="sgd", learning_rate=0.01, schedule="step", milestones=(0.75,)',
         model='ModelConfig(name="convnet", width=0.0625, quantize="int8")',
     ),
-    "arcface": feature(task_options='{"size": 8, "scale": 16.0}', **EMBEDDED),
+    "arcface": feature(task="EmbeddingConfig(size=8, scale=16.0)", **EMBEDDED),
     # Its loss compares each example with the others of a batch.
     "contrastive": feature(
-        task_options='{"loss": "contrastive", "size": 8}', **EMBEDDED
+        task='EmbeddingConfig(loss="contrastive", size=8)', **EMBEDDED
     ).replace("accumulate_steps=2", "accumulate_steps=1"),
     # Missing and mixed labels, weights and the asymmetric loss.
     "labels": feature(
-        task='"multilabel"',
-        task_options='{"loss": "asymmetric", "positive_weights": "balanced"}',
+        task='MultilabelConfig(loss="asymmetric", positive_weights="balanced")',
         data='DataConfig(source="csv:set/list.csv", targets=("TARGETS",), '
         "image_size=16, channels=1, batch_size=32, eval_batch_size=16, "
         "validation_fraction=0.25, augment=AugmentConfig(mixup=0.2))",

@@ -57,8 +57,7 @@ def mask_recipe(
     """Return the config expression of a tiny run on such a folder."""
     fields = f'source="{source}", channels=1, image_size={SIDE}, crop_pct=1.0'
     return recipe(
-        task='"segmentation"',
-        task_options=f"{{{options}}}",
+        task=f"SegmentationConfig({options})",
         data=f"DataConfig({fields}, batch_size=8, {data})",
         model=f"ModelConfig({model})",
         optimizer='OptimizerConfig(name="adam", learning_rate=0.01)',

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
+from jaxtrain.config.part import METHODS, TASKS, make_part
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.errors import UserError
@@ -43,10 +44,13 @@ def config_of(method: str, changes: Mapping[str, Any]) -> Config:
     Raises:
       UserError: They do not go together.
     """
-    tree = dataclasses.asdict(Config())
-    options = METHOD_OPTIONS.get(method, {})
-    given = {"train.method": method, "train.method_options": options}
-    given |= dict(changes)
+    given = dict(changes)
+    task = given.pop("task", "classification")
+    parts = {
+        "task": make_part(TASKS, task),
+        "method": make_part(METHODS, method, METHOD_OPTIONS.get(method, {})),
+    }
+    tree = dataclasses.asdict(dataclasses.replace(Config(), **parts))
     for path, value in given.items():
         *sections, name = path.split(".")
         functools.reduce(dict.__getitem__, sections, tree)[name] = value
@@ -57,9 +61,9 @@ def refusal(method: str, changes: Mapping[str, Any]) -> str | None:
     """Return why a method does not go with something; None: it does."""
     try:
         config = config_of(method, changes)
-        facts = FACTS.get(config.task, CLASSES)
+        facts = FACTS.get(config.task.name, CLASSES)
         task = build_task(config, IMAGE_SHAPE, facts)
-        build_method(config.train).check(task, config.task)
+        build_method(config.method).check(task, config.task.name)
     except UserError as error:
         return str(error)
     return None

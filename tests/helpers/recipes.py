@@ -4,11 +4,27 @@ from pathlib import Path
 
 from jaxtrain.config.root import SECTIONS
 
+# Class of the options of each task and method of a plug-in -> its plug-in.
+PART_CLASSES = {
+    "AdversarialConfig": "adversarial",
+    "DetectionConfig": "detection",
+    "DistillationConfig": "distillation",
+    "EmbeddingConfig": "embedding",
+    "SegmentationConfig": "segmentation",
+    "SelfSupervisedConfig": "self_supervised",
+    "TradesConfig": "adversarial",
+}
+
 
 def write_recipe(path: Path, expression: str) -> Path:
     """Write a config file whose `get_config` returns the given expression."""
     sections = [one.split(":") for one in SECTIONS.references.values()]
     imports = [f"from {module} import {name}\n" for module, name in sections]
+    imports += [
+        f"from jaxtrain.plugins.{plugin}.options import {name}\n"
+        for name, plugin in PART_CLASSES.items()
+        if f"{name}(" in expression
+    ]
     path.write_text(
         f"from jaxtrain.config import *\n{''.join(imports)}\n\ndef get_config():\n"
         f"    return {expression}\n"

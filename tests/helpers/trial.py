@@ -11,6 +11,7 @@ from flax import nnx
 
 from jaxtrain import keys
 from jaxtrain.config import (
+    ClassificationConfig,
     Config,
     ModelConfig,
     OptimizerConfig,
@@ -69,9 +70,11 @@ class Trial:
         dropout: float | None = None,
         compute: bool = True,
         average: Average | None = None,
+        label_smoothing: float = 0.0,
         **train: Any,
     ):
         self.config = Config(
+            task=ClassificationConfig(label_smoothing=label_smoothing),
             model=ModelConfig(name=name, width=0.25, dropout=dropout),
             optimizer=optimizer or OptimizerConfig(name="sgd", learning_rate=0.1),
             train=TrainConfig(steps=100, **train),

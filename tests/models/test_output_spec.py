@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import Config
+from jaxtrain.config import Config, CustomConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import plain_spec
@@ -86,7 +86,7 @@ def describe(name: str) -> Description:
 
 
 def make_task(name: str) -> Task:
-    return build_task(Config(task=f"{HERE}:{name}"), (32, 32, 3), {})
+    return build_task(Config(task=CustomConfig(name=f"{HERE}:{name}")), (32, 32, 3), {})
 
 
 def test_a_model_with_several_heads_is_given_the_spec_and_read_back():

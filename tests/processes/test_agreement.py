@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from jaxtrain.config import Config, DataConfig, TrainConfig, paths, shared_paths
+from jaxtrain.config import Config, DataConfig, TrainConfig, paths, shared_values
 from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster
 from jaxtrain.processes.cluster import Cluster
@@ -81,8 +81,8 @@ def test_processes_may_have_the_data_in_places_of_their_own(
 def test_all_other_fields_are_compared():
     own = {"data.workers", "data.data_dir"}
     places = {f"data.{n}" for n in ("source", "include", "images_dir", "classes")}
-    assert set(paths()) - set(shared_paths(same_data=False)) == own
-    assert set(paths()) - set(shared_paths(same_data=True)) == own | places
+    assert set(paths()) - set(shared_values(Config(), same_data=False)) == own
+    assert set(shared_values(Config(), same_data=True)) == set(paths()) - own - places
 
 
 def test_processes_of_one_value_are_told_together():

@@ -57,7 +57,7 @@ ASKING = {
     "commands": "x",
     "evaluations": "evaluate --workdir {folder}",
     "exporters": "export --workdir {folder} --format x --out {folder}",
-    "methods": f"{DIGITS} --train.method x",
+    "methods": f"{DIGITS} --method x",
     "models": f"{DIGITS} --model.name x",
     "next_commands": DIGITS,
     "optimizers": f"{DIGITS} --optimizer.name x",

@@ -73,7 +73,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = load_config(write_recipe(folder / "recipe.py", RECIPE))
     setup = build_setup(config)
     about = Description(
-        task=config.task,
+        task=config.task.name,
         model=config.model,
         precision=config.precision,
         image_shape=setup.splits.input_shape,

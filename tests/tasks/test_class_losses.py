@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, TrainConfig
+from jaxtrain.config import ClassificationConfig, Config
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
@@ -23,9 +23,9 @@ PARTNERS = LABELS[[1, 0, 3, 2, 5, 4]]
 Of = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
-def build(**train: Any) -> Any:
+def build(**options: Any) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(COUNTS)}
-    return build_task(Config(train=TrainConfig(steps=1, **train)), (8, 8, 1), facts)
+    return build_task(Config(task=ClassificationConfig(**options)), (8, 8, 1), facts)
 
 
 def probabilities(logits: np.ndarray = LOGITS) -> np.ndarray:

@@ -14,10 +14,8 @@ from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
 
 OPTIONS = {
-    "binary_cross_entropy": {
-        "positive_weights": ",".join(map(str, labelled.POSITIVE_WEIGHTS))
-    },
-    "asymmetric": {"loss": "asymmetric"},
+    "binary_cross_entropy": f"positive_weights={labelled.POSITIVE_WEIGHTS}",
+    "asymmetric": 'loss="asymmetric"',
 }
 
 
@@ -35,8 +33,7 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
         f"allow_overlap=True, mean={labelled.MEAN}, std={labelled.STD})"
     )
     text = recipe(
-        task='"multilabel"',
-        task_options=repr(OPTIONS[loss]),
+        task=f"MultilabelConfig({OPTIONS[loss]})",
         data=data,
         model='ModelConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
         optimizer=f'OptimizerConfig(name="sgd", learning_rate={labelled.RATE}, '

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, TrainConfig
+from jaxtrain.config import ClassificationConfig, Config, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.balance import relative_weights
 from jaxtrain.tasks.build import build_task
@@ -26,10 +26,10 @@ PARTNERS = LABELS[[1, 0, 3, 2, 5, 4]]
 MIXED = MixedLabels(jnp.asarray(LABELS), jnp.asarray(PARTNERS), jnp.full(6, 0.85))
 
 
-def build(**train: Any) -> Any:
+def build(**options: Any) -> Any:
     facts = {"num_classes": CLASSES, "class_counts": lambda: np.array(COUNTS)}
-    config = TrainConfig(steps=1, **{"loss": "binary_cross_entropy", **train})
-    return build_task(Config(train=config), (8, 8, 1), facts)
+    task = ClassificationConfig(**{"loss": "binary_cross_entropy", **options})
+    return build_task(Config(task=task), (8, 8, 1), facts)
 
 
 def formula(targets: np.ndarray) -> np.ndarray:

@@ -67,7 +67,9 @@ def test_an_own_task_is_imported_where_it_is_allowed(tmp_path: Path):
 @pytest.mark.slow
 def test_a_table_and_pictures_are_those_of_the_own_decoder(tmp_path: Path):
     (tmp_path / "parity.py").write_text(TASK)
-    write_recipe(tmp_path / "recipe.py", recipe(task="'parity.py:Parity'"))
+    write_recipe(
+        tmp_path / "recipe.py", recipe(task="CustomConfig(name='parity.py:Parity')")
+    )
     cli = Cli(tmp_path)
     cli.done("--config", "recipe.py", "--workdir", "run")
     images, _ = read_test()

@@ -23,7 +23,7 @@ from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.tiers import of_plugins, thinned
 from tests.helpers.words import quoted
 
-GAUSSIAN = '{"loss": "gaussian"}'
+GAUSSIAN = 'loss="gaussian"'
 # Cells of other numbers in a column of the same name.
 OLDER = {(i, "count"): str(40 + i % 12) for i in range(96)}
 # On 8 devices: the words, and the folder of the run.
@@ -57,7 +57,10 @@ def test_a_run_learns_and_is_told_in_the_units_of_the_data(here: Path):
     about = json.loads((here / "run" / "model.json").read_text())
     assert about["column_names"] == list(COLUMNS)
     config = json.loads((here / "run" / "config.json").read_text())
-    assert config["task_options"] == about["task_options"]
+    assert config["task"]["loss"] == about["task_options"]["loss"] == "gaussian"
+    for name in ("mean", "std"):
+        shown = ",".join(map(repr, config["task"][name]))
+        assert shown == about["task_options"][name]
     mean = float(about["task_options"]["mean"].split(",")[0])
     assert abs(mean - squares(96)[1][:, 0].mean()) < 0.3
 
@@ -186,7 +189,7 @@ def test_new_writes_a_recipe_that_keeps_the_numbers_true(
     result = Cli(tmp_path).done(*shlex.split(words))
     assert "count, x" in result.stdout
     config = load_config(tmp_path / "recipe.py")
-    assert config.task == "regression" and config.data.targets == ("count", "x")
+    assert config.task.name == "regression" and config.data.targets == ("count", "x")
     assert config.data.crop_pct == 1 and config.data.augment == AugmentConfig()
 
 
@@ -200,7 +203,7 @@ def test_new_writes_a_recipe_that_keeps_the_numbers_true(
             "",
             "had 4 outputs of another mean and std: head/linear",
         ),
-        (OLDER, '"mean": "2,7", "std": "1,3"', None),
+        (OLDER, "mean=(2, 7), std=(1, 3)", None),
     ],
 )
 def test_numbers_in_other_units_get_a_new_head(
@@ -213,7 +216,7 @@ def test_numbers_in_other_units_get_a_new_head(
 ):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path, cells={(i, "x"): "" for i in range(0, 96, 7)} | cells)
-    text = counting(options=GAUSSIAN.replace("}", f", {options}}}"))
+    text = counting(options=f"{GAUSSIAN}, {options}")
     write_recipe(tmp_path / "recipe.py", text)
     config = replace(
         load_config(tmp_path / "recipe.py"), "model.pretrained", str(here / "run")

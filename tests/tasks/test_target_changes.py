@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import Config, DataConfig
+from jaxtrain.config import Config, CustomConfig, DataConfig
 from jaxtrain.data.augment.geometry import Flip, Geometry
 from jaxtrain.data.augment.mosaic import Tile
 from jaxtrain.data.target_changes import Mixing, Mosaic, Pasting
@@ -95,6 +95,6 @@ def test_mixing_is_of_mixup_and_cutmix_pasting_of_cutmix_alone():
 
 @pytest.mark.parametrize("name", [SILENT, EMPTY])
 def test_a_task_names_the_changes_that_it_applies(name: str):
-    config = Config(task=name, data=DataConfig(source="digits", batch_size=8))
+    config = Config(
     with pytest.raises(UserError, match="list the supported augmentations"):
         build_task(config, (8, 8, 1), {})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import Config, TrainConfig
+from jaxtrain.config import Config, CustomConfig
 from jaxtrain.config.base import Section
 from jaxtrain.errors import UserError
 from jaxtrain.tasks.base import Task
@@ -26,7 +26,7 @@ from tests.helpers.tiers import of_plugins, thinned
 AUTOENCODER = "tests.helpers.autoencoder:AutoEncoder"
 STEPS = 12
 CONFIG = recipe(
-    task=f'"{AUTOENCODER}"',
+    task=f"CustomConfig(name={AUTOENCODER!r})",
     data='DataConfig(source="digits", batch_size=64, eval_batch_size=56, '
     "augment=AugmentConfig(crop_padding=1, horizontal_flip=True, cutout_size=2))",
     train=f"TrainConfig(steps={STEPS}, ema_decay=0.9, accumulate_steps=2, "
@@ -105,21 +105,14 @@ def test_on_eight_devices_it_is_the_same(one: Path, tmp_path: Path, mesh: str):
             "--checkpoint.best-metric accuracy",
             "checkpoint.best_metric = 'accuracy': expected loss, rmse",
         ),
-        (
-            "--train.label-smoothing 0.1",
-            "train.label_smoothing = 0.1 has no effect on ",
-        ),
+        ("--task.label-smoothing 0.1", "--task.label-smoothing"),
         (
             f"--task {AUTOENCODER.replace('AutoEncoder', 'Followed')} "
             "--data.image-size 12",
             "data.image_size = 12 resizes the images, but not the targets of this task",
         ),
-        (
-            "--task classification --task-options label_smoothing 0.1",
-            "label_smoothing of classification is a field of the section train: set "
-            "train.label_smoothing",
-        ),
-        ("--task-options scale 2", "does not accept its arguments"),
+        ("--task regression --task.label-smoothing 0.1", "--task.label-smoothing"),
+        ("--task.options scale 2", "does not accept its arguments"),
     ],
 )
 def test_what_the_task_does_not_know_is_refused(
@@ -166,9 +159,9 @@ def test_declared_options_are_checked(tmp_path: Path):
     config = write_recipe(tmp_path / "recipe.py", recipe())
     command = ["--config", config, "--workdir", "run", "--task", "declared.py:Declared"]
     for words, told in (
-        ("--task-options scales 2", "takes scale, not 'scales'"),
-        ("--task-options scale two", "scale = 'two': expected float"),
-        ("--train.label-smoothing 0.1", "has no effect on declared.py:Declared"),
+        ("--task.options scales 2", "takes scale, not 'scales'"),
+        ("--task.options scale two", "scale = 'two': expected float"),
+        ("--task.options label_smoothing 0.1", "takes scale, not 'label_smoothing'"),
     ):
         result = Cli(tmp_path)(*command, *words.split())
         assert result.code == 2 and told in result.stderr
@@ -200,21 +193,19 @@ class Demanding(Task):
 def test_a_default_may_be_what_must_be_replaced():
     name = f"{HERE}:Demanding"
     with pytest.raises(UserError, match=r"scale = 0.0: expected a value above 0"):
-        build_task(Config(task=name), (8, 8, 1), {})
-    made = build_task(Config(task=name, task_options={"scale": 2}), (8, 8, 1), {})
+        build_task(Config(task=CustomConfig(name=name)), (8, 8, 1), {})
+    task = CustomConfig(name=name, options={"scale": 2})
+    made = build_task(Config(task=task), (8, 8, 1), {})
     assert isinstance(made, Demanding) and made.scale == 2
 
 
-def test_an_option_of_ones_own_task_has_one_place():
-    """Options of classification that a task inherits are fields of `train`."""
+def test_a_task_of_ones_own_inherits_options():
     facts, name = {"num_classes": 3}, f"{HERE}:Inherits"
-    train = TrainConfig(epochs=1, label_smoothing=0.2)
-    build_task(Config(task=name, train=train), (8, 8, 1), facts)
-    config = Config(task=name, task_options={"label_smoothing": 0.1})
-    with pytest.raises(
-        UserError, match=r"is a field of the section train: set train\."
-    ):
-        build_task(config, (8, 8, 1), facts)
+    task = CustomConfig(name=name, options={"label_smoothing": 0.1})
+    build_task(Config(task=task), (8, 8, 1), facts)
+    task = CustomConfig(name=name, options={"scale": 2})
+    with pytest.raises(UserError, match=r"takes label_smoothing, .*, not 'scale'"):
+        build_task(Config(task=task), (8, 8, 1), facts)
 
 
 @pytest.mark.slow
@@ -227,7 +218,7 @@ def test_a_task_of_ones_own_gets_its_options(cli: Cli, write_config):
     losses = {}
     for scale in 1, 4:
         workdir = cli.directory / f"run{scale}"
-        scaled = [*words, "--workdir", workdir, "--task-options", "scale", scale]
+        scaled = [*words, "--workdir", workdir, "--task.options", "scale", scale]
         assert cli(*scaled, "--train.stop-after-steps", 2).code == 0
         cli.done(*scaled)
         cli.done("evaluate", "--workdir", workdir, "--trust")

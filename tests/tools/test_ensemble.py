@@ -92,8 +92,8 @@ def test_what_cannot_be_done_with_an_ensemble_is_told(runs: Path):
         "average joined joined --out new": "is an ensemble of 2 models",
         "compact --workdir joined --flops 0.5 --out new": "is an ensemble of 2 models",
         "--config recipe.py --workdir new --model.pretrained joined": "not one model",
-        "--config recipe.py --workdir new --train.method distillation "
-        "--train.method-options teacher joined": "not one model",
+        "--config recipe.py --workdir new --method distillation "
+        "--method.teacher joined": "not one model",
         "--config recipe.py --workdir joined": "cannot be trained further",
         "--config recipe.py --workdir joined --train.steps 20": "trained further",
     }

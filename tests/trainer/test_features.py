@@ -8,6 +8,7 @@ import pytest
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    CustomConfig,
     DataConfig,
 )
 from jaxtrain.data import datasets
@@ -67,7 +68,7 @@ def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):
     augmented = DataConfig(**DATA, augment=AugmentConfig(crop_padding=1))
     assert "images are augmented" in told(FROZEN, data=augmented)
     assert "the first piece of the model is trained" in told({"freeze": ("block*",)})
-    method = {**FROZEN, "method": BY_HAND}
-    assert "train.method may look at the images" in told(method)
+    method = CustomConfig(name=BY_HAND)
+    assert "method may look at the images" in told(FROZEN, method=method)
     monkeypatch.setattr(datasets, "CACHE_FRACTION", 1e-9)
     assert "they take 0 MB, more than" in told(FROZEN)

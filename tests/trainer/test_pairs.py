@@ -22,12 +22,12 @@ SHORT = {
     "logging": "LoggingConfig(every_steps=1, tensorboard=False)",
 }
 CLASSES = recipe(
-    task='"embedding"',
+    task="EmbeddingConfig()",
     data='DataConfig(source="digits", batch_size=16, hold_out="classes")',
     **SHORT,
 )
 MASKS = recipe(
-    task='"segmentation"',
+    task="SegmentationConfig()",
     data='DataConfig(source="masks:set", channels=1, image_size=32, batch_size=8)',
     model='ModelConfig(name="unet", backbone="convnet", width=0.125)',
     **SHORT,
@@ -41,8 +41,7 @@ STRIDES = MASKS.replace(
     'name="fcn_resnet50", backbone="resnet18", output_stride=16',
 )
 BOXES = recipe(
-    task='"detection"',
-    task_options='{"strides": "4,8"}',
+    task="DetectionConfig(strides=(4, 8))",
     data='DataConfig(source="coco:boxes/annotations/instances_train.json", '
     'image_size=32, batch_size=8, images_dir="boxes/train", max_boxes=60)',
     model='ModelConfig(name="fcos", backbone="convnet", width=0.125, '
@@ -118,7 +117,7 @@ WORKING = [
     (
         "masks",
         "--data.classes set/classes.txt --data.allow-outside True --data.cache stream "
-        "--train.accumulate-steps 2 --task-options class_weights balanced loss focal",
+        "--train.accumulate-steps 2 --task.class-weights balanced --task.loss focal",
     ),
     (
         "masks",
@@ -151,7 +150,7 @@ WORKING = [
     (
         "windows",
         "--model.backbone whitened_cnn_small "
-        "--task-options class_weights balanced loss focal",
+        "--task.class-weights balanced --task.loss focal",
     ),
     ("masks", "--model.backbone mobilenet_v2 --model.norm-epsilon 0.01"),
     ("classes", "--data.validation-split test --data.test-fraction 0.3"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import TrainConfig
+from jaxtrain.config import CustomConfig
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.trainer.setup import build_setup
@@ -67,8 +67,9 @@ class Numbered(Plain):
         return grads, model_state, {**metrics, **told}
 
 
-TRAIN = {"steps": 1, "method": METHOD, "method_options": {"file": "a"}}
-CONFIG = layered(TRAIN)
+TRAIN = {"steps": 1}
+PART = CustomConfig(name=METHOD, options={"file": "a"})
+CONFIG = layered(TRAIN, method=PART)
 
 
 def test_a_step_gets_the_arrays_that_its_method_has_planned():
@@ -84,8 +85,8 @@ def test_a_run_records_what_the_method_opens_and_lowers_its_step_without_loading
     from jaxtrain.plugins.plan.measure import lower_step
 
     monkeypatch.setattr(Numbers, "load", None)
-    setup = build_setup(layered(TRAIN, precision="fp32"))
-    assert setup.config.train.method_options == {"file": "a", "digest": "of a"}
+    setup = build_setup(layered(TRAIN, method=PART, precision="fp32"))
+    assert setup.config.method.arguments() == {"file": "a", "digest": "of a"}
     assert setup.method_inputs is not None
     assert setup.method_inputs.describe() == {"numbers": "24"}
     (shapes,) = [x.shape for x in jax.tree.leaves(setup.beside)]
@@ -103,6 +104,6 @@ class Asking(Plain):
 def test_a_teacher_that_nothing_opens_is_refused():
     name = f"{Asking.__module__}:{Asking.__name__}"
     own.allow([name])
-    train = TrainConfig(steps=1, method=name, method_options={"teacher": "runs/x"})
+    part = CustomConfig(name=name, options={"teacher": "runs/x"})
     with pytest.raises(UserError, match="has a teacher but no `plan_inputs`"):
-        build_method(train)
+        build_method(part)

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain import config as config_lib
 from jaxtrain import tasks
-from jaxtrain.config import AugmentConfig, ModelConfig
+from jaxtrain.config import AugmentConfig, ModelConfig, SamConfig
+from jaxtrain.config import part as part_lib
+from jaxtrain.config.part import make_part
 from jaxtrain.config.root import SECTIONS
 from jaxtrain.training.methods import METHODS
 from tests.helpers import method_pairs
@@ -60,9 +61,8 @@ def test_what_does_not_go_together_is_told():
 
 def trained(method: str, place: Path, **sections: Any) -> dict[str, np.ndarray]:
     """Return the metrics of some steps of a tiny run, after looks at them."""
-    train = {"method": method, "method_options": options_of(method, place, 4, 3)}
-    train |= sections.pop("train", {})
-    metrics = take_steps(layered(train, **sections)).metrics
+    part = make_part(part_lib.METHODS, method, options_of(method, place, 4, 3))
+    metrics = take_steps(layered(method=part, **sections)).metrics
     assert np.isfinite(metrics["loss"]).all() and len({*metrics["loss"]}) > 4
     return metrics
 
@@ -128,7 +128,8 @@ def test_a_method_trains_a_task(method: str, task: str, tmp_path: Path):
     if refusal(method, {"task": task}) is not None:
         return
     options, _, model = SETTINGS[task]
-    sections = {"task": task, "task_options": options, "model": model}
+    part = make_part(part_lib.TASKS, task, options)
+    sections: dict[str, Any] = {"task": part, "model": model}
     # At 0.1 the squares of numbers grow without bound, by the plain method as well.
     sections["optimizer"] = {"learning_rate": 0.01}
     ours = trained(method, tmp_path / "teacher", data=data_of(task), **sections)
@@ -137,4 +138,4 @@ def test_a_method_trains_a_task(method: str, task: str, tmp_path: Path):
 
 def test_every_task_has_a_source():
     assert [*SETTINGS] == [*tasks.TASKS]
-    assert config_lib.get(method_pairs.config_of("sam", {}), "train.method") == "sam"
+    assert method_pairs.config_of("sam", {}).method == SamConfig()

@@ -95,7 +95,8 @@ def test_weights_of_the_whole_model_keep_all_but_the_last_layers():
 
 
 MAPS = (
-    f'Config(task="{PIXELS}", data=DataConfig(source="{SHAPES}", batch_size=16), '
+    f'Config(task=CustomConfig(name="{PIXELS}"), '
+    f'data=DataConfig(source="{SHAPES}", batch_size=16), '
     'model=ModelConfig(name="unet", backbone="convnet"), '
     'optimizer=OptimizerConfig(name="sgd", learning_rate=1e-12), '
     "train=TrainConfig(steps=2), "

@@ -54,7 +54,7 @@ def subject(history: History) -> list[str]:
     parts = []
     if config is not None:
         parts.append(config.data.source)
-        if config.task != Config().task:
+        if config.task.name != Config().task.name:
             parts.append(f"task {config.task.name}")
     if model.get("image_shape"):
         height, width, channels = model["image_shape"]

@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.config import AugmentConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import (
+    AugmentConfig,
+    CustomConfig,
+    OptimizerConfig,
+    Part,
+    PlainConfig,
+    SamConfig,
+)
+from jaxtrain.config.part import METHODS, make_part
 from jaxtrain.data.pixel_normalization import UNCHANGED, Normalization
 from jaxtrain.plugins.adversarial.adversarial import Adversarial
+from jaxtrain.plugins.adversarial.options import AdversarialConfig, TradesConfig
 from jaxtrain.plugins.adversarial.trades import Trades
 from jaxtrain.tasks.base import Task
 from jaxtrain.training.methods.base import Objective
@@ -248,16 +257,16 @@ def test_trades_takes_the_gradient_of_equation_5_of_its_paper():
 def test_batch_norms_keep_the_statistics_of_the_images_that_the_method_learns():
     """Those of clean images, which trades keeps, are those of the plain method."""
 
-    def kept(**choices: Any) -> list[Any]:
-        config = layered({"steps": 1, **choices})
+    def kept(method: Part) -> list[Any]:
+        config = layered({"steps": 1}, method=method)
         after = take_steps(config).states[-1]["model_state"]
         return jax.tree.leaves(after)
 
     clean, changed = (
-        kept(method=name, method_options={"epsilon": 0.3, "steps": 2})
+        kept(make_part(METHODS, name, {"epsilon": 0.3, "steps": 2}))
         for name in ("trades", "adversarial")
     )
-    for ours, theirs, other in zip(kept(), clean, changed, strict=True):
+    for ours, theirs, other in zip(kept(PlainConfig()), clean, changed, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
         assert np.abs(np.asarray(ours) - other).max() > 1e-4
 
@@ -282,7 +291,9 @@ def steps_by(method: str, option: tuple[dict[str, Any], dict[str, Any]]) -> Step
     """Take the steps of a tiny run that has an option, by a method."""
     train, others = option
     config = layered(
-        {"method": method, **train}, precision=others.get("precision", "fp64")
+        train,
+        method=make_part(METHODS, method),
+        precision=others.get("precision", "fp64"),
     )
     augment = others.get("augment", AugmentConfig())
     data = dataclasses.replace(config.data, augment=augment)
@@ -315,49 +326,46 @@ def test_a_method_goes_with_many_options():
 
 
 @pytest.mark.parametrize(
-    "train",
+    "method",
     thinned(
         2,
         [
-            {"method": "trades", "method_options": {"norm": "l2", "steps": 2}},
-            {"method": "adversarial", "method_options": {"norm": "l2", "steps": 2}},
-            {"method": "sam", "method_options": {"adaptive": True}},
-            {"method": "sam"},
+            TradesConfig(norm="l2", steps=2),
+            AdversarialConfig(norm="l2", steps=2),
+            SamConfig(adaptive=True),
+            SamConfig(),
         ],
     ),
     ids=["trades", "adversarial", "asam", "sam"],
 )
-def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, Any]):
+def test_on_any_devices_a_method_computes_what_it_does_on_one(method: Part):
     """In float64, by the l2 norm: the sign of a gradient of 0 is that of rounding."""
-    assert_same_with(train)
+    assert_same_with({}, method)
 
 
 @each_row(
     ("words", "told"),
     [
         (
-            "--train.method fgsm",
-            "train.method = 'fgsm': expected plain, sam, ",
+            "--method fgsm",
+            "method = 'fgsm': expected plain, sam, ",
         ),
+        ("--method.epsilon 1", "--method.epsilon"),
+        (f"--method {BY_HAND} --method.options size 1", "'size'"),
         (
-            "--train.method-options epsilon 1",
-            "has no effect without train.method: leave them out",
-        ),
-        (f"--train.method {BY_HAND} --train.method-options size 1", "'size'"),
-        (
-            "--train.method trades --train.method-options epsilon 0.001",
+            "--method trades --method.epsilon 0.001",
             "epsilon = 0.001: expected at least 1/510 = 0.00196, half a level of grey",
         ),
         (
-            f"--train.method trades --task {CONSISTENT}",
+            f"--method trades --task {CONSISTENT}",
             "compares class probabilities of images",
         ),
         (
-            "--train.method adversarial --optimizer.name lbfgs",
+            "--method adversarial --optimizer.name lbfgs",
             "the line search of lbfgs needs",
         ),
         (
-            "--train.method trades --parallel.pipeline-stages 2",
+            "--method trades --parallel.pipeline-stages 2",
             "runs the whole model",
         ),
     ],
@@ -372,6 +380,6 @@ def test_what_does_not_go_together_is_refused(
 
 
 def test_what_is_no_method_is_refused():
-    config = TrainConfig(steps=1, method="tests.helpers.own_methods:Consistent")
+    part = CustomConfig(name="tests.helpers.own_methods:Consistent")
     with pytest.raises(Exception, match="does not accept its arguments"):
-        build_method(config)
+        build_method(part)

@@ -33,8 +33,7 @@ STEPS, SIZE = 12, 32
 def detecting(**sections: str) -> str:
     """Return a recipe of a small detector of images of 32 pixels."""
     usual = {
-        "task": '"detection"',
-        "task_options": '{"strides": "4,8", "keep": 20}',
+        "task": "DetectionConfig(strides=(4, 8), keep=20)",
         "data": 'DataConfig(source="coco:set", image_size=32, batch_size=16, '
         "eval_batch_size=8, augment=AugmentConfig(horizontal_flip=True))",
         "model": 'ModelConfig(name="fcos", backbone="convnet", width=0.25, '
@@ -214,8 +213,8 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("--config recipe.py --data.augment.cutmix 0.5", "the pasted patch hides"),
         ("--config recipe.py --data.sampling balanced", "boxes of several classes"),
         ("--config recipe.py --data.image-size 36", "not a multiple of 8"),
-        ("--config recipe.py --task-options.strides 1,2", "at the strides 2, 4, and"),
-        ("--config recipe.py --task-options.strides 8,4", "strides = (8, 4)"),
+        ("--config recipe.py --task.strides 1,2", "at the strides 2, 4, and"),
+        ("--config recipe.py --task.strides 8,4", "strides = (8, 4)"),
     ],
 )
 def test_what_does_not_go_together_is_refused(
@@ -265,7 +264,7 @@ def test_new_proposes_detection(
     write_yolo(tmp_path / "set", made())
     Cli(tmp_path).done("new", "--data", "set", "--out", "new.py")
     text = (tmp_path / "new.py").read_text()
-    assert 'task="detection"' in text
+    assert "task=DetectionConfig(" in text
     assert 'name="fcos"' in text
     assert 'crop_mode="border"' in text
     assert "random_resized_crop" not in text

@@ -23,6 +23,7 @@ from jaxtrain.config import (
     SoundConfig,
     TrainConfig,
 )
+from jaxtrain.config.part import METHODS, TASKS, make_part
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data import datasets, sources
 from jaxtrain.data.pixel_normalization import Normalization
@@ -236,11 +237,16 @@ def planned(
     stored = {OWN.name(path): shape for path, shape in shapes.items()}
     trained = Weights("here", about, stored, str, dict)
     options: dict[str, Any] = {"teacher": "runs/teacher"}
-    train = TrainConfig(steps=1, method="distillation", method_options=options)
+    train = TrainConfig(steps=1)
     images = jax.ShapeDtypeStruct((2, 8, 8, 1), jnp.float32)
     facts = {"num_classes": 4, "class_names": NAMES}
     task = given or Classification((8, 8, 1), facts)
-    config = Config(task=name, train=train, data=data)
+    config = Config(
+        task=make_part(TASKS, name),
+        method=DistillationConfig(**options),
+        train=train,
+        data=data,
+    )
     source = sources.load(DataConfig(source="synthetic:8x8x1/4/40"), 0).train
     method = Distillation(**options)
     method.trained = trained
@@ -280,12 +286,9 @@ def test_the_run_with_kept_outputs_is_that_which_asks_in_each_step(
     changes: dict[str, Any], tmp_path: Path
 ):
     place = taught.write_teacher(tmp_path / "teacher", **changes)
-    options = {"teacher": str(place), "teacher_precision": "fp64"}
+    method = DistillationConfig(teacher=str(place), teacher_precision="fp64")
     data = DataConfig(source="synthetic:8x8x1/4/24", batch_size=8, repeats=2)
-    config = layered(
-        {"method": "distillation", "method_options": options, "accumulate_steps": 2},
-        data=data,
-    )
+    config = layered({"accumulate_steps": 2}, data=data, method=method)
     kept = take_steps(config)
     with mock.patch.object(datasets, "CACHE_FRACTION", 1e-12):
         asked = take_steps(config)
@@ -348,15 +351,13 @@ def test_tasks_that_cannot_be_taught_are_refused():
         method.check(Task(), "embedding")
     regression = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,))
     changes = {"task": "regression", "num_outputs": 1, "class_names": None}
-    with pytest.raises(UserError, match="set --task-options mean 3"):
+    with pytest.raises(UserError, match=r"set --task\.mean 3"):
         plan(regression, "regression", **changes, task_options={"mean": 3})
 
 
 def config_of(teacher: Path | str, **options: Any) -> Config:
     return Config(
-        train=TrainConfig(
-            steps=1,
-        ),
+        train=TrainConfig(steps=1),
         method=DistillationConfig(**{"teacher": str(teacher), **options}),
     )
 
@@ -365,13 +366,13 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     place = taught.write_teacher(tmp_path / "teacher")
     settled = settle(config_of(place))
     digest = opened(settled).digest()
-    assert settled.config.train.method_options["teacher_digest"] == digest
+    assert settled.config.method.arguments()["teacher_digest"] == digest
     # A run that is opened again has it.
     assert settle(settled.config).config == settled.config
     assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
     with pytest.raises(UserError, match="not the intended weights"):
         settle(config_of(place, teacher_digest="0" * 8))
-    with pytest.raises(UserError, match="aside, but train"):
+    with pytest.raises(UserError, match=r"aside, but method\.teacher = "):
         check_kept(config_of(place), tmp_path)
 
 
@@ -421,7 +422,7 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     def fail(*_: Any) -> Any:
         raise DamagedError("step 8: params/conv1 is not what was saved")
 
-    told = r"train.method_options: teacher = .*teacher': step 8: params/conv1 is not"
+    told = r"method.teacher = .*teacher': step 8: params/conv1 is not"
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
         monkeypatch.setattr(resolve, "load", find)
         with pytest.raises(UserError, match=told):
@@ -458,15 +459,15 @@ def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
     ],
 )
 def test_options_are_checked(options: dict[str, Any], told: str):
-    train = TrainConfig(steps=1, method="distillation", method_options=options)
     with pytest.raises(UserError) as error:
-        settle(Config(train=train))
+        method = make_part(METHODS, "distillation", options)
+        settle(Config(method=method, train=TrainConfig(steps=1)))
     assert told in str(error.value)
 
 
 HOW = {
-    "soft": "'temperature': 2.0",
-    "hard": "'hard': True",
+    "soft": "temperature=2.0",
+    "hard": "hard=True",
 }
 
 
@@ -488,8 +489,8 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
     arrays = labelled.teacher_arrays(load_file(stored))
     save_file(arrays, place / "model.safetensors")
     options = (
-        "{'teacher': 'teacher', 'teacher_precision': 'fp64', "
-        f"'weight': {labelled.SHARE}, {HOW[kind]}}}"
+        "teacher='teacher', teacher_precision='fp64', "
+        f"weight={labelled.SHARE}, {HOW[kind]}"
     )
     text = recipe(
         data='DataConfig(source="arrays:train.npz", '
@@ -498,8 +499,8 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
         model='ModelConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
         optimizer=f'OptimizerConfig(name="sgd", learning_rate={labelled.RATE}, '
         'momentum=0.9, nesterov=False, schedule="constant", warmup_fraction=0.0)',
-        train=f'TrainConfig(steps={labelled.STEPS}, method="distillation", '
-        f"method_options={options})",
+        method=f"DistillationConfig({options})",
+        train=f"TrainConfig(steps={labelled.STEPS})",
         logging="LoggingConfig(every_steps=1, tensorboard=False)",
     )
     write_recipe(tmp_path / "recipe.py", text)
@@ -526,17 +527,16 @@ def test_on_any_devices_a_teacher_says_what_it_does_on_one(tmp_path: Path):
         class_names=names,
         image_shape=(24, 24, 1),
     )
-    asked = {"teacher": str(place), "teacher_precision": "fp64"}
-    train = {"method": "distillation", "method_options": asked}
-    assert_same_with(train)
+    method = DistillationConfig(teacher=str(place), teacher_precision="fp64")
+    assert_same_with({}, method)
     # Asked in each step, of images that are augmented.
-    assert_same_with(train, augment=FLIP)
+    assert_same_with({}, method, augment=FLIP)
 
 
 def array_recipe(task: str, targets: str) -> str:
     """Return a recipe of a tiny run on the arrays of `train.npz`."""
     return recipe(
-        task=f'"{task}"',
+        task=f"{task}()",
         data=f'DataConfig(source="arrays:train.npz", targets={targets}, batch_size=8, '
         "validation_fraction=0.0, test_split='train', allow_overlap=True)",
         train="TrainConfig(steps=2)",
@@ -545,8 +545,8 @@ def array_recipe(task: str, targets: str) -> str:
 
 
 RECIPES = {
-    "regression": array_recipe("regression", "tuple('ab')"),
-    "multilabel": array_recipe("multilabel", "tuple('abcde')"),
+    "regression": array_recipe("RegressionConfig", "tuple('ab')"),
+    "multilabel": array_recipe("MultilabelConfig", "tuple('abcde')"),
     "segmentation": mask_recipe(train="steps=2"),
 }
 
@@ -564,8 +564,8 @@ def test_other_tasks_have_teachers(task: str, tmp_path: Path, cli: Any):
     words = ["--config", config, "--workdir"]
     result = cli(*words, "teacher")
     assert result.code == 0, result.stderr
-    method = ["--train.method", "distillation", "--train.method-options"]
-    result = cli(*words, "run", "--seed", "1", *method, "teacher", "teacher")
+    method = ["--method", "distillation", "--method.teacher", "teacher"]
+    result = cli(*words, "run", "--seed", "1", *method)
     assert result.code == 0, result.stderr
     lines = [x for x in read_lines(tmp_path / "run", "train") if "teacher_loss" in x]
     assert lines
@@ -577,11 +577,8 @@ def test_other_tasks_have_teachers(task: str, tmp_path: Path, cli: Any):
 
 def taught_by(place: Path) -> str:
     """Return a recipe of eight steps with a teacher."""
-    return EIGHT_STEPS.replace(
-        "steps=8,",
-        "steps=8, method='distillation', "
-        f"method_options={{'teacher': {str(place)!r}}},",
-    )
+    method = f"method=DistillationConfig(teacher={str(place)!r})"
+    return EIGHT_STEPS.replace("Config(", f"Config({method}, ", 1)
 
 
 @pytest.mark.slow

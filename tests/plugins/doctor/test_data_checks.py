@@ -23,6 +23,7 @@ from jaxtrain.config import (
     TrainConfig,
     to_json,
 )
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.data import sources
 from jaxtrain.data.datasets import make_datasets
 from jaxtrain.data.exif import ORIENTATION
@@ -54,8 +55,7 @@ def run_config(source: str, *, task: str = "classification", **given: Any) -> Co
     options = given.pop("task_options", {})
     data: dict[str, Any] = {"validation_fraction": 0.0, "batch_size": 4, **given}
     return Config(
-        task=task,
-        task_options=options,
+        task=make_part(TASKS, task, options),
         data=DataConfig(source=source, **data),
         model=ModelConfig(name="convnet", width=0.125),
         optimizer=OptimizerConfig(learning_rate=0.1),

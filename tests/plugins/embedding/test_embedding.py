@@ -19,15 +19,14 @@ from tests.helpers.runs import read_lines, read_summary
 from tests.plugins.serve.running import LIMITS, Running
 
 STEPS = 16
-ARCFACE = '{"size": 8, "scale": 16.0}'
-CONTRASTIVE = '{"loss": "contrastive", "size": 8}'
+ARCFACE = "size=8, scale=16.0"
+CONTRASTIVE = 'loss="contrastive", size=8'
 DATA = 'DataConfig(source="digits", batch_size=64{})'
 
 
 def embedding(options: str = ARCFACE, data: str = "", logging: str = "") -> str:
     return recipe(
-        task='"embedding"',
-        task_options=options,
+        task=f"EmbeddingConfig({options})",
         data=DATA.format(data),
         model='ModelConfig(name="convnet", width=0.125)',
         train=f"TrainConfig(steps={STEPS}, eval_every_steps=8)",
@@ -155,11 +154,11 @@ def test_whole_classes_are_held_out(tmp_path: Path):
         (CONTRASTIVE, "--data.augment.mixup 0.2", "belongs to neither"),
         (ARCFACE, "--train.freeze class_centres", "have no cosines of the layer"),
         (
-            '{"loss": "contrastive", "margin": 0.2}',
+            'loss="contrastive", margin=0.2',
             "",
             "margin = 0.2 has no effect on loss = 'contrastive'",
         ),
-        ('{"margin": 1.6}', "", "margin = 1.6: expected 0 or more, below 1.5 radians"),
+        ("margin=1.6", "", "margin = 1.6: expected 0 or more, below 1.5 radians"),
     ],
 )
 def test_what_has_no_meaning_is_refused(

@@ -31,7 +31,7 @@ FILES = dict(re.findall(r"```python\n# keypoints/(\w+\.py)\n(.*?)```", TEXT, re.
 COLUMNS = ["x_0", "y_0", "score_0", "x_1", "y_1", "score_1"]
 NUM = 8
 RECIPE = recipe(
-    task='"keypoints"',
+    task='CustomConfig(name="keypoints")',
     data='DataConfig(source="dots:256", batch_size=32, augment=AugmentConfig('
     "horizontal_flip=True, crop_padding=2))",
     model='ModelConfig(name="heat_net", dropout=None)',

@@ -54,9 +54,9 @@ def recipes() -> list[str]:
     return sorted(
         name
         for name, config in configs.items()
-        if config.task in ("classification", "embedding")
+        if config.task.name in ("classification", "embedding")
         and not config.data.source.startswith("audio:")
-        and "teacher" not in config.train.method_options
+        and "teacher" not in config.method.arguments()
     )
 
 

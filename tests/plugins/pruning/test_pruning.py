@@ -11,9 +11,11 @@ import pytest
 from jaxtrain import own, trees
 from jaxtrain.config import (
     Config,
+    CustomConfig,
     DataConfig,
     ModelConfig,
     OptimizerConfig,
+    SamConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
@@ -336,7 +338,7 @@ def assert_held(steps: Steps, number: int = 5120) -> None:
 
 def test_each_step_keeps_to_the_masks():
     """Through momentum, weight decay and the moving average."""
-    steps = take({}, train={"ema_decay": 0.9, "method": MOVING})
+    steps = take({}, train={"ema_decay": 0.9}, method=CustomConfig(name=MOVING))
     assert_held(steps)
     # A method moves no pruned weight; of the others, with biases, norms and the head.
     others = sum(x.size for x in jax.tree.leaves(steps.states[0]["params"])) - 5120
@@ -366,7 +368,7 @@ DECAYED = {"weight_decay": 0.1, "learning_rate": 0.01}
                 "optimizer": {**SGD, "clip_norm": 0.1, "layer_decay": 0.5},
             },
             {"optimizer": {"name": "schedule_free_sgd", "weight_decay": 0.1}},
-            {"optimizer": {**SGD, "lookahead_steps": 2}, "train": {"method": "sam"}},
+            {"optimizer": {**SGD, "lookahead_steps": 2}, "method": SamConfig()},
             {
                 "optimizer": {"name": "adamw", **DECAYED},
                 "precision": "pure_bf16",

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.config import Config, ModelConfig, ParallelConfig
+from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.checks import check_rounded
 from jaxtrain.trainer.settle import settle_options
@@ -135,8 +136,8 @@ def test_it_begins_with_trained_weights_and_learns_from_a_teacher(
     teacher, student = cli.directory / "teacher", cli.directory / "student"
     cli.done("--config", config, "--workdir", teacher)
     words = ["--config", undisturbed / "recipe.py", "--workdir", student]
-    words += ["--model.pretrained", teacher, "--train.method", "distillation"]
-    words += ["--train.method-options", "teacher", teacher]
+    words += ["--model.pretrained", teacher, "--method", "distillation"]
+    words += ["--method.teacher", teacher]
     done = cli.done(*words)
     assert "of model.quantize = 'int8'" in " ".join(done.stdout.split())
     assert np.isfinite(read_summary(student)["eval"]["loss"])
@@ -156,7 +157,7 @@ def test_it_trains_in_less_precision(cli: Cli, write_config: Any, precision: str
 
 @pytest.mark.parametrize("task", ["regression", "detection", "embedding"])
 def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
-    config = Config(task=task, model=ModelConfig(quantize="int8"))
+    config = Config(task=make_part(TASKS, task), model=ModelConfig(quantize="int8"))
     made = build_task(config, (32, 32, 3), FACTS.get(task, CLASSES))
     config = settle_options(config, made.settled)
     (problem,) = check_rounded(config, made)

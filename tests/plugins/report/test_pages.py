@@ -16,6 +16,7 @@ from markupsafe import Markup
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    CustomConfig,
     DataConfig,
     ModelConfig,
     TrainConfig,
@@ -141,7 +142,7 @@ def test_which_examples_are_shown():
         Config(),
         Config(
             seed=3,
-            task="a/b.py:Mine",
+            task=CustomConfig(name="a/b.py:Mine", options={"size": 2}),
             data=DataConfig(
                 source='folder:it\'s "here"',
                 mean=(0.1, 0.2, 0.3),

@@ -189,7 +189,7 @@ from jaxtrain.config import *
 
 def get_config():
     return Config(
-        task="{PIXELS}",
+        task=CustomConfig(name="{PIXELS}"),
         precision="fp64",
         data=DataConfig(
             source="{EIGHT}",

@@ -39,7 +39,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("masked")
     write_masks(folder / "set", SPLITS)
     augment = "augment=AugmentConfig(crop_padding=2, horizontal_flip=True)"
-    text = mask_recipe(data=augment, options='"loss": "cross_entropy_dice"')
+    text = mask_recipe(data=augment, options='loss="cross_entropy_dice"')
     write_recipe(folder / "recipe.py", text)
     train(folder, "--train.steps 60 --checkpoint.every-steps 60")
     return folder
@@ -164,7 +164,7 @@ def test_the_report_has_the_classes_and_examples(here: Path):
         ("data --check --config recipe.py --workdir run --trust", "task"),
         ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
         (
-            "--config recipe.py --workdir x --train.class-weights effective_number",
+            "--config recipe.py --workdir x --task.class-weights effective_number",
             "class_weights",
         ),
         (
@@ -188,7 +188,7 @@ def test_new_proposes_it_for_a_folder_of_masks(
     result = Cli(tmp_path).done("new", "--data", "set", "--out", "recipe.py")
     assert "of 3 classes: around, disc, square" in result.stdout
     config = load_config(tmp_path / "recipe.py")
-    assert config.task == "segmentation" and config.model.name == "unet"
+    assert config.task.name == "segmentation" and config.model.name == "unet"
     assert config.data.source == "masks:set" and config.data.crop_mode == "squash"
 
 
@@ -199,7 +199,7 @@ def test_on_eight_devices_the_losses_are_the_same(tmp_path: Path):
         folder = tmp_path / name
         write_masks(folder / "set", SPLITS)
         augment = "augment=AugmentConfig(crop_padding=2, cutmix=1.0)"
-        text = mask_recipe(data=augment, options='"loss": "lovasz"')
+        text = mask_recipe(data=augment, options='loss="lovasz"')
         write_recipe(folder / "recipe.py", text)
         words += " --precision fp64 --data.batch-size 16"
         train(folder, words, **FP64, JAX_NUM_CPU_DEVICES=devices)

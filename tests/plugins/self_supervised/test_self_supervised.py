@@ -147,11 +147,9 @@ def test_spread_is_nought_of_a_collapse_and_one_of_all_directions():
 
 
 def run_text(loss: str, **changes: str) -> str:
-    options = {"loss": loss, "size": 16, "projection_size": 8}
     average = ", ema_decay=0.9" if loss == "byol" else ""
     values = {
-        "task": '"self_supervised"',
-        "task_options": repr(options),
+        "task": f'SelfSupervisedConfig(loss="{loss}", size=16, projection_size=8)',
         "data": 'DataConfig(source="digits", batch_size=32, eval_batch_size=16, '
         "repeats=2, augment=AugmentConfig(crop_padding=1, brightness=0.3))",
         "model": 'ModelConfig(name="convnet", width=0.125)',

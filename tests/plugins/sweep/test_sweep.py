@@ -14,7 +14,7 @@ from jax.errors import JaxRuntimeError
 from optuna.trial import TrialState as OptunaState
 
 from jaxtrain.checkpoints.folder import committed_steps
-from jaxtrain.config import Config, DataConfig, TrainConfig, get
+from jaxtrain.config import Config, DataConfig, SamConfig, TrainConfig, get
 from jaxtrain.config.recipe import load_config, read_run
 from jaxtrain.errors import (
     BadNumbersError,
@@ -390,14 +390,15 @@ def _running(trials: SweepStudy, attempt: int) -> int:
             {"optimizer.name": "sgd", "optimizer.momentum": 0.9},
             {"optimizer.name": "sgd", "optimizer.momentum": 0.9},
         ),
-        ({"task_options.loss": "focal"}, {"task_options": {"loss": "focal"}}),
+        ({"task.loss": "focal"}, {"task.loss": "focal"}),
+        ({"method.name": "sam"}, {"method": SamConfig()}),
     ],
 )
 def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, Any]):
     config = Config(
         train=TrainConfig(steps=8), data=DataConfig(std=(1.0,), mean=(0.0,))
     )
-    if "task_options.loss" in overrides:
+    if "task.loss" in overrides:
         config = Config(task=SegmentationConfig(), train=TrainConfig(steps=8))
     found = apply(config, overrides)
     assert {path: get(found, path) for path in changed} == changed
@@ -408,7 +409,7 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
     [
         ("3", "space() returned int, expected a dict"),
         ('{"optimizer.lr": 1}', "'optimizer.lr' is not a field of the config"),
-        ('{"task": "regression"}', "task cannot be searched"),
+        ('{"task.name": "regression"}', "task.name cannot be searched"),
         ('{"seed": float("nan")}', "space() returned a value that JSON does not"),
         ("1 / 0", "space.py:2: ZeroDivisionError"),
         ("trial.suggest_float('a', 2, 1)", "space.py:2: ValueError"),
