@@ -95,6 +95,7 @@ def test_mixing_is_of_mixup_and_cutmix_pasting_of_cutmix_alone():
 
 @pytest.mark.parametrize("name", [SILENT, EMPTY])
 def test_a_task_names_the_changes_that_it_applies(name: str):
-    config = Config(
+    data = DataConfig(source="digits", batch_size=8)
+    config = Config(task=CustomConfig(name=name), data=data)
     with pytest.raises(UserError, match="list the supported augmentations"):
         build_task(config, (8, 8, 1), {})
