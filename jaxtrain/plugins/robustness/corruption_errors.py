@@ -127,8 +127,8 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     errors = {name: float(np.mean(found[name])) for name in CORRUPTIONS}
     if other != table:
         raise UserError(
-            f"--baseline {path} has the severities of {other}, and this image size "
-            f"uses {table}: evaluate a model of the same image size"
+            f"--baseline {path} has errors at the severities of {other}, but images of "
+            f"this size need {table}: evaluate a baseline of the same image size"
         )
     of = values["corruptions"]["metric"]
     if of != metric:
