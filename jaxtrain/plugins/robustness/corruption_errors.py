@@ -39,9 +39,9 @@ def error(goal: Goal, values: Values) -> float:
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
         raise UserError(
-            f"--corruptions: {goal.metric} = {value!r} is not an error: expected a "
-            "number, at most 1 if higher is better (error = 1 - metric); leave the "
-            "option out"
+            f"--corruptions: {goal.metric} = {value!r} cannot be converted to "
+            "an error: expected a number, at most 1 if higher is better (error = 1 - "
+            "metric); leave the option out"
         )
     return 1 - value if goal.higher else value
 
