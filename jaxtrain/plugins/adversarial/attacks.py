@@ -132,6 +132,7 @@ def _length(x: jax.Array) -> jax.Array:
 def _or_one(divisor: jax.Array) -> jax.Array:
     """Replace divisors of 0 by 1.
 
-    Adding a small epsilon is unsafe: XLA multiplies divisors, and could underflow.
+    Adding a small epsilon instead is unsafe: XLA may rewrite (a / b) / c as
+    a / (b * c), where the product of small divisors underflows.
     """
     return jnp.where(divisor > 0, divisor, 1)

@@ -179,7 +179,7 @@ class Judged(NamedTuple):
 def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
     """Evaluate a model on the validation split, which was opened for another model."""
     task = copy.copy(subject.task)
-    task.chosen = None  # Thresholds are fitted on this split.
+    task.chosen = None  # Fit thresholds on this split.
     subject = dataclasses.replace(subject, model=model, task=task)
     return Judged(task, Pass(subject=subject)(source, "validation").values)
 

@@ -104,7 +104,7 @@ def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
     for number, name in enumerate(arguments.models):
         told = f"{found.values[number]:.4f}" if found.values else "not evaluated"
         rows[name] = told + ("" if number in found.used else ", left out")
-    rows["mean"] = f"not evaluated, of {len(found.used)} models"
+    rows["mean"] = f"of {len(found.used)} models, not evaluated"
     if found.goal is not None:
         told = f"{found.value:.4f} of {len(found.used)} models"
         rows["mean"] = f"{told} ({found.goal.metric} of the validation split)"

@@ -154,7 +154,7 @@ def _rounded(units: int, unit: int, multiple: int) -> int:
 
 
 def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
-    """Return a trained model without the units that are not in `kept`.
+    """Return a smaller model, with only the units in `kept` of each pruned group.
 
     Raises:
       UserError: The model fails with fewer channels.

@@ -135,7 +135,7 @@ def by_taylor(
 
 
 def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
-    """Return the sum over the kernels that read each unit, float64 (units,)."""
+    """Sum the values of each unit over the kernels that read it, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)
         for axis in group.taken

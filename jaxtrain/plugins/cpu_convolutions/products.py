@@ -1,4 +1,4 @@
-"""CPU convolutions as matrix products and plain convolutions."""
+"""Forward convolutions on CPUs: by matrix products, shifted images, or XLA."""
 
 import math
 from collections.abc import Sequence

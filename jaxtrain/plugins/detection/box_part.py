@@ -26,7 +26,7 @@ class BoxArguments:
     coco_images: Path | None = field(
         None,
         help="With --coco: COCO .json file with the ids of the images; None uses the "
-        "ids in the run's data set, else numeric file names, else positions.",
+        "ids in the run's data set, else numeric file names, else 1, 2, 3, ...",
     )
 
 

@@ -102,7 +102,8 @@ def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds
     for path in paths:
         parts = _parts(os.path.abspath(path))
         known = [ids[parts[i:]] for i in range(len(parts)) if parts[i:] in ids]
-        # Directories may differ in a list from another machine: match a unique name.
+        # The list may have the directories of another machine: match a unique file
+        # name instead.
         known = known or (
             by_file_name[parts[-1]] if len(by_file_name[parts[-1]]) == 1 else []
         )
@@ -127,7 +128,7 @@ def _parts(name: bytes) -> Parts:
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
     """Return the category id of each class, matched by name.
 
-    A class that the list lacks has the id in the training data.
+    A class that is missing from the list has its id in the training data.
 
     Raises:
       UserError: The training id belongs to another class in the list.

@@ -53,7 +53,7 @@ class ImageReader:
     ) -> list[ListedImage]:
         """Return the usable images of the file.
 
-        A share of unusable entries above `data.max_bad_fraction` is a problem.
+        A fraction of unusable entries above `data.max_bad_fraction` is an error.
 
         Args:
           values: Lists of the file, as returned by `coco.read_lists`.

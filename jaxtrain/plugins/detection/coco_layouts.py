@@ -159,7 +159,7 @@ def _places(name: str, split: str) -> tuple[str, ...]:
     """Return the usual image directories of a split, relative to the root.
 
     Args:
-      name: Name in the annotation file's name, with suffix, such as train2017.
+      name: Split with suffix, as in the annotation file's name, such as train2017.
       split: Split without suffix, such as train.
     """
     names: Sequence[str] = [part for part in dict.fromkeys((name, split)) if part]

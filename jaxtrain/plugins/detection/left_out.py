@@ -80,7 +80,7 @@ class LeftOut:
             return None
 
     def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Return the corners of a box clipped to its image, or None without an area.
+        """Return the corners of a box, clipped to its image; None if no area is left.
 
         Args:
           box: Left, top, width and height in pixels.

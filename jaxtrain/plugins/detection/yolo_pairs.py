@@ -103,8 +103,8 @@ class LabelFiles:
     def folder_of_labels(self, images: bytes) -> bytes | None:
         """Return the label directory of an image directory; None if it does not exist.
 
-        The last `images` of the path is replaced by `labels`. If the path has no
-        `images`, label files are expected next to the images.
+        The last path component `images` is replaced by `labels`. Without such a
+        component, label files are expected next to the images.
         """
         parts = images.split(b"/")
         lower = [part.lower() for part in parts]

@@ -13,8 +13,8 @@ LINE = (
     "fractions of the image from 0 to 1"
 )
 BOX, TRIANGLE = 4, 6
-# Fraction of the image by which a rotated box may exceed it; larger coordinates are
-# rejected as pixels.
+# Fraction of the image by which a rotated box may exceed it. Larger coordinates are
+# rejected, because they are probably in pixels.
 FARTHEST = 1.0
 
 

@@ -107,7 +107,7 @@ class YoloSplits:
         return {split: every[split] for split in order if split in every}
 
     def _named(self) -> tuple[SplitParts, dict[str, str]]:
-        """Return the splits in the YAML file, and paths of splits that do not exist."""
+        """Return the splits in the YAML file, and the paths of missing splits."""
         named: SplitParts = {}
         lacking: dict[str, str] = {}
         for key, value in self._values.items():
@@ -124,7 +124,7 @@ class YoloSplits:
                 continue
             if split in named or split in lacking:
                 self._problems.add(
-                    f"{self._yaml}: {key}: a second {split} split", "name one"
+                    f"{self._yaml}: {key}: a second {split} split", "name only one"
                 )
                 continue
             parts = [self._problems.attempt(self._part, text) for text in texts]

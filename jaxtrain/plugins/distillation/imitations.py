@@ -1,4 +1,4 @@
-"""Distillation losses by task: the task's `imitation`, or the default of core tasks."""
+"""Distillation loss of each task: its attribute `imitation`, or a built-in default."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -39,7 +39,7 @@ class Imitation(Protocol):
 
 
 def find_imitation(task: Task) -> Imitation | None:
-    """Return the distillation loss of a task, or None if it defines none."""
+    """Return the distillation loss of a task, or None if the task has no such loss."""
     custom = getattr(task, "imitation", None)
     if custom is not None:
         return custom

@@ -43,7 +43,7 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class TeacherWeights(MethodInputs):
-    """Inputs of a training step from the teacher, before its weights are loaded.
+    """Teacher inputs of a training step, before the weights are loaded.
 
     Attributes:
       trained: Resolved weights of the teacher.
@@ -113,7 +113,7 @@ def plan_teacher(
     precision: str | None,
     caches: bool,
 ) -> tuple[TeacherWeights, Any]:
-    """Return the inputs of a step from a teacher, and its abstract outputs.
+    """Return the teacher inputs of a training step, and abstract teacher outputs.
 
     The outputs have the shapes for a micro-batch.
 
@@ -214,7 +214,7 @@ def _check_task(about: Description, config: Config, task: Task, named: str) -> N
         if str(ours) != str(theirs):
             raise UserError(
                 f"{named} has {option} = {theirs}, and this run has {ours}, so "
-                "that outputs have different meanings: set "
+                "their outputs have different meanings: set "
                 f"--task.{option.replace('_', '-')} {theirs}"
             )
 
@@ -258,7 +258,7 @@ def _check_outputs(
 def _order_of_classes(
     about: Description, task: Task, named: str
 ) -> tuple[int, ...] | None:
-    """Return the index of each of the run's classes in a teacher's outputs.
+    """Return the index in a teacher's outputs of each class of the run.
 
     None if the classes have the same order, or if either model has no class names.
 

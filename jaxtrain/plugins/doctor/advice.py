@@ -51,7 +51,7 @@ def find_weights(pretrained: str) -> StartWeights:
       UserError: The weights are missing or unsupported.
     """
     about = load(pretrained).about
-    # The recipe will import the code of a custom model, so the user must trust it.
+    # The recipe will import a custom model's code, which the user must trust.
     own.check_allowed("model.name", about.model.name)
     height, _, channels = about.image_shape
     return StartWeights(pretrained, about.model.name, height, channels)
@@ -250,7 +250,7 @@ def _augmentation(
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Propose the weights' model, and fastai's AdamW: 2e-3 at a batch size of 64."""
+    """Propose fine-tuning by AdamW; fastai's learning rate is 2e-3 at batch size 64."""
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {
         "model": {

@@ -73,7 +73,7 @@ def _trust(arguments: "DataArguments") -> None:
 
 
 def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
-    """Reject `--write-clean` with slices, because the list lacks all other images.
+    """Reject `--write-clean` with slices: the list would lack all other images.
 
     Raises:
       UserError: The config names slices of the data set.
@@ -117,7 +117,7 @@ def _config(arguments: "DataArguments") -> Config:
 
 
 def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
-    """Return the config of a run; with a recipe, its data must match the run's.
+    """Return the config of a run. A recipe must have the same data as the run.
 
     Raises:
       UserError: The run was trained on other data, or options have no effect.

@@ -87,7 +87,7 @@ def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
             f"{remark.title}: {remark.text}",
         )
         for remark in (*remarks_of(store), *more)
-        if remark.title != upright.TITLE  # `check_files` reports all such images.
+        if remark.title != upright.TITLE  # Reported by `check_files`.
     ]
 
 

@@ -135,9 +135,9 @@ class DataArguments:
 
     @staticmethod
     def starting_config(given: Mapping[str, Any]) -> Config:
-        """Return a config with the source of `--check --source`.
+        """Return the default config, with `data.source` from `--check --source`.
 
-        Defaults of other fields may depend on the source.
+        Defaults of other fields may depend on the value of `--source`.
         """
         source = given.get("source")
         if not source or "check" not in given:

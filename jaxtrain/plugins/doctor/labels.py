@@ -21,7 +21,7 @@ JUDGED = {
         "{} in training whose label the model doubts, although trained on it",
     ),
 }
-# Tolerance of thresholds: the mean of equal floats may exceed them by rounding.
+# Tolerance of thresholds: by rounding, a mean of equal floats may exceed each float.
 _ROUNDING = 1e-6
 
 

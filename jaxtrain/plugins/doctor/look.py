@@ -112,7 +112,7 @@ def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
-    """Return the properties of a sound or other non-image input, and of its image."""
+    """Return the properties of a sound or other non-image input, shown as an image."""
     assert isinstance(stored, StoredFile)
     try:
         about, part = kind.look_at(stored.data), kind.decode(stored.data)

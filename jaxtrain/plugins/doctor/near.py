@@ -28,8 +28,8 @@ MIN_CORRELATION = 0.995
 _NUM_FREQUENCIES = 8
 # Number of pairs whose thumbnails are compared at a time.
 _CHUNK = 2**14
-# Maximum number of comparisons per image and band: with the next images with an equal
-# band, sorted by the full hash.
+# Maximum number of comparisons per image and band. An image is compared with the next
+# images that have an equal band, in the order of the full hash.
 MAX_NEIGHBOURS = 20_000
 
 

@@ -130,7 +130,7 @@ ADVICE = {
     "checking.",
 }
 # Advice for other remarks of a source.
-OTHER = "A run does the same: check whether this is intended."
+OTHER = "Runs read the data in this way: check whether this is intended."
 # Kinds that may be errors. Runs check the same conditions with the same functions:
 # `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(

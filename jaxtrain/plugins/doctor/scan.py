@@ -142,7 +142,7 @@ class Scan:
 
     @property
     def odd_modes(self) -> dict[int, str]:
-        """Row -> mode, for all images without the most frequent mode."""
+        """Row -> mode of each image that does not have the most frequent mode."""
         usual = next(iter(self.modes), "")
         return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
 

@@ -36,7 +36,7 @@ class Survey:
       colour: Whether any sampled image has colours.
       num_unreadable: Number of unreadable sampled images.
       remarks: Remarks on the store and on the conversion of its images.
-      white_level: White level of 16-bit images; None for 65535, or 8 bits.
+      white_level: White level of 16-bit images; None for 65535, or for 8-bit images.
     """
 
     counts: Mapping[str, int]

@@ -25,7 +25,7 @@ class Neighbours(NamedTuple):
       label: Classes of the neighbours, (N, K).
       own: Class of each example, (N,).
       answerable: Whether another example has the same class, bool (N,).
-      loss: Supervised contrastive loss among all examples, (N,); 0 without positives.
+      loss: Supervised contrastive loss over all examples, (N,); 0 without positives.
     """
 
     nearest: np.ndarray

@@ -73,7 +73,7 @@ class Embedding(Task):
       **given: Fields of `EmbeddingConfig`.
 
     Raises:
-      UserError: The number of classes is unknown, which ArcFace needs.
+      UserError: ArcFace needs the number of classes, which is unknown.
     """
 
     Options = EmbeddingConfig
@@ -150,7 +150,7 @@ class Embedding(Task):
     def values(
         self, sums: Sums, kept: Mapping[str, Any] = MappingProxyType({})
     ) -> Values:
-        """Compute the metrics; `loss` is the contrastive loss among all examples."""
+        """Compute the metrics; `loss` is the contrastive loss over all examples."""
         if KEPT not in kept:
             found = super().values(sums, kept)
             del found["loss"]

@@ -13,7 +13,7 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Return text lines: the option for a micro-batch, and its effects on training."""
+    """Return lines of text: the option that sets the micro-batch, and its effects."""
     lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
@@ -33,7 +33,7 @@ def describe_micro_batches(
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Return text lines: the option for a batch, its effects, and any faster batch."""
+    """Return lines of text: the option that sets the batch, and its effects."""
     lines = [f"use it with --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:

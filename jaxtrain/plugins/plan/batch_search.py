@@ -102,7 +102,7 @@ def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | 
 
 
 def _estimate(found: Fitting, size: int) -> int:
-    """Extrapolate the bytes that grow with the size to the largest size that fits."""
+    """Extrapolate linearly from the memory at `size` to the largest size that fits."""
     growing = max(1, found.peak_bytes - found.fixed_bytes)
     step = max(1, size // RESOLUTION)
     left = found.usable_bytes - found.fixed_bytes

@@ -186,7 +186,7 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
 
 def _time_reading(source: Source) -> float:
-    """Return the seconds per image of reading training images on all cores."""
+    """Return the seconds per training image if all cores read in parallel."""
     num = min(NUM_READ, len(source))
     indices = np.arange(num) * len(source) // num
     start, done = time.perf_counter(), 0

@@ -71,7 +71,8 @@ def carry_out(
     Args:
       config: Config of the run.
       target: Target to plan for, or to run on.
-      vary: Config field to vary: the largest batch size, or the fastest micro-batch.
+      vary: Config field to vary: `batch_size` finds the largest batch,
+        `accumulate_steps` the fastest micro-batch.
       memory: Bytes of device memory. Defaults to the target's.
       largest: Largest batch to try. Defaults to the size of the training split.
       path: Path of the JSON file.
@@ -130,7 +131,7 @@ def find_largest(
 ) -> Trial | None:
     """Return the trial of the largest batch that fits, or None.
 
-    Batches have at most as many examples as the training split, or `largest`.
+    The batch size is limited by the length of the training split, and by `largest`.
     """
     most, limit = len(finder.planner.splits.train), "the training split has"
     if largest is not None and largest < most:

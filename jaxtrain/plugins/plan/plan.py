@@ -138,15 +138,16 @@ class Plan:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all training steps at the bound, without evaluations and start-up.
+        """Hours of all training steps at the bound of the throughput.
 
-        Early steps with smaller images or frozen layers count as full steps.
+        Evaluations and start-up are excluded. Early steps with smaller images
+        or frozen layers count as full steps.
         """
         steps = self.timetable.total_steps
         return self.bound and steps * self.bound.step_seconds / 3600
 
     def cost(self, price: float | None) -> float | None:
-        """Return the cost of the run at the bound; `price` is per device and hour."""
+        """Return the cost for `hours`; `price` is per device and hour."""
         hours = self.hours
         return hours and price and hours * price * self.facts.num_devices
 

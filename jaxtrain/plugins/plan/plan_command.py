@@ -47,7 +47,8 @@ class PlanArguments:
     )
     price: float | None = field(
         None,
-        help="Price per GPU and hour; prints the cost of the run at the bound.",
+        help="Price per GPU and hour; prints the cost of the run at the "
+        "upper bound of the throughput.",
     )
     check: bool = field(
         False,

@@ -51,7 +51,7 @@ def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
 
 
 def _figures(plan: Plan) -> list[str]:
-    """Return the table cells of a plan: `FIGURES`, whether it fits, and its limit."""
+    """Return the table cells of a plan: `FIGURES`, whether it fits, its bottleneck."""
     facts, roof, speed = plan.facts, plan.bound, plan.images_per_second
     return [
         f"{facts.peak_bytes / 2**30:,.2f}",

@@ -112,7 +112,7 @@ def alternatives(
 
     Args:
       plan: Plan of the original config.
-      changes: Name of each change -> new values by field path.
+      changes: Name of each change -> (field path, new value).
     """
     found: dict[str, Plan | str] = dict.fromkeys(changes, "")
     changed: dict[str, Config] = {}

@@ -20,7 +20,7 @@ from jaxtrain.plugins.plan.targets import CPU, HERE, Target
 
 SIMULATED = (
     "devices are simulated on the CPU: times are meaningless, and memory and "
-    "collectives differ from a GPU's, which --compile-only --target h100 reports"
+    "collectives differ from a GPU's; --compile-only --target h100 reports the latter"
 )
 
 Mode = Literal["weak", "strong"]

@@ -124,7 +124,7 @@ class Apgd:
         here = image, loss, gradient
         best = at.best, at.best_loss, at.best_gradient
         best = _where(loss > at.best_loss, here, best)
-        # In the paper, counting starts with the result of the first step.
+        # As in the paper, the first checkpoint is compared with the first step.
         last_best = jnp.where(is_first, best[1], at.last_best)
 
         distance = jnp.asarray(self._distances())[at.number]
@@ -151,7 +151,7 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """Return, by step, the distance of a checkpoint from the previous one, or 0."""
+        """Return the steps since the previous checkpoint; 0 between checkpoints."""
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
         for before, place in itertools.pairwise(places):

@@ -39,9 +39,9 @@ def error(goal: Goal, values: Values) -> float:
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
         raise UserError(
-            f"--corruptions: {goal.metric} = {value!r} is not an error: expected a "
-            "number, at most 1 if higher is better (error = 1 - metric); leave the "
-            "option out"
+            f"--corruptions: {goal.metric} = {value!r} cannot be converted to "
+            "an error: expected a number, at most 1 if higher is better (error = 1 - "
+            "metric); leave the option out"
         )
     return 1 - value if goal.higher else value
 
@@ -127,8 +127,8 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     errors = {name: float(np.mean(found[name])) for name in CORRUPTIONS}
     if other != table:
         raise UserError(
-            f"--baseline {path} has the severities of {other}, and this image size "
-            f"uses {table}: evaluate a model of the same image size"
+            f"--baseline {path} has errors at the severities of {other}, but images of "
+            f"this size need {table}: evaluate a baseline of the same image size"
         )
     of = values["corruptions"]["metric"]
     if of != metric:

@@ -34,7 +34,7 @@ class ChannelGroup:
       unit: Number of the layer's channels per unit, such as a convolution group.
       indices: Path and dim of an array -> indices of each unit, int64 (units, n).
       taken: Keys of `indices` that are input channels of kernels.
-      numbers: Number of each unit in `ChannelMap.components`, (units,).
+      numbers: Component of each unit, a value in `ChannelMap.components`, (units,).
     """
 
     name: str
@@ -55,14 +55,14 @@ class ChannelGroup:
 
 @dataclass(frozen=True, eq=False)
 class ChannelMap:
-    """Channels of a model.
+    """Groups of removable channels of a model.
 
     Attributes:
       groups: Groups by name, in order of computation.
       unpruned: Layer without removable channels -> reason.
       sizes: Path and dim of an array -> size.
       products: Convolutions and matrix products for `NUM_IMAGES` images.
-      components: Component number of each label.
+      components: Number of the equivalence class of each label, int (labels,).
     """
 
     groups: Mapping[str, ChannelGroup]
@@ -85,7 +85,10 @@ class ChannelMap:
         return sum(p.flops(of_labels) for p in self.products) // NUM_IMAGES
 
     def costs(self) -> dict[str, np.ndarray]:
-        """Return the FLOPs per image of each unit by group name, float64 (units,)."""
+        """Return the FLOPs per image of the units: group name -> float64 (units,).
+
+        The FLOPs of a product are divided equally among the indices of each dim.
+        """
         total = np.zeros(self.components.max() + 1)
         for product in self.products:
             sizes = [len(labels) for labels in product.dims]
@@ -168,8 +171,8 @@ class _LabelPositions:
     Attributes:
       paths: Paths of the arrays.
       sizes: Path and dim of an array -> size.
-      axes: Array dim of each label, as a position in `sizes`; -1 for labels outside the
-        weights.
+      axes: Array dim of each label, as an index into the keys of `sizes`; -1 for labels
+        outside the weights.
       places: Index of each label along its array dim.
     """
 
@@ -203,7 +206,7 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, unpruned = list(positions.sizes), dict[str, str]()
-    # Layer name -> array dims with the label counts of a component -> components.
+    # Layer name -> (array dims, number of labels in each) -> components with these.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:

@@ -100,7 +100,7 @@ class LabelClasses:
             self.reasons.append((labels, reason))
 
     def components(self) -> np.ndarray:
-        """Return the component of each label, (num,); equivalent labels share one."""
+        """Return the number of the equivalence class of each label, int (num,)."""
         a, b = (np.concatenate([pair[i] for pair in self._pairs]) for i in (0, 1))
         met = (a > STAYS) & (b > STAYS) & (a != b)
         ones, shape = np.ones(int(met.sum()), bool), (self.num, self.num)
