@@ -22,7 +22,7 @@ class QuantizeArguments:
     """Quantize a trained model to 8 bits, to export it or to train it further."""
 
     workdir: Path = field(
-        help="Folder of a run; with --images, a folder of a model, too.",
+        help="Folder of a run, or of a model if --images is given.",
     )
     out: Path = field(
         help="New folder for the model, as export --format safetensors writes it.",

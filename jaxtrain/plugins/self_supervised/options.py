@@ -31,8 +31,8 @@ class SelfSupervisedConfig(Part):
     )
     temperature: float | None = field(
         None,
-        help="Of simclr: divisor of cosines, also in evaluations; None: 0.5, as in "
-        "evaluations of byol.",
+        help="Temperature of simclr, the divisor of cosine similarities in training "
+        "and evaluations; None: 0.5. Evaluations of byol also use 0.5.",
     )
 
     def validate(self) -> None:

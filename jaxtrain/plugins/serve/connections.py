@@ -169,7 +169,7 @@ class GuardedProtocol(H11Protocol):
             self.time_out()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Respond with an error, unless a response has started, and close."""
+        """Close the connection, with an error response if none has started."""
         self._stop_timer()
         if self.transport.is_closing():
             return
