@@ -126,7 +126,7 @@ def make_stage_meshes(
         raise UserError(
             f"parallel.pipeline_stages = {num_stages} does not divide the "
             f"{counted(len(devices), 'device')} of JAX: "
-            f"{' or '.join(fits)} would fit"
+            f"set it to {' or '.join(fits)}"
         )
     starts = range(0, len(devices), size)
     return [make_mesh(config, devices[i : i + size], "of a stage") for i in starts]

@@ -198,7 +198,7 @@ def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
-    """Follow the single user of a value to the next insertion point, if any.
+    """Insertion point that a value reaches by a chain of single users, or None.
 
     Args:
       value: Value to start from.

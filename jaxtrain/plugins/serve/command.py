@@ -23,7 +23,7 @@ class ServeArguments:
     """Serve the predictions of a trained model over HTTP."""
 
     workdir: Path = field(
-        help="Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.",
+        help="Folder of a run or of a model, a weights file, or hf:OWNER/REPO.",
     )
     checkpoint: str = field(
         "best",

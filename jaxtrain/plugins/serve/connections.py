@@ -176,7 +176,7 @@ class GuardedProtocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_answer(status, reason))
         if self.cycle is not None:
-            # Running handlers of the request see a disconnected client.
+            # Notify the handler of the request that the client has disconnected.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         with contextlib.suppress(h11.LocalProtocolError):

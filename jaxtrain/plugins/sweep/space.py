@@ -110,7 +110,7 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
 
 def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Select the task, method etc. that `SECTION.name` overrides, with defaults."""
+    """Replace sections whose `name` is overridden by the defaults of that name."""
     for section, table in part_tables(config).items():
         name = overrides.get(f"{section}.name", getattr(config, section).name)
         if name != getattr(config, section).name:
