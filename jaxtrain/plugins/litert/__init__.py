@@ -5,7 +5,7 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="litert",
     subject="use elsewhere",
-    # For the traced and simplified graph of an int8 model.
+    # An int8 model is exported from the intermediate graph of the ONNX export.
     requires=("onnx",),
     exporters={"litert": "jaxtrain.plugins.litert.litert:LiteRTFile"},
     hints={"formats": "litert: for phones and small devices"},

@@ -93,12 +93,12 @@ def _convert(request: Request, path: Path) -> None:
         lines = [line for line in done.stderr.splitlines() if "rror:" in line]
         raise UserError(
             "--format litert: its converter cannot write this model "
-            f"({' '.join(lines[-LINES:])[:500]}); choose onnx"
+            f"({' '.join(lines[-LINES:])[:500]}); choose --format onnx"
         )
 
 
 def _function(request: Request) -> Callable[[Any], jax.Array]:
-    """Function to export; in an int8 model, quantized arrays are marked."""
+    """Function to export; marks the quantized arrays of an int8 model."""
     if not request.was_rounded:
         return request.function(folded=True)
     images, shape = request.images, request.images.shape[1:]

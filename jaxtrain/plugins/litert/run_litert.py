@@ -74,7 +74,8 @@ def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
 def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
     """Run a file on arrays of images from a stream, until the end of the stream.
 
-    An array is in NumPy's .npy format, after its size in bytes, a big-endian uint64.
+    Each array is in NumPy's .npy format, preceded by its size in bytes, a big-endian
+    uint64.
 
     Args:
       file: LiteRT file to run.

@@ -24,7 +24,8 @@ class Form:
 
     Attributes:
       format: Image files (`jpeg`) or arrays (`raw`).
-      size: Shorter side of files, or both sides of arrays; None keeps the stored size.
+      size: Shorter side of files, or both sides of arrays, in pixels; None keeps the
+        stored size.
       image_shape: Shape of the packed images.
       max_pixels: Largest number of pixels; larger images are unreadable.
       white_level: 16-bit value that becomes 255. Defaults to 65535.

@@ -1,6 +1,6 @@
 """Index of a packed data set, validated on reading.
 
-File names are made of the shard number and the column, such as `00003.image`. The index
+File names consist of the shard number and the column, such as `00003.image`. The index
 contains no paths, which could point outside the directory.
 """
 
@@ -176,21 +176,21 @@ def _parse(values: Any) -> Index:
     targets = [name for name in columns if is_target(name)]
     _expect(targets, "no target")
     nested = any(name.startswith(f"{other}.") for name in targets for other in targets)
-    _expect(not nested, "a target within another")
-    _expect(len(set(splits)) == len(splits), "a split twice")
+    _expect(not nested, "nested target columns")
+    _expect(len(set(splits)) == len(splits), "a duplicate split")
     for split in splits:
         _expect(SPLIT.fullmatch(split), f"split {split!r}")
     for shard in shards:
         _check_shard(shard, columns, splits)
     order = [(splits.index(shard.split), shard.number) for shard in shards]
     numbers = {shard.number for shard in shards}
-    _expect(order == sorted(order) and len(numbers) == len(order), "shards in disorder")
+    _expect(order == sorted(order) and len(numbers) == len(order), "unordered shards")
     _expect(shards, "no shards")
     sizes = [size for size in index.image_shape if size is not None]
     _expect(all(map(_is_count, sizes)), "image_shape")
     if IMAGE in columns:
         same = columns[IMAGE].shape == index.image_shape
-        _expect(same and columns[IMAGE].dtype == "|u1", "images of another shape")
+        _expect(same and columns[IMAGE].dtype == "|u1", "a wrong image shape")
     facts = tuples(index.facts)
     _expect(_is_count(facts.get("num_classes", 1)), "num_classes")
     names = facts.get("class_names", ())

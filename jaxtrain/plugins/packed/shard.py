@@ -35,7 +35,7 @@ class Note:
 
     Attributes:
       shard: Examples and files of the shard; an empty shard has no files.
-      left_out: Unreadable images, by index within the shard's range of the split.
+      left_out: Unreadable images, indexed from the first example of the shard.
     """
 
     shard: Shard

@@ -45,7 +45,7 @@ FILES_A_SHARD = 4096
 # Size of the image arrays of a shard in bytes.
 RAW_SHARD_BYTES = 2**28
 
-# A shard: split, index of its first example, and examples.
+# A shard: split, position of its first example in the split, and example indices.
 Part = tuple[str, int, np.ndarray]
 
 
@@ -129,7 +129,7 @@ def pack(
 
 
 def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
-    """Examples of each split; checks that they are not empty and do not overlap."""
+    """Example indices of each split; fails without examples, or if splits overlap."""
     examples = {name: join(shards) for name, shards in splits.items()}
     everything = join(examples.values())
     if not len(everything):
@@ -143,7 +143,7 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Metadata of a data set; checks that JSON preserves their values."""
+    """Metadata of a data set; fails if JSON does not preserve its values."""
     try:
         if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
             return dict(facts)

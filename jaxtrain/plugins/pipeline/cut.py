@@ -126,7 +126,7 @@ def make_stage_meshes(
         raise UserError(
             f"parallel.pipeline_stages = {num_stages} does not divide the "
             f"{counted(len(devices), 'device')} of JAX: "
-            f"{' or '.join(fits)} would fit"
+            f"set it to {' or '.join(fits)}"
         )
     starts = range(0, len(devices), size)
     return [make_mesh(config, devices[i : i + size], "of a stage") for i in starts]
@@ -188,12 +188,12 @@ def _piece_flops(model: Model, images: jax.ShapeDtypeStruct) -> list[float]:
 
 
 def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
-    """Partition costs into consecutive non-empty parts with the smallest maximum."""
+    """Partition costs into consecutive non-empty parts, minimizing the largest sum."""
     total = [0.0, *itertools.accumulate(costs)]
 
     @functools.cache
     def best(num: int, parts: int) -> tuple[float, list[slice]]:
-        """Best partition of the first `num` costs: its maximum and its parts."""
+        """Best partition of the first `num` costs: its largest sum and its slices."""
         if parts == 1:
             return total[num], [slice(0, num)]
         largest, start = min(

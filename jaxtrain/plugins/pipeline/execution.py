@@ -55,8 +55,8 @@ class Pipeline(Execution):
         if defines(task, "objective"):
             raise UserError(
                 f"task = {config.task.name!r}, which defines an objective, needs "
-                "the full model, but each of parallel.pipeline_stages "
-                f"= {stages} has only a part: set parallel.pipeline_stages to 1"
+                "the full model, which no stage has (parallel.pipeline_stages = "
+                f"{stages}); set it to 1"
             )
 
     @classmethod
@@ -95,8 +95,8 @@ class Pipeline(Execution):
             if overrides(one, "on_gradients"):
                 raise UserError(
                     f"parallel.pipeline_stages: the transform {one.name!r} of the step "
-                    "changes the gradients of all layers together, and each stage has "
-                    "only a part; set parallel.pipeline_stages to 1"
+                    "needs the gradients of all layers, which no stage has; set "
+                    "parallel.pipeline_stages to 1"
                 )
         weights, begin = make_create(setup.create, stages, abstract)
         train = tuple(

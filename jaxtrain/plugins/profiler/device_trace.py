@@ -13,8 +13,8 @@ from jax.profiler import ProfileData
 
 # Names of the stats of XLA's events.
 OP, MODULE, PROGRAM = "hlo_op", "hlo_module", "program_id"
-# On CPU, an instruction may run on other threads. Events of these threads mark its end,
-# with the id of the event that started it.
+# On CPU, an instruction may continue on other threads. Their events mark its end, and
+# have the id of the event that started it.
 _BEGINS, _ENDS = "_p", "_c"
 
 

@@ -114,7 +114,10 @@ class StepProgram:
         return self._place_of_users(line) or self._place_of_source(line)
 
     def _own_place(self, line: Instruction) -> scopes.Place | None:
-        """Layer in the name of an instruction, or of a fusion's product or root."""
+        """Layer in the metadata of an instruction, or None.
+
+        The metadata of a convolution or matrix product inside a fusion has precedence.
+        """
         inner = list(self._called(line).values())
         products = [x for x in inner if x.operation in _PRODUCTS]
         places = (_named(x) for x in (*products, line, *reversed(inner)))
@@ -238,7 +241,7 @@ def _by(
 def _spans(
     op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
 ) -> Iterator[Span]:
-    """Yield the span on the starting thread or stream, and spans of other threads."""
+    """Yield the span on the thread or stream that started the op, then up to `done`."""
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
@@ -262,7 +265,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Row and rank of an instruction; loops and calls have a higher rank number."""
+    """Row and `Span.rank` of an instruction; larger for loops than for their bodies."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

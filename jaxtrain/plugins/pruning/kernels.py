@@ -43,10 +43,10 @@ def find_kernels(
         if config.sparsity is not None:
             option = f"prune.sparsity = {config.sparsity:g}"
         raise UserError(
-            f"{option}: the model has no kernels to prune: frozen layers are "
-            "excluded, by default also the first layer, the last piece and depthwise "
-            "convolutions, and by a pattern kernels whose input channels it does not "
-            "divide; name layers in prune.layers, or leave it out"
+            f"{option}: the model has no kernels to prune; name other layers in "
+            "prune.layers, or leave the option out. Frozen layers are excluded, and by "
+            "default the first layer, the last piece and depthwise convolutions; a "
+            "pattern N:M requires a multiple of M input channels"
         )
     return tuple(path for path in arrays if path in found)
 

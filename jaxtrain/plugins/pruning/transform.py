@@ -88,7 +88,7 @@ class Pruning(StepTransform):
         return masked(params, extra["masks"])
 
     def project(self, direction: Any, extra: Extra) -> Any:
-        """Set the gradients of pruned weights to 0, so the norm excludes them."""
+        """Zero the gradients of pruned weights, so the gradient norm excludes them."""
         return masked(direction, extra["masks"])
 
     @scopes.part(scopes.OPTIMIZER)
@@ -97,7 +97,7 @@ class Pruning(StepTransform):
     ) -> tuple[TrainState, Metrics]:
         """Prune if due, and set pruned weights and their average to 0.
 
-        Pruning also follows a skipped step, which may be the last scheduled one.
+        A skipped step also prunes, because it may be the last pruning step.
         """
         weights, pruning = self._of(new.params), old.extras[self.name]
         given = weights, pruning

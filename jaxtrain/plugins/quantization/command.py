@@ -22,15 +22,15 @@ class QuantizeArguments:
     """Quantize a trained model to 8 bits, to export it or to train it further."""
 
     workdir: Path = field(
-        help="Folder of a run; with --images, a folder of a model, too.",
+        help="Folder of a run, or of a model if --images is given.",
     )
     out: Path = field(
-        help="New folder for the model, as export --format safetensors writes it.",
+        help="New folder for the model, in the format of export --format safetensors.",
     )
     calibration: Literal["mse", "percentile", "minmax"] = field(
         "mse",
-        help="Calibration of activation ranges: mse, of least rounding error; "
-        "percentile, without 0.01 % of the values at each end; minmax, of all values.",
+        help="Calibration of activation ranges: mse minimizes the rounding error; "
+        "percentile clips 0.01 % of the values at each end; minmax covers all values.",
     )
     num_images: int = field(
         1024,
@@ -49,7 +49,7 @@ class QuantizeArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best, by its validation; latest; or the number of a "
+        help="Checkpoint of a run: best on the validation split (best), latest, or a "
         "step.",
     )
     verbose: bool = field(

@@ -169,7 +169,7 @@ def fake_quantize_bias(
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
-    """Promote dtypes of (input, kernel, ...) as Flax does, with a rounded kernel."""
+    """Flax's `promote_dtype` of (input, kernel, ...) that first rounds the kernel."""
     x, kernel, *rest = args
     args = (x, fake_quantize_kernel(kernel[...]), *rest)
     return nnx_dtypes.promote_dtype(args, dtype=dtype, **options)

@@ -85,7 +85,8 @@ def mean_shifts(
 
 def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
     """Instrument a network to record the means of channels, by layer path."""
-    # `id` of a layer's output -> path of the layer, and the output to keep its `id`.
+    # `id` of a layer's output -> path of the layer, and the output. The reference to
+    # the output prevents reuse of its `id`.
     outputs: dict[int, tuple[str, jax.Array]] = {}
 
     def at_norm(path: str, x: jax.Array) -> jax.Array:

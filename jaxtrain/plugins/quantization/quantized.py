@@ -3,7 +3,7 @@
 A runtime computes a layer in integers if its input, kernel and output are quantized.
 All kernels of convolutions and dense layers are quantized. Activations can be quantized
 at the input of a layer, at its output, and at the input of a piece of the model, such
-as a residual block. A trace of an evaluation selects from these places, so that
+as a residual block. The trace of an evaluation selects a subset of them, so that
 
 - the input of a layer is quantized exactly once, possibly before max pooling, ReLU and
   reshapes, which preserve quantized values;
@@ -12,10 +12,10 @@ as a residual block. A trace of an evaluation selects from these places, so that
 - an input shared by several layers is quantized before them;
 - the outputs of the last layer are not quantized.
 
-A runtime adds a bias as an integer of the accumulator's scale. Evaluations round biases
-in the same way, if the product and its input range belong to one piece. If biases were
-rounded only in the file, one activation in hundreds would differ by one level, and the
-outputs of deep models by several levels.
+A runtime adds a bias as an integer in the scale of the accumulator. Evaluations round
+biases in the same way if the product and its input range belong to one piece. If biases
+were rounded only in the file, one activation in hundreds would differ by one level, and
+the outputs of deep models by several levels.
 """
 
 import functools
@@ -69,11 +69,11 @@ class PieceRanges(nnx.Module):
 
 
 class _Bias(NamedTuple):
-    """Paths that determine a bias of an integer accumulator.
+    """Bias that is rounded to the scale of its accumulator, as paths of modules.
 
     Attributes:
-      layer: Path of the layer with the accumulator.
-      norm: Path of the folded batch norm, or None.
+      layer: Path of the layer with the bias.
+      norm: Path of the batch norm that is folded into the layer, or None.
       given: Path of the activation range of the layer's input.
     """
 
@@ -165,8 +165,8 @@ def _with_integer_biases(
 ) -> Callable[..., Any]:
     """Wrap a piece so that evaluations round its biases, as an exported file does.
 
-    Training does not need it: the steps of biases are hundreds of times smaller than
-    the steps of activations.
+    Biases are not rounded in training: their quantization steps are hundreds of times
+    smaller than the steps of activations.
     """
 
     @functools.wraps(apply)
@@ -228,7 +228,7 @@ def _biases(
 
 
 def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
-    """Path of the activation range that quantizes a value; None if not unique."""
+    """Path of the only activation range that quantizes a value, or None."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
             return None

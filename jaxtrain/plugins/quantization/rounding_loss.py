@@ -1,4 +1,4 @@
-"""Quality drop of a quantized model: task metric, or share of equal predictions."""
+"""Quality drop of a quantized model: task metric or fraction of equal predictions."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def rounding_loss(
     measured = None if run is None else _on_labels(model, found.model, run, most)
     if measured is None and found.agreement is not None:
         images = "the compared images"
-        return RoundingLoss("classes kept", 1.0, found.agreement, True, images)
+        return RoundingLoss("unchanged classes", 1.0, found.agreement, True, images)
     return measured
 
 

@@ -1,4 +1,4 @@
-"""Analysis of a model's trace: places of fake quantization."""
+"""Analysis of a model's trace: insertion points of fake quantization."""
 
 import functools
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,10 @@ from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.centres import CENTRES
 from jaxtrain.models.ranged import Ranged
 
-# Kinds of places: input of a layer, output of a layer, input of a piece.
+# Types of insertion points: input of a layer, output of a layer, input of a piece.
 LAYER_INPUT, LAYER_OUTPUT, PIECE = "layer input", "layer output", "piece"
-# Inputs of batch norms are marked but not quantized: norms are folded into the kernel
-# before them.
+# Inputs of batch norms are marked but not quantized: a norm is folded into the kernel
+# of the layer before it.
 NORM = "norm"
 # Suffix of the layers with the ranges of a piece.
 RANGES = "_ranges"
@@ -45,7 +45,7 @@ class Value:
       inputs: Inputs of the primitive.
       of_images: Whether the array depends on the images.
       of_weights: Whether the array depends on an array of the model.
-      place: Kind and name of the marked place, or None.
+      place: Type and name of the insertion point, or None.
       where: Name scope in the trace.
       users: Arrays that are computed from the array.
     """
@@ -65,7 +65,7 @@ class Value:
 
 
 def named_layers(model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield paths and layers of the pieces of an evaluation."""
+    """Yield the path and the layer of each `Ranged` layer of an evaluation."""
     for piece in pieces_of(model):
         for name in piece.names:
             for path, layer in nnx.iter_modules(getattr(model, name)):
@@ -109,7 +109,7 @@ def traced(
 
 
 def _at(kind: str, name: str, x: Any) -> Any:
-    """Mark an array as a place of the trace."""
+    """Mark an array as an insertion point in the trace."""
     return checkpoint_name(x, f"{kind}:{name}")
 
 
@@ -161,7 +161,7 @@ def _value(eqn: Any, inputs: tuple[Value, ...], where: str, into: list[Value]) -
 
 
 def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
-    """Places at which activations are quantized."""
+    """Select the insertion points at which activations are quantized."""
     places: set[tuple[str, str]] = set()
     rounded: set[int] = set()
     ancestors = _ancestors_of_layer_inputs(values)
@@ -183,7 +183,7 @@ def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
 
 
 def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
-    """Whether an unquantized value needs quantization at its place."""
+    """Whether an unquantized value needs quantization at its insertion point."""
     assert value.place is not None
     kind, _ = value.place
     if kind != LAYER_OUTPUT:
@@ -198,7 +198,12 @@ def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
-    """Next place of a value, or None if there is not exactly one."""
+    """Insertion point that a value reaches by a chain of single users, or None.
+
+    Args:
+      value: Value to start from.
+      through: Primitives that may lie between the value and the insertion point.
+    """
     while len(value.users) == 1:
         (value,) = value.users
         if value.place is not None:

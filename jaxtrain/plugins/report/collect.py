@@ -129,7 +129,7 @@ def _told(what: str, error: Exception) -> str:
 def _choose_split(
     setup: Setup, history: History, notes: list[str]
 ) -> tuple[str, int] | None:
-    """Choose the split to predict, and the step of the checkpoint; None if unavailable.
+    """Choose a split and a checkpoint step to predict; None if either is unavailable.
 
     The test split is only used after the end of a run.
     """
@@ -177,7 +177,8 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
     """Draw the worst examples: up to `MAX_PARTS` images and texts per example.
 
-    The prediction draws them if the decoder supports it, else the task does.
+    Drawn by `Prediction.draw` if the decoder supports it, else by
+    `Task.draw_example`.
     """
     names = example_names(setup.splits.named()[found.sample.split], found.index)
     task, drawn = with_chosen(setup.task, found.chosen), []

@@ -186,7 +186,7 @@ class Examples:
       sample: Evaluated sample for tasks other than single-label classification; None if
         unavailable.
       drawn: Examples of the sample with the largest losses, in descending order.
-      nearest: A query and its nearest neighbours per row, for embedding tasks.
+      nearest: Rows of a query and its nearest neighbours, for embedding tasks.
       pairs: Training images before and after augmentation.
       notes: Sections that do not apply to the run, with reasons.
       failed: Sections that could not be computed, with error messages.

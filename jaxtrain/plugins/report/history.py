@@ -239,7 +239,7 @@ def read_history(workdir: Path) -> History:
     if not path.exists():
         missing.append(f"{CONFIG} cannot be read: there is no such file")
     config = attempt(path, lambda: config_lib.read_config(path), None)
-    # The run ID of the config identifies the other records as those of the same run.
+    # Files whose run ID differs from the ID in the config belong to another run.
     run = attempt(path, lambda: RunId.read(workdir), None) if config else None
     path = workdir / METRICS
     texts = attempt(

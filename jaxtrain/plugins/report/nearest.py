@@ -83,8 +83,8 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # Queries with a wrong nearest neighbour, by its distance; then the other queries
-    # in sampling order.
+    # First queries whose nearest neighbour is wrong, in the order of its distance;
+    # then the other queries in sampling order.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 

@@ -22,7 +22,7 @@ ACCOUNTS = {
 }
 # The year 9987 in seconds since 1970; `datetime` supports years up to 9999.
 MAX_TIME = 253_000_000_000
-# Keys of an event that the column of details excludes.
+# Keys of an event that are not shown in the details column.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 

@@ -71,8 +71,8 @@ def first_images(
       num_images: Maximum number of images per step.
       order: Order of the training split. Computed by default.
       statistics: Mean and standard deviation per channel. Computed by default.
-      rows: Examples of each global batch to load and to mix. Defaults to the examples
-        of this process.
+      rows: Slice of each global batch to load and augment. Defaults to the slice of
+        this process.
 
     Raises:
       UserError: Too many images are unreadable.

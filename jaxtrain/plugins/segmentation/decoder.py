@@ -73,7 +73,7 @@ class MaskDecoder(RowDecoder):
 
     logits_name = "mask_logits"
     command_options = "--masks masks"
-    agrees = "a class keeps {:.1%} of its pixels"
+    agrees = "on average {:.1%} of the pixels of a class are unchanged"
 
     def __init__(self, facts: OutputFacts):
         super().__init__(facts)

@@ -24,7 +24,7 @@ LARGE = 1024
 
 
 class Level(NamedTuple):
-    """Features of a backbone at one stride, intermediate or last.
+    """Feature map of a backbone at one stride.
 
     Attributes:
       stride: Stride with respect to the image, in pixels.
@@ -38,9 +38,9 @@ class Level(NamedTuple):
 class DenseModel(Model):
     """Base class of models with a backbone.
 
-    After `add_backbone`, the pieces exchange a tuple: the features from the last level
-    to the first, then the images. Options in `backbone_options` that are None have the
-    backbone's defaults.
+    After `add_backbone`, each piece receives a tuple: the feature maps from the last
+    level to the first, then the images. Options in `backbone_options` that are None
+    have the backbone's defaults.
     """
 
     backbone_options: ClassVar[tuple[str, ...] | None] = (
@@ -68,19 +68,21 @@ class DenseModel(Model):
         output_stride: int | None = None,
         **options: Any,
     ) -> tuple[Level, ...]:
-        """Append all pieces of a classifier except its head; return its levels.
-
-        Auxiliary heads are left out.
+        """Append the pieces of a classifier without its head and auxiliary heads.
 
         Args:
-          keep: Names of layers; the inputs of their pieces are the intermediate levels.
-            Defaults to the last features of each stride.
-          output_stride: Stride of the last level; dilation replaces further strides.
-            Defaults to the classifier's stride.
+          name: Name of the classifier in the config, such as resnet50.
+          image_shape: Height, width and channels of the images.
+          layers: Factory of the layers.
+          keep: Names of layers; the inputs of their pieces are saved as intermediate
+            feature maps. Defaults to the last features of each stride.
+          output_stride: Stride of the last feature map; dilation replaces further
+            strides. Defaults to the classifier's stride.
           **options: Options of the classifier; None is the classifier's default.
 
         Returns:
-          The levels, in order of increasing stride.
+          Stride and channels of the saved feature maps and of the last one, in order of
+          increasing stride.
 
         Raises:
           UserError: The classifier or an option is unknown, or the classifier has no
@@ -192,7 +194,11 @@ def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[An
 def _carrying(
     apply: Callable[..., Any], is_first: bool, is_last: bool, keep: bool
 ) -> Callable[..., Any]:
-    """Wrap a piece to pass on saved features, and with `keep` to save its input."""
+    """Wrap `apply` of a backbone piece to also return saved feature maps.
+
+    Inputs and outputs are tuples: the current features, then the saved feature maps,
+    newest first, then the images. With `keep`, the input is saved.
+    """
 
     @functools.wraps(apply)
     def carrying(*arguments: Any) -> tuple[Any, ...]:

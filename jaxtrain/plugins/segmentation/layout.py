@@ -9,7 +9,7 @@ from jaxtrain.plugins.segmentation.mask_files import IMAGES, MASKS
 
 
 class MaskLayout(FolderLayout):
-    """Layout with directories `images` and `masks`, which have files of equal names."""
+    """Layout with directories `images` and `masks`, matched by file name."""
 
     format = "masks"
 

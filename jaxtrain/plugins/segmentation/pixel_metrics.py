@@ -1,7 +1,7 @@
 """Segmentation metrics: sums on the device, values on the host.
 
 The number of pixels of a split may overflow int32, so a count is a pair of int32: the
-multiples of `UNIT`, and the remainder.
+quotient and the remainder of a division by `UNIT`.
 """
 
 import math
@@ -40,7 +40,7 @@ def confusion_sums(
       counts: Mask of valid pixels, bool (B, H, W).
 
     Returns:
-      int32 (2, C, C): multiples of `UNIT`, and remainders.
+      int32 (2, C, C): quotients and remainders of the counts divided by `UNIT`.
     """
     num_classes = outputs.shape[-1]
     true = jax.nn.one_hot(classes, num_classes, dtype=jnp.float32)
@@ -89,7 +89,7 @@ def accuracy_of(counts: np.ndarray) -> float | None:
 
 
 def mean_of(values: list[float | None]) -> float | None:
-    """Mean of the values that are not None; None if all are."""
+    """Mean of the values that are not None; None if all values are None."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 

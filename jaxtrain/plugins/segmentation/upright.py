@@ -12,7 +12,7 @@ from jaxtrain.data.files import FIRST_TURNED
 from jaxtrain.data.stores import Remark
 
 # Value of `data.boxes_drawn_on`, and title of the remark if the field is not set.
-STORED, TITLE = "stored", "turned by EXIF"
+STORED, TITLE = "stored", "rotated by EXIF"
 # Number of image headers to read for the remark.
 NUM_LOOKED = 100
 READ = 10

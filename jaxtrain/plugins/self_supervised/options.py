@@ -17,22 +17,23 @@ class SelfSupervisedConfig(Part):
         "simclr",
         help="Training loss: simclr (Chen et al. 2020, arXiv:2002.05709), which "
         "contrasts the two views of an image with all other images of the batch, or "
-        "byol (Grill et al. 2020, arXiv:2006.07733), which predicts from one view the "
-        "projection of the other by the moving average of the weights.",
+        "byol (Grill et al. 2020, arXiv:2006.07733), which predicts the projection of "
+        "one view from the other view; the moving average of the weights computes the "
+        "target projection.",
     )
     size: int = field(
         256,
-        help="Number of features of an embedding: of the model's last layer, which "
-        "the projection head follows.",
+        help="Embedding size: number of features of the model's last layer, before "
+        "the projection head.",
     )
     projection_size: int = field(
         64,
-        help="Number of features of a projection, which the loss compares.",
+        help="Number of output features of the projection head, for the loss.",
     )
     temperature: float | None = field(
         None,
-        help="Of simclr: divisor of cosines, also in evaluations; None: 0.5, as in "
-        "evaluations of byol.",
+        help="Temperature of simclr, the divisor of cosine similarities in training "
+        "and evaluations; None: 0.5. Evaluations of byol also use 0.5.",
     )
 
     def validate(self) -> None:

@@ -43,7 +43,7 @@ def make_app(
     Args:
       model: Model whose decoder has `answer_parts`.
       limits: Limits of requests and of batches.
-      program: Program of the model. Defaults to `make_program`.
+      program: Compiled prediction function. Defaults to `make_program(model)`.
     """
     compute = program or make_program(model)
     about, decoder = model.description, model.decoder

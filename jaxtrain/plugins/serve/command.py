@@ -23,7 +23,7 @@ class ServeArguments:
     """Serve the predictions of a trained model over HTTP."""
 
     workdir: Path = field(
-        help="Folder of a run or of a model, a file of weights, or hf:OWNER/REPO.",
+        help="Folder of a run or of a model, a weights file, or hf:OWNER/REPO.",
     )
     checkpoint: str = field(
         "best",
@@ -35,7 +35,7 @@ class ServeArguments:
     )
     port: int = field(
         8000,
-        help="Port; 0: a free one.",
+        help="Port to listen on; 0 selects a free port.",
     )
     max_batch: int = field(
         32,
@@ -65,7 +65,7 @@ class ServeArguments:
     )
     timeout: float = field(
         30.0,
-        help="Seconds that a request may take.",
+        help="Time limit of a request in seconds.",
     )
     calibrated: bool = field(
         False,
@@ -129,7 +129,7 @@ def _check(arguments: ServeArguments) -> None:
         # Also refuses NaN and infinity.
         if value is not None and not 0 < value < math.inf:
             option = "--" + name.replace("_", "-")
-            raise UserError(f"{option} {value}: expected above 0")
+            raise UserError(f"{option} {value}: expected a number above 0")
     if not 0 <= arguments.max_wait_ms < math.inf:
         raise UserError(f"--max-wait-ms {arguments.max_wait_ms}: expected 0 or more")
     if not 0 <= arguments.port < 2**16:

@@ -169,14 +169,14 @@ class GuardedProtocol(H11Protocol):
             self.time_out()
 
     def _refuse(self, status: int, reason: str) -> None:
-        """Respond with an error, unless a response has started, and close."""
+        """Close the connection, with an error response if none has started."""
         self._stop_timer()
         if self.transport.is_closing():
             return
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_answer(status, reason))
         if self.cycle is not None:
-            # Running handlers of the request see a disconnected client.
+            # Notify the handler of the request that the client has disconnected.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         with contextlib.suppress(h11.LocalProtocolError):

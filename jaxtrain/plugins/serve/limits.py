@@ -14,7 +14,7 @@ class ServiceLimits:
 
     Attributes:
       max_batch: Largest number of images in a batch.
-      max_wait_seconds: Longest wait of a batch's first image for others.
+      max_wait_seconds: Longest time that the first image of a batch waits for others.
       max_waiting: Largest number of images decoded, queued or computed at once.
       max_per_client: Largest number of open connections per address.
       max_open: Largest number of open connections.
@@ -39,7 +39,7 @@ class ServiceLimits:
     max_pixels: int
     timeout_seconds: float
     num_decoders: int
-    # 64 million pixels of noise take 1 to 4 seconds in every format.
+    # Decoding 64 million pixels of noise takes 1 to 4 seconds in every format.
     decode_seconds: float = 10.0
     grace_seconds: float = 10.0
     bytes_per_second: float = 2.0**14

@@ -14,7 +14,7 @@ Program = Callable[[np.ndarray], Checked]
 
 
 def make_program(model: TrainedModel, temperature: float | None = None) -> Program:
-    """Create the program, compiled once per batch size.
+    """Create the prediction function of the server, compiled once per batch size.
 
     Args:
       model: Model whose decoder has `answer_parts`.

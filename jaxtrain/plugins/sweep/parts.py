@@ -11,8 +11,8 @@ import optuna
 
 from jaxtrain.errors import UserError, nearest
 
-# Samplers that draw the trials of a study from one sequence, which needs the same seed
-# in every trial.
+# Samplers of quasi-random sequences: the trials of a study draw from one sequence, so
+# all have the same seed.
 ONE_SEQUENCE = ("QMCSampler",)
 
 
@@ -49,13 +49,14 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
 
     Args:
       name: Class of `optuna.pruners`.
-      options: Arguments of the class; the name of a class stands for a pruner.
+      options: Arguments of the class. A value that names a class of `optuna.pruners`
+        is replaced by a pruner of that class with default arguments.
 
     Raises:
       UserError: Unknown class or options.
     """
     kind = _find("--pruner", optuna.pruners, name)
-    # An option may name a pruner, such as the wrapped pruner of PatientPruner.
+    # PatientPruner, for example, has another pruner as an argument.
     made = {
         key: getattr(optuna.pruners, value)()
         if value in optuna.pruners.__all__

@@ -42,7 +42,7 @@ class SearchSpace:
     def draw(self, trial: Any) -> Overrides:
         """Draw the config overrides of an Optuna trial.
 
-        Afterwards, custom code that is named in the overrides may be loaded.
+        Custom code that the overrides name is allowed to be loaded afterwards.
 
         Raises:
           UserError: The function raises an error, names an unknown or fixed field, or
@@ -110,7 +110,7 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
 
 def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Select the parts that overrides name, with their default options."""
+    """Replace sections whose `name` is overridden by the defaults of that name."""
     for section, table in part_tables(config).items():
         name = overrides.get(f"{section}.name", getattr(config, section).name)
         if name != getattr(config, section).name:

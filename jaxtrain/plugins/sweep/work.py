@@ -27,7 +27,7 @@ from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.setup import build_setup
 
-# Errors that end a worker gracefully: its trial is resumed, and is not counted as
+# Errors that end a worker gracefully: its trial can be resumed, and does not count as
 # killed.
 GRACEFUL = (Interrupted, CheckpointError, StartAgainError)
 

@@ -213,7 +213,8 @@ def test_errors_name_what_would_fit(tmp_path: Path):
     result = start(tmp_path, SHALLOW, 4, 3)
     assert result.code == 2
     assert re.search(
-        r"pipeline_stages = 3 does not divide the 4 .*: 1 or 2 or 4", result.stderr
+        r"pipeline_stages = 3 does not divide the 4 .*: set it to 1 or 2 or 4",
+        result.stderr,
     )
     result = start(tmp_path, SHALLOW, 4, 4)
     assert result.code == 2

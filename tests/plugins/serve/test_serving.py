@@ -300,11 +300,11 @@ def test_programs_of_all_sizes_are_compiled_first(devices: int):
 
 
 WRONG = {
-    "--max-batch 0: expected above 0": "--max-batch 0",
+    "--max-batch 0: expected a number above 0": "--max-batch 0",
     "cannot listen on this address": "--host 203.0.113.7",
     "none is not there": "--workdir none",
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
-    "--timeout nan: expected above 0": "--timeout nan",
+    "--timeout nan: expected a number above 0": "--timeout nan",
     "checkpoint = '²': ": "--checkpoint ²",
     "temperature.json does not exist: create it with python main.py": "--calibrated",
 }

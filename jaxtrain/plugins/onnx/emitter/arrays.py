@@ -68,7 +68,7 @@ def _gather(eqn: Any, x: Node, indices: Node) -> Node:
     p, numbers = eqn.params, eqn.params["dimension_numbers"]
     out = eqn.outvars[0].aval.shape
     if not indices.is_constant or numbers.operand_batching_dims:
-        raise unknown("'gather' by indices that are computed")
+        raise unknown("'gather' with computed indices")
     starts, stops, strides = [0] * len(x.shape), list(x.shape), [1] * len(x.shape)
     rows = indices.value.reshape(-1, indices.shape[-1])
     several = None

@@ -1,6 +1,6 @@
-"""Conversion of a graph to a JAX function with LiteRT's markers of quantization.
+"""Conversion of a graph to a JAX function with LiteRT's quantization markers.
 
-For converters that read StableHLO: LiteRT's composite `quant.fake_quant` marks each
+LiteRT's converter reads StableHLO: a composite `quant.fake_quant` marks each
 int8-quantized float array, with its scales and zero points. Batch norms are already
 folded, and kernels are rounded as in quantization-aware training.
 """

@@ -108,7 +108,7 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
         return Integers(integers.astype(np.float64), scale, None, step)
     # A folded norm may scale a channel to almost 0, so that its bias exceeds int32 in
     # the accumulator's scale. A larger scale then rounds the kernel again, which costs
-    # less than clipping the bias.
+    # less accuracy than clipping the bias.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
     integers = np.round(integers * (scale / np.maximum(scale, least)))

@@ -1,7 +1,8 @@
 """Writing of operators in ONNX: names and layouts.
 
 ONNX's convolutions and pools are NCHW. Later operators keep that layout, and transposes
-are written only where an operator needs another one: for a ResNet once, at its input.
+are written only for operators that need another layout: for a ResNet, only one at its
+input.
 """
 
 import math
@@ -116,7 +117,7 @@ def _reshape(to: Writer, node: Node) -> Written:
 
 
 def _transpose(to: Writer, node: Node) -> Written:
-    """Record another dim order, without an operator."""
+    """Transpose by a change of the recorded dim order, without an operator."""
     (x,) = node.inputs
     order, moved = to.order_of(x), node.attributes["order"]
     return to.get(x, order), tuple(moved.index(d) for d in order)

@@ -77,7 +77,7 @@ def _squeeze(eqn: Any, x: Node) -> Node:
 
 
 def _broadcast(eqn: Any, x: Node, *_: Node) -> Node:
-    """Insert dims of 1."""
+    """Insert dims of size 1, which `full` broadcasts later."""
     shape = [1] * len(eqn.params["shape"])
     for size, dim in zip(x.shape, eqn.params["broadcast_dimensions"], strict=True):
         shape[dim] = size

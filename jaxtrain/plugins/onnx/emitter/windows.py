@@ -78,7 +78,7 @@ def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
 
 
 def _any_window(eqn: Any, x: Node, start: Node) -> Node:
-    """Convert a windowed reduction by a jaxpr, a sum or a maximum."""
+    """Convert `reduce_window` whose reduction jaxpr is a sum or a maximum."""
     body = [inner.primitive.name for inner in eqn.params["jaxpr"].eqns]
     if (body, start.number) not in ((["add"], 0.0), (["max"], -math.inf)):
         raise unknown(f"'reduce_window' of {body}")

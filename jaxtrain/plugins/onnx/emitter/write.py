@@ -50,7 +50,7 @@ class Writer:
         # (operator, input names, output names, attributes)
         self._operators: list[tuple[str, list[str], list[str], dict[str, Any]]] = []
         self._constants: dict[Any, Any] = {}
-        # Written names of a node by dim order, first the order it is computed in.
+        # Node -> dim order -> name in the file. A node is computed in its first order.
         self._names: dict[Node, dict[Order, str]] = {}
 
     def type_of(self, dtype: Any) -> int:

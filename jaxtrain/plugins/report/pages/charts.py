@@ -19,7 +19,7 @@ MAX_POINTS = 400
 # Lines with up to this number of points have dots with tooltips.
 MAX_DOTS = 40
 NUM_COLOURS = 8
-# Positive values have a log scale if maximum / minimum is larger.
+# Positive values have a log scale if maximum / minimum is larger than this.
 LOG_RATIO = 100.0
 
 Point = tuple[float, float | None]

@@ -21,7 +21,7 @@ SHADES = 6
 
 
 class ConfusedPair(NamedTuple):
-    """Confusion of two classes: number of images, and share of the true class."""
+    """Confusion of two classes: number of images, and fraction of the true class."""
 
     true: str
     predicted: str
@@ -103,13 +103,13 @@ def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
 
 
 def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
-    """SVG square of a cell, coloured by hit or mistake, with an opacity by fraction.
+    """SVG square of a matrix cell: colour by correctness, opacity by fraction.
 
     Args:
       x: Left edge in pixels.
       y: Top edge in pixels.
       size: Side length in pixels.
-      right: Whether the cell counts hits.
+      right: Whether the cell counts correct predictions.
       part: Fraction of the row's total, 0 to 1.
     """
     kind = 0 if right else 1
