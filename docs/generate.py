@@ -102,8 +102,8 @@ MODELS = """# Models
 - **GFLOPs**: 10^9 floating-point operations of the compiled evaluation of one image. A
   multiplication and an addition count as two operations (many tables count one), and products with
   padding as none.
-- **step MiB**: peak memory of the compiled training step on 32 images, for XLA:CPU, SGD with momentum
-  and float32. A GPU needs a different amount: see [plan](plan.md).
+- **step MiB**: peak memory of the compiled training step on 32 images, for XLA:CPU, SGD with
+  momentum and float32. A GPU needs a different amount: see [plan](plan.md).
 - **published**: published accuracy, not measured here: top-1 in percent on ImageNet's validation
   images (CIFAR-10's test images for 32x32), or mean IoU of
   [segmentation models](segmentation-models.md).
