@@ -99,7 +99,10 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 
 def _places(image: jax.Array, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the input coordinates x and y of each pixel, (H, W), in 1/65536 pixels."""
+    """Return input coordinates x and y of each output pixel, int32 (H, W) each.
+
+    The unit is 1/65536 pixels.
+    """
     a, b, c, d, e, f = coefficients
     rows = jnp.arange(image.shape[0], dtype=jnp.int32)[:, None]
     columns = jnp.arange(image.shape[1], dtype=jnp.int32)

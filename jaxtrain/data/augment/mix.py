@@ -89,7 +89,11 @@ def _quantiles(a: float, b: float) -> np.ndarray:
 def _share(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw the weights of the example: of each pixel, (H, W), and of its target, ()."""
+    """Draw the mixing weights of an example relative to its partner, float32.
+
+    Returns:
+      Weight of each pixel, (H, W), and weight of the target, ().
+    """
     _, cut, share_key, box = jax.random.split(key, 4)
     pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:
