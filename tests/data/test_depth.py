@@ -90,7 +90,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             {},
             "grey levels",
             r"18 of 18 inspected images have 16 bits and values up to 4,0\d\d; "
-            "conversion to 8 bits keeps only 16 grey levels: set data.white_level = 4095",
+            r"conversion to 8 bits keeps only 16 grey levels: set .* = 4095",
         ),
         (png(deep_of(1)), {"white_level": 4095}, None, ""),
         (png(deep_of(1)), {"white_level": 1023}, "grey levels", "become white"),
