@@ -61,7 +61,7 @@ def fitting_level(largest: int) -> int | None:
 
 
 def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
-    """Return the numbers of bands that an image file has, and that Pillow drops."""
+    """Return two numbers: bands of an image file, and bands that Pillow drops."""
     with Image.open(io.BytesIO(data), formats=formats) as image:
         used = len(image.getbands())
         if image.format != "TIFF":

@@ -64,7 +64,7 @@ class InputKind:
 
     @classmethod
     def marks(cls, name: bytes) -> bool:
-        """Whether a file with this name shows that a directory has this input type."""
+        """Whether a file name shows that its directory contains inputs of this type."""
         return formats.may_be_image(name)
 
     def check_installed(self) -> None:
