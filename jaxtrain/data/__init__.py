@@ -31,7 +31,7 @@ INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 
 def forms() -> dict[str, str]:
-    """Return source type -> form of `data.source`, such as csv -> csv:FILE."""
+    """Return the form of `data.source` by source type: csv:FILE for csv, and so on."""
     return {form.partition(":")[0]: form for form in SOURCES}
 
 

@@ -30,7 +30,7 @@ MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file that has not been read, as declared by its header.
+    """An array in a file: only its header was read, not its data.
 
     Attributes:
       name: Name of the array or file in messages.
@@ -172,8 +172,8 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     if size > MEMORY_PART * memory:
         raise UserError(
             f"{source} holds {size:,} bytes of images, more than {MEMORY_PART:.0%} of "
-            f"the {memory:,} bytes of memory, into which all are read: write image "
-            "files, and read them as folder: or csv:"
+            f"the {memory:,} bytes of memory: convert them to image files, and give "
+            "these as folder: or csv:"
         )
 
 

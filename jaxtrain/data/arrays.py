@@ -110,7 +110,7 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     Args:
       image: Array of images.
       label: Array of labels.
-      named: Whether labels are columns of numbers, even if there is only one.
+      named: Whether labels are numeric target columns, even a single column.
     """
     if image.dtype != np.uint8:
         raise ValueError(

@@ -26,5 +26,6 @@ import jax
 BOX = "box"
 
 Batch = dict[str, Any]
-# (data on the device, batch, root key, step) -> batch with normalised images.
+# Function (data on the device, batch, root key, step) -> batch, with images normalised
+# for the model.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]

@@ -84,8 +84,8 @@ def facts(
       digest: SHA-256 of the contents of the set.
 
     Raises:
-      UserError: The set has a single class, or no training split, or another split has
-        a class that the training split lacks.
+      UserError: The set has fewer than two classes or no training split, or a class of
+        another split is absent from the training split.
     """
     check_train(source, splits)
     if not class_names:

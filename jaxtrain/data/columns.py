@@ -86,7 +86,7 @@ def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
       facts: `Store.facts` of the data set.
 
     Returns:
-      Targets in float64, or unchanged without offsets.
+      Targets in float64; unchanged if there are no offsets.
     """
     origin = facts.get(ORIGIN)
     return targets if origin is None else targets.astype(np.float64) + np.array(origin)

@@ -124,7 +124,8 @@ def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
     elif white is None and fitting is not None:
         levels = sample.largest // 256 + 1
         text = (
-            f"{counts}, of which 8 bits keep {levels} levels: set data.white_level = "
+            f"{counts}; conversion to 8 bits keeps only {levels} grey levels: set "
+            "data.white_level = "
         )
         yield Remark("grey levels", f"{text}{fitting}", serious=True)
 
@@ -147,6 +148,7 @@ def _crop_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
         height, width = np.median(sample.sizes, axis=0).astype(int).tolist()
         text = (
             f"{part:.0%} of the area of the images ({width}x{height} pixels in the "
-            "median) lies beyond the centred square: data.crop_mode = border keeps all"
+            "median) lies outside the centred square: set data.crop_mode = border to "
+            "keep it"
         )
         yield Remark("cut away", text, serious=True)

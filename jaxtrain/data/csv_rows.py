@@ -101,8 +101,8 @@ def _row(
 def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
-    The first existing path of its possible spellings is used: `/` in place of `\\`, and
-    Unicode normal forms (`UserText.spellings`).
+    Possible spellings are tried, with `/` in place of `\\` and other Unicode normal
+    forms (`UserText.spellings`). The first path that exists is returned.
 
     Raises:
       UnusableError: The path is outside the directory, or is not a file path.

@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create the entry of a `StoredFile`; stored arrays are always readable."""
+        """Create from a decoding error of a `StoredFile`; arrays never have one."""
         return cls(index, stored.name, str(error))
 
 

@@ -12,12 +12,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image, TiffImagePlugin
 
-# Maximum significant bits of 16-bit images for which a white level is suggested.
+# Maximum number of significant bits of 16-bit images for which a white level is
+# suggested.
 MOST_BITS = 14
 # Pillow's raw modes of 16-bit colour images, which it decodes to one byte per value.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
-# Byte order in a raw mode -> byte order that selects the other byte of each value. N is
-# native, here little-endian.
+# Byte order of a raw mode -> opposite byte order, with which Pillow decodes the lower
+# byte of each value instead of the upper one. N is native, here little-endian.
 OTHER = {"B": "L", "L": "B", "N": "B"}
 # TIFF tags.
 SAMPLES_PER_PIXEL, PHOTOMETRIC = 277, 262
@@ -54,13 +55,13 @@ def to_8_bits(stored: np.ndarray, white_level: int) -> Image.Image:
 
 
 def fitting_level(largest: int) -> int | None:
-    """Return the least 2^b - 1 >= `largest` with 8 <= b <= 14, or None."""
+    """Return the smallest 2^b - 1 >= `largest` with 8 <= b <= 14, or None."""
     bits = max(8, math.ceil(math.log2(largest + 1)))
     return 2**bits - 1 if bits <= MOST_BITS else None
 
 
 def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
-    """Return the number of bands of an image file, and how many Pillow drops."""
+    """Return two numbers: bands of an image file, and bands that Pillow drops."""
     with Image.open(io.BytesIO(data), formats=formats) as image:
         used = len(image.getbands())
         if image.format != "TIFF":

@@ -13,10 +13,11 @@ class FileKind:
 
     Attributes:
       noun: Noun for a file in messages, such as "image".
-      is_read: Function of a file name: whether its extension is supported.
+      is_read: Function that returns whether a file name has a supported extension.
       endings: Function that returns the supported extensions.
       example: Example of a file name.
-      is_unread: Function of a file name: whether its format is known, but unsupported.
+      is_unread: Function that returns whether a file name has the extension of a known,
+        but unsupported format.
     """
 
     noun: str
@@ -26,7 +27,11 @@ class FileKind:
     is_unread: Callable[[bytes], bool] = lambda name: False
 
     def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
-        """Return a remark on files of unsupported formats, or () without such files."""
+        """Return a remark that counts skipped files by extension.
+
+        Args:
+          unread: Names of files in unsupported formats. Without any, the result is ().
+        """
         if not unread:
             return ()
         counts = formats.describe_counts(formats.count_endings(unread))

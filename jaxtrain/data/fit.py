@@ -47,8 +47,8 @@ class Fit:
           exceeds `size`. The default is the usual evaluation transform: resize the
           shorter side to 256, then centre-crop 224.
         - `squash`: the full image.
-        - `border`: a square with the longer side of the image. The area outside the
-          image, an integral number of output pixels, becomes border.
+        - `border`: a square with the longer side of the image. The border around the
+          image has an integral number of output pixels.
         """
         if self.crop_mode == "squash":
             return 0.0, 0.0, float(width), float(height)

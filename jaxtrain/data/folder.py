@@ -70,8 +70,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
         # The nested directories are more likely the classes.
         raise UserError(
             f"{source} has one class, {shown(folders[0])}: two or more are needed; "
-            f"its {kind.noun}s lie in subfolders: if these are the classes, "
-            f"give {source.partition(':')[0]}:{os.path.join(name, shown(first))}"
+            "if its subfolders are the classes, give "
+            f"{source.partition(':')[0]}:{os.path.join(name, shown(first))}"
         )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
     files: list[tuple[bytes, int]] = []
@@ -84,7 +84,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
             number = numbers.get(nfc_bytes(class_folder), -1)
             labels.append(np.full(len(files_of_class), number, np.int32))
         # Examples are ordered by a hash of their name, so that a slice such as
-        # train[:90%] has all classes. TFDS also shuffles, at preparation.
+        # train[:90%] has all classes. TFDS also shuffles the examples that it prepares.
         draws = draws_of_names(name for name, _ in files[start:])
         splits[split] = [start + np.argsort(draws, kind="stable")]
     label, class_names = np.concatenate(labels), [shown(c) for c in folders]
@@ -95,7 +95,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 
 
 def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return split -> directory that contains its class directories.
+    """Return the directory that contains the class directories, by split.
 
     If there is a directory `train` with subdirectories, its siblings are splits, too.
     However, a directory `train` that also holds images is a class, unless a sibling has

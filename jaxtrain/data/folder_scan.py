@@ -166,7 +166,7 @@ class FolderScan:
     def listing(
         self, place: bytes, *, keep: bool = True
     ) -> tuple[list[bytes], Entries]:
-        """Return the names of the subdirectories, and the other entries.
+        """Return the names of the subdirectories of a directory, and its other entries.
 
         Args:
           place: Directory, relative to the set.

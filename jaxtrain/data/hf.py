@@ -88,7 +88,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return canonical split name -> rows, for the non-empty splits."""
+    """Return the rows of each non-empty split, by canonical split name."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -104,7 +104,9 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
     try:
         return library.concatenate_datasets(parts)
     except ValueError as error:
-        raise UserError(f"{source}: its splits differ ({error})") from None
+        raise UserError(
+            f"{source}: the columns of its splits differ ({error})"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -149,8 +151,8 @@ def _load(library: Any, source: str, name: str) -> Any:
         raise UserError(
             f"{source} cannot be opened ({type(error).__name__}: {shown(reason)}): "
             "expected a folder of save_to_disk or with .parquet files, or a set in the "
-            "cache of the library. Nothing is downloaded: where there is a network, "
-            'save it once with\n  python -c "import datasets; '
+            "cache of the library. Nothing is downloaded: on a machine with internet "
+            'access, save it once with\n  python -c "import datasets; '
             "datasets.load_dataset('NAME').save_to_disk('DIR')\"\nand give hf:DIR"
         ) from None
 
@@ -191,7 +193,7 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
         raise UserError(
             f"{source} has the columns {listed(features)}: expected one of the type "
             "Image, and one of ClassLabel, lists of ClassLabel, or integers named "
-            "label; of several, rename one to image and one to label "
+            "label; if there are several, rename one to image and one to label "
             "(rename_column), or name numeric columns in data.targets"
         )
     return names[0]
@@ -225,7 +227,7 @@ def _labels(
     values = np.asarray(dataset.select_columns([label]).with_format("arrow")[:][label])
     try:
         if values.dtype.kind not in "iuf":
-            raise ValueError(f"they are {values.dtype}")
+            raise ValueError(f"its dtype is {values.dtype}")
         if names is None:
             return *classes.number(values), ()
     except ValueError as error:

@@ -66,8 +66,8 @@ class HoldOut:
             kept, held_out = class_split(strata, fraction, seed)
             held = self._remaining[held_out]
         else:
-            # A data set with the fact `mixed` is ordered by a hash of the file name,
-            # and its first files are held out. Thus adding or removing a file does not
+            # With the fact `mixed`, examples are ordered by a hash of the file name,
+            # and the first examples are held out. Adding or removing a file does not
             # move other files between splits, and a packed copy has the same splits.
             draws = np.arange(num) if self._source.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
@@ -75,7 +75,7 @@ class HoldOut:
             if len(held_out) and not len(held):
                 held = self._others(len(held_out), seed)
         if not len(held):
-            last = ", as the last of a class stays in training" if len(held_out) else ""
+            last = ", as one of each class stays in training" if len(held_out) else ""
             raise UserError(
                 f"{field} = {fraction} holds out none of {num} examples{last}: give a "
                 "larger fraction, or more images"
@@ -85,7 +85,7 @@ class HoldOut:
         return self._source.subset(held)
 
     def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return the last example of a class to training; return the other examples.
+        """Return `held` without the last example of any class, which stays in training.
 
         Strata that are not classes, such as values of an integer regression target, may
         be held out entirely.
@@ -106,10 +106,9 @@ class HoldOut:
         return np.delete(held, back)
 
     def _others(self, num: int, seed: int) -> np.ndarray:
-        """Return other examples to hold out if every drawn one is the last of a label.
+        """Return `num` other examples to hold out, if all drawn examples were returned.
 
-        The result is empty unless `num` examples can be held out without a loss of
-        labels.
+        The result is empty if a label would then be absent from training.
         """
         if self._strata.ndim == 1:
             return np.arange(0)

@@ -58,7 +58,7 @@ def _name(prefix: str, kind: str) -> str:
 
 
 def _find(folder: str, prefix: str, kind: str) -> str | None:
-    """Return the path of a file, or None; accepts .gz, and `.idx` for `-idx`."""
+    """Return the path of a file, gzipped or not, or None; `.idx` may replace `-idx`."""
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     paths = (in_any_case(folder, name) for name in names)

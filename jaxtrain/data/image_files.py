@@ -218,7 +218,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make an absolute path relative to the directory; others are unchanged."""
+        """Make absolute paths inside the directory relative; others are unchanged."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:
@@ -226,7 +226,7 @@ class Folder:
         return path
 
     def check_inside(self, name: bytes) -> None:
-        """Raise UnusableError if a path leads outside through links, unless allowed."""
+        """Raise UnusableError if links lead out of the directory, unless allowed."""
         if self.allow_outside:
             return
         try:

@@ -134,7 +134,10 @@ class Source:
         return None if self.is_placed else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
-        """Return all targets, or the first and last if all would require images."""
+        """Return all targets, or the first and last targets.
+
+        The latter are returned if reading all targets would require reading images.
+        """
         every = self.all_targets()
         return self.targets(np.array([0, len(self) - 1])) if every is None else every
 

@@ -136,8 +136,8 @@ def resize(
       image: Image, uint8 (H, W, C).
       size: Height and width of the result, or one number for both.
       interpolation: Interpolation, a key of FILTERS.
-      box: Box to resize. Parts outside the image, an integral number of output pixels,
-        become `BORDER`. Defaults to the full image.
+      box: Box to resize. Its parts outside the image, which have an integral number of
+        output pixels, are filled with `BORDER`. Defaults to the full image.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if box is not None:

@@ -64,7 +64,7 @@ class InputKind:
 
     @classmethod
     def marks(cls, name: bytes) -> bool:
-        """Whether a file with this name shows that a directory has this input type."""
+        """Whether a file name shows that its directory contains inputs of this type."""
         return formats.may_be_image(name)
 
     def check_installed(self) -> None:
@@ -85,7 +85,10 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return reason why examples differ between epochs -> whether it applies."""
+        """Return possible reasons why examples differ between epochs, and which apply.
+
+        A reason is a clause for messages, such as "clips are cropped at random".
+        """
         return {}
 
     def stored_shape(self, image_shape: tuple[int, int, int]) -> tuple[int, int, int]:

@@ -122,7 +122,7 @@ LAYOUTS: Table[type[FolderLayout]] = Table(
 
 
 def kinds_by_ending() -> dict[str, str]:
-    """Return file extension -> source type."""
+    """Return the source type of files, by extension."""
     kinds = {
         ending: kind for kind, row in LAYOUTS.items() for ending in row.endings
     } | KIND_BY_ENDING

@@ -69,7 +69,8 @@ def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
         )
     if len(np.unique(groups[groups >= 0])) < 2:
         raise UserError(
-            "data.sampling = 'balanced' has no effect: the training split has one class"
+            "data.sampling = 'balanced' has no effect: the training split has one "
+            "class; leave it out"
         )
     return groups
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Offset of the group in the second half of the Philox key of balanced orders.
+# Offset added to a group's number in the second half of the Philox key that orders the
+# examples of the group.
 BALANCE_STREAM = 2**34
 
 

@@ -69,7 +69,7 @@ def _read_one(
     seed: Sequence[int] | None,
     shape: tuple[int, int, int],
 ) -> tuple[np.ndarray, Any]:
-    """Crop and resize an image, and transform its target; random crop with `seed`."""
+    """Crop and resize an image and its target; without `seed`, crop the centre."""
     place = place_of(source.store)
     assert place is not None
     opened = source.open(image) if isinstance(image, StoredFile) else image

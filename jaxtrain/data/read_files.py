@@ -42,7 +42,7 @@ def read_unless_large(path: bytes) -> FileData:
 
 
 def _plain(error: OSError) -> OSError:
-    # The error is pickled with the batch, so only its number and text are retained.
+    # The error is pickled with the batch, so only errno and the message are retained.
     return OSError(error.errno, error.strerror)
 
 

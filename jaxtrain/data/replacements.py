@@ -76,7 +76,7 @@ def _draw_replacement(
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield candidates of a class: from the random draws, then from all examples.
+    """Yield examples of a class: among the random draws, then among all examples.
 
     The draws come first, because some stores read labels from files, so that reading
     the classes of all examples is slow. For multi-label and unlabelled examples, draws

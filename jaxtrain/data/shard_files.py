@@ -41,8 +41,8 @@ class ShardFiles:
           indices: Indices of the examples in the data set, (n,).
 
         Yields:
-          Reader of a shard, positions in `indices` of the shard's examples, and indices
-          of these examples in the shard.
+          Reader of a shard; positions of the shard's examples in `indices`; and indices
+          of the same examples within the shard.
         """
         shards = np.searchsorted(self._ends, indices, side="right")
         places = indices - np.concatenate([[0], self._ends])[shards]

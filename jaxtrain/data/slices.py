@@ -126,7 +126,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
-        # A stop of 0 means the end, because the last shard is the range from -1 to 0.
+        # The last shard, -1, has the stop 0, which is replaced by None: the end.
         return join(shards[start : stop or None])
     examples = join(shards)
     if unit == "%":

@@ -63,7 +63,7 @@ class Splits:
         return {name: part for name, part in parts.items() if part is not None}
 
     def seen(self, source: Source) -> Source:
-        """Return a source of the same examples, resized to `seen_size` if set."""
+        """Return the source, with images resized on the host to `seen_size` if set."""
         size, channels = self.seen_size, source.image_shape[-1]
         if size is None or source.image_shape[:2] == (size, size):
             return source

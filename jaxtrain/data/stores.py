@@ -67,7 +67,7 @@ def remarks_of(store: Store) -> tuple[Remark, ...]:
 
 
 def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
-    """Return title -> text of the remarks; texts with equal titles are joined."""
+    """Return the texts of remarks by title; texts with equal titles are joined."""
     rows: dict[str, str] = {}
     for title, text, _ in remarks:
         rows[title] = f"{rows[title]}; {text}" if title in rows else text
@@ -75,14 +75,14 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, a pytree of arrays (n, ...), or None if this requires images."""
+    """Return targets, a pytree of arrays (n, ...), or None if images must be read."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
 
 # A store of all examples, and the example indices of each split.
 Opened = tuple[Store, NamedSplits]
-# (argument of `data.source`, after the colon; data section) -> opened data set.
+# Function (argument of `data.source` after the colon, data config) -> opened data set.
 OpenStore = Callable[[str, DataConfig], Opened]
 
 

@@ -1,7 +1,6 @@
-"""Descriptions of combinations of images (mixup, cutmix, mosaic), for their targets.
+"""Descriptions of mixup, cutmix and mosaics, from which tasks combine the targets.
 
-Tasks combine targets according to these. The transform of a single image is a
-`Geometry` (`jaxtrain.data.augment.geometry`).
+The transform of a single image is a `Geometry` (`jaxtrain.data.augment.geometry`).
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jaxtrain.data.augment.mosaic import Tile
 
-# Transform of targets that follows their images: (target, `Geometry`) -> target; or
-# (targets of the combined images, `Mixing` or `Mosaic`) -> target.
+# Function that transforms a target like its image, (target, `Geometry`) -> target, or
+# combines targets like their images, (targets, `Mixing` or `Mosaic`) -> target.
 Follow = Callable[[Any, Any], Any]
 
 

@@ -1,4 +1,4 @@
-"""Interface of target images, such as masks, in sources of several target types."""
+"""Interface of target images, such as segmentation masks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -110,5 +110,5 @@ def kind_by_dims(num_dims: int) -> TargetImages | None:
 
 
 def columns() -> dict[str, str]:
-    """Return table column -> type of the target images that the column lists."""
+    """Return the types of target images, by the table column that lists their paths."""
     return {row.column: kind for kind, row in TARGET_IMAGES.items()}

@@ -156,7 +156,8 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     from tensorflow_datasets.core.utils import error_utils
 
     folder, path = data_folder(data_dir), None
-    # TFDS raises ValueError for a malformed name, and requires `reraise_with_context`.
+    # TFDS raises ValueError for a malformed name. It adds context to errors, which
+    # requires `reraise_with_context`.
     with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
         path = read_only_builder._find_builder_dir(name, data_dir=folder)
     if path is None:
@@ -176,7 +177,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
 
 def _check_features(source: str, path: str) -> None:
-    """Raise UserError if metadata name classes outside TFDS, which it would import."""
+    """Raise UserError if metadata name classes outside TFDS, which TFDS imports."""
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:

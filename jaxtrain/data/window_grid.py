@@ -2,7 +2,7 @@
 
 Evaluation and prediction use all windows (`jaxtrain.training.views.sliding_windows`).
 Image statistics, activation ranges and data-dependent initial kernels are computed from
-a subset of the windows, the inputs of the model.
+a sample of windows, because windows are the inputs of the model.
 """
 
 import math

@@ -24,7 +24,7 @@ def scores(
     Returns:
       Arrays by name, (B,) each, float32 unless noted:
         - `confidence`: largest class probability.
-        - `correct`: 1 if the class of this probability is the true class, else 0.
+        - `correct`: 1 if the most likely class is the true class, else 0.
         - `nll`: negative log-likelihood.
         - `brier`: squared distance of the probabilities to the one-hot label (Brier
           1950), in 0..2.

@@ -1,6 +1,6 @@
-"""Evaluation loop over a split, also for statistics, features and inference.
+"""Evaluation loop over a split, also used for statistics, features and inference.
 
-Reducers compute the results of the loop from the outputs for each batch.
+Reducers compute the results from the outputs of the model for each batch.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ EVALUATION = (
     "an evaluation",
     "set a smaller data.eval_batch_size, or more devices",
 )
-# (weights, data, batches) -> (outputs, batch), traced. `data` is `Dataset.on_device`,
-# `batches` has the shape (1, B, ...), with an axis of one step, and `batch` is the
-# preprocessed batch, (B, ...), whose target the reducers use.
+# Traced function (weights, data, batches) -> (outputs, batch). `data` is
+# `Dataset.on_device`, `batches` has the shape (1, B, ...), with an axis of one step,
+# and `batch` is the preprocessed batch, (B, ...), whose target the reducers use.
 Apply = Callable[[Weights, Any, Batch], tuple[Any, Batch]]
-# (weights, data, batches) -> (reduced, known): see `reduce_batch`.
+# Compiled function (weights, data, batches) -> results of `reduce_batch`.
 Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 

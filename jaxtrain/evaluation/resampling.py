@@ -120,9 +120,9 @@ def resampled_sums(
 
 
 def _with_intervals(task: Task, sums: Sums) -> Sums:
-    """Select the sums of metrics with intervals: numbers, or lists of numbers.
+    """Select the sums of metrics whose value is a number or a list of numbers.
 
-    Metrics with more than `MOST_SUMMED` summands have no intervals.
+    Other metrics, and metrics with more than `MOST_SUMMED` summands, have no intervals.
     """
     metrics, wanted = all_metrics(task), {"loss", "num_examples"}
     for name, of in found_names(all_metrics(task)).items():

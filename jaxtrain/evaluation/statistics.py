@@ -35,7 +35,7 @@ def mean_statistics(
     The batches are deterministic given the number of images.
 
     Args:
-      model: Weights, and the compiled program of `MEAN`.
+      model: Model whose program outputs batch-norm statistics, for `MEAN` to average.
       dataset: Training split of the run.
       config: Data section of the config.
       grid: Sliding windows of an image.

@@ -1,4 +1,4 @@
-"""Comparison of the outputs of an exported file, in its runtime, and of its model."""
+"""Numerical check of an exported file, run in its runtime, against the model."""
 
 import statistics
 import time
@@ -52,9 +52,10 @@ TOLERANCES: dict[Precision, Tolerance] = {
 }
 ROUGH: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
-# After quantisation-aware training. Sums in another order, or a 32-bit bias, may differ
-# in the last bit, which rounds some activations to the next integer, and these change
-# the following layers: 7e-3 was measured for a small network, more for deeper networks.
+# Tolerance after quantisation-aware training. Another order of summation, or a 32-bit
+# bias, may change the last bit of a sum, so that an activation is rounded to the next
+# integer, which changes the following layers: 7e-3 was measured for a small network,
+# more for deeper networks.
 ROUNDED = Tolerance(1e-1, 0.95)
 
 

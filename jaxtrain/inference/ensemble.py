@@ -21,8 +21,8 @@ from jaxtrain.weights.stored import fit_arrays
 class Ensemble(TrainedModel):
     """Several trained models of one architecture, used as a single model.
 
-    `params` and `model_state` are dicts with the pytree of each member, by the number
-    of the member as text: "0", "1" and so on.
+    `params` and `model_state` are dicts with the pytree of each member. The keys are
+    the numbers of the members as strings: "0", "1" and so on.
     """
 
     @functools.cached_property

@@ -141,7 +141,7 @@ def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
 
 
 def _last_call(model: TrainedModel) -> int:
-    """Return the index of the last layer call that runs exactly once, on all images."""
+    """Return the index of the last layer call that runs once, on the full batch."""
     places = list[int]()
 
     def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -166,7 +166,7 @@ def _last_call(model: TrainedModel) -> int:
 def _no_activations(model: TrainedModel, part: str) -> UserError:
     return UserError(
         f"--explain: model.name = {model.description.model.name!r} has no {part} with "
-        "spatial activations, which Grad-CAM needs; leave it out"
+        "spatial activations, which Grad-CAM needs; leave --explain out"
     )
 
 

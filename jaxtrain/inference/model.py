@@ -92,7 +92,7 @@ class TrainedModel(PlacedModel):
         return self._all("masks", images)
 
     def find(self, images: Any) -> list[Any]:
-        """Return the detected boxes of each image, best first.
+        """Return the detected boxes of each image, in descending order of score.
 
         The result of an image has `boxes`, float64 (n, 4): left, top, right and bottom
         in pixels of the original image; and `scores` and `classes`, (n,) each.

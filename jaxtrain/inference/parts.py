@@ -52,7 +52,7 @@ class PredictionPart:
           names: Paths of the images.
 
         Raises:
-          UserError: The model does not support a file, or it cannot be written for the
-            images.
+          UserError: The model does not support a requested file, or the file cannot be
+            written for these images.
         """
         raise NotImplementedError

@@ -137,9 +137,9 @@ class PlacedModel:
             model.eval()
             if not model.drop_head():
                 raise UserError(
-                    f"model.name = {self.description.model.name!r} has no last linear "
-                    "layer (jaxtrain.models.head.Head, or nnx.Linear or nn.Dense in a "
-                    "plain Flax module), whose inputs would be the features"
+                    f"model.name = {self.description.model.name!r} has no features: "
+                    "its last layer is not linear (jaxtrain.models.head.Head, or "
+                    "nnx.Linear or nn.Dense in a plain Flax module)"
                 )
             return model(images)
 

@@ -158,7 +158,7 @@ def table_columns(model: TrainedModel, topk: int) -> Columns:
 
 
 def rows(model: TrainedModel, batch: ImageBatch, topk: int) -> Iterator[Row]:
-    """Yield the table row of each image; with an error, its values are None."""
+    """Yield the table row of each image; values are None if the image has an error."""
     empty = dict.fromkeys(table_columns(model, topk))
     for i, error in enumerate(batch.errors):
         name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")

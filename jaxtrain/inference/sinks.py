@@ -145,7 +145,7 @@ def per_image_sink(
       names: Paths of the images.
       write: Function (batch, index in the batch, path without extension) that writes
         the file of an image.
-      renames: Exit stack that renames the complete directory.
+      renames: Exit stack that gives the complete directory its final name.
     """
     partial = renames.enter_context(atomic_output(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
@@ -168,7 +168,7 @@ def opened(
     make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],
     renames: ExitStack,
 ) -> Iterator[Callable[[Any], None]]:
-    """Open a temporary file that `renames` renames; error messages name the option.
+    """Open an output file under a temporary name; error messages name the option.
 
     All files are closed, which can fail on a full disk, before the first is renamed.
 
@@ -176,7 +176,7 @@ def opened(
       option: Option that names the file, for messages.
       path: Final path of the file.
       make: Function that opens the temporary file for writing rows.
-      renames: Exit stack that renames the complete file.
+      renames: Exit stack that gives the complete file its final name.
     """
     file = ExitStack()
     partial = renames.enter_context(atomic_output(option, path))

@@ -42,7 +42,7 @@ class Ensembled:
       model: The ensemble.
       config: Config of the new workdir, from the first run.
       validation: Metrics of the ensemble on the validation split. None if the runs do
-        not share a validation split that none was trained on.
+        not share a validation split on which no run was trained.
       test: Metrics of the ensemble on the test split.
       each: Metrics of each member on the test split.
     """

@@ -111,9 +111,8 @@ def _shortened(config: Config, num_steps: int) -> Config:
         )
     if config.optimizer.name in DISTANCE_NAMES:
         raise UserError(
-            f"optimizer.name = {config.optimizer.name!r} estimates its learning rate, "
-            "and multiplies it by optimizer.learning_rate, usually 1: there is none to "
-            "find"
+            f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
+            "optimizer.learning_rate only scales the estimate, and is usually 1"
         )
     units = ("epochs", "steps", "fraction", "factor")
     never = dict.fromkeys(f"warmup_{unit}" for unit in units)

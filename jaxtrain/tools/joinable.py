@@ -11,7 +11,7 @@ from jaxtrain.inference.model import TrainedModel
 
 
 def find_validation(configs: Sequence[Config]) -> bool:
-    """Whether runs share a validation split that none was trained on.
+    """Whether runs share a validation split on which no run was trained.
 
     A validation split that is held out of the training split depends on the seed, so
     the runs must then have the same seed.
@@ -56,7 +56,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
                 f"{n} = {getattr(other, n)!r}, not {getattr(first, n)!r}" for n in names
             )
             raise UserError(
-                f"model {number} differs from the first: {told}; {doing} runs of one "
-                "recipe, which must set data.mean and data.std if the training splits "
-                "differ"
+                f"model {number} differs from the first: {told}; {doing} runs of the "
+                "same config, and set data.mean and data.std in it if the runs have "
+                "different training splits"
             )

@@ -1,4 +1,4 @@
-"""Problems of a config at the start of a run, next to its invalid values."""
+"""Problems of a valid config that would stop a run at its start."""
 
 import dataclasses
 from typing import Any
@@ -24,7 +24,7 @@ def start_problems(config: Config, platform: Any = "auto") -> list[Problem]:
 
 
 def problems_without_mesh(config: Config) -> list[Problem]:
-    """Return the problems of a config for devices that this machine need not have.
+    """Return the problems of a config that do not depend on the devices.
 
     Data, model, task and optimizer are checked, but not `parallel`.
     """

@@ -89,8 +89,8 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             png(deep_of(1)),
             {},
             "grey levels",
-            r"18 of 18 inspected images have 16 bits and values up to 4,0\d\d, of "
-            "which 8 bits keep 16 levels: set data.white_level = 4095",
+            r"18 of 18 inspected images have 16 bits and values up to 4,0\d\d; "
+            r"conversion to 8 bits keeps only 16 grey levels: set .* = 4095",
         ),
         (png(deep_of(1)), {"white_level": 4095}, None, ""),
         (png(deep_of(1)), {"white_level": 1023}, "grey levels", "become white"),
@@ -105,7 +105,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             {"image_size": 48},
             "cut away",
             r"80% of the area of the images \(240x48 pixels in the median\) lies "
-            "beyond the centred square: data.crop_mode = border keeps all",
+            "outside the centred square: set data.crop_mode = border to keep it",
         ),
         (WIDE, {"image_size": 48, "crop_mode": "border"}, None, ""),
         (WIDE, {}, None, ""),

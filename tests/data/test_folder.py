@@ -164,7 +164,7 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
     "classes one folder deeper": (
         {"set/a/1.png": 1, "set/b/2.png": 2},
         None,
-        r"one class, set: .* if these are the classes, give folder:.*/set/set$",
+        "one class, set: .* if its subfolders are the classes, give folder:.*/set/set$",
     ),
     "a split twice": (
         {"train/a/1.png": 1, "train/b/2.png": 2, "val/a/1.png": 1, "valid/a/1.png": 1},

@@ -55,12 +55,12 @@ def off(ours: Any, theirs: Any) -> np.ndarray:
 )
 def test_each_operation_is_pillows_at_each_level(space: str, channels: int):
     """To the last bit, but for stretched values that Pillow rounds the other way."""
-    strengths = {
+    magnitudes = {
         "rand": operations.rand_levels(HEIGHT, WIDTH),
         "wide": operations.wide_levels(),
         "mix": operations.mix_levels(HEIGHT, WIDTH, 10),
     }[space]
-    tables = operations.make_tables(strengths, HEIGHT, WIDTH)
+    tables = operations.make_tables(magnitudes, HEIGHT, WIDTH)
     image = picture(channels=channels)
     levels = [0, 3, 9] if space == "mix" else [0, 9, 17, 30]
     draws = [
@@ -75,10 +75,10 @@ def test_each_operation_is_pillows_at_each_level(space: str, channels: int):
     found = each(jnp.array(draws, jnp.int32))
     for (operation, level, negative), ours in zip(draws, found, strict=True):
         name = NAMES[operation]
-        strength = float(strengths[name][level]) if name in strengths else 0.0
+        magnitude = float(magnitudes[name][level]) if name in magnitudes else 0.0
         if negative and name in operations.SIGNED:
-            strength = -strength
-        theirs = from_pillow(OPERATIONS[name](to_pillow(image), strength))
+            magnitude = -magnitude
+        theirs = from_pillow(OPERATIONS[name](to_pillow(image), magnitude))
         difference = off(ours, theirs)
         if name == "autocontrast":
             assert difference.max() <= 1 and difference.mean() < 0.01
@@ -86,7 +86,7 @@ def test_each_operation_is_pillows_at_each_level(space: str, channels: int):
             assert difference.max() == 0, (name, level)
 
 
-def test_strengths_are_those_that_the_papers_and_torchvision_name():
+def test_magnitudes_are_those_that_the_papers_and_torchvision_name():
     rand, wide = operations.rand_levels(224, 224), operations.wide_levels()
     mix = operations.mix_levels(224, 224, 3)
     at = {name: values[9] for name, values in rand.items()}
@@ -218,17 +218,17 @@ def test_randaugment_is_its_operations_in_a_row():
     config = AugmentConfig(randaugment=2, randaugment_magnitude=15)
     found = np.asarray(run(config, images)["image"])
     keys = keys_of(12)
-    strengths = operations.rand_levels(HEIGHT, WIDTH)
-    tables = operations.make_tables(strengths, HEIGHT, WIDTH)
+    magnitudes = operations.rand_levels(HEIGHT, WIDTH)
+    tables = operations.make_tables(magnitudes, HEIGHT, WIDTH)
     for image, key in zip(found, keys, strict=True):
         key, expected = jax.random.fold_in(key, 7), to_pillow(picture())
         for number in range(2):
             drawn = operations.draw(jax.random.fold_in(key, number), tables, 15)
             name = NAMES[int(drawn.operation)]
-            strength = strengths[name][15] if name in strengths else 0.0
+            magnitude = magnitudes[name][15] if name in magnitudes else 0.0
             if drawn.negative and name in operations.SIGNED:
-                strength = -strength
-            expected = OPERATIONS[name](expected, float(strength))
+                magnitude = -magnitude
+            expected = OPERATIONS[name](expected, float(magnitude))
         assert (off(image, from_pillow(expected)) > 1).mean() < 0.01
 
 

@@ -172,9 +172,8 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
         result = call_own(field, name, moves, key, shape)
         if not isinstance(result, Geometry):
             raise UserError(
-                f"{field} = {name!r}: its attribute moves returned {result!r}; it is a "
-                "function (key, (height, width)) that returns a Geometry "
-                "(docs/extending.md)"
+                f"{field} = {name!r}: its attribute moves returned {result!r}, "
+                "expected a Geometry; see docs/extending.md"
             )
         return result
 

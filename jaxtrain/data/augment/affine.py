@@ -62,13 +62,13 @@ def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
 
 def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
     """Transform an image (H, W, C) with nearest neighbours; uncovered pixels are 0."""
-    x, y = _places(image, coefficients)
+    x, y = _input_coordinates(image, coefficients)
     return _take(image, x >> 16, y >> 16)
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
     """Transform an image (H, W, C) bilinearly; uncovered pixels are 0."""
-    x, y = _places(image, coefficients)
+    x, y = _input_coordinates(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)
     x, y = x - ONE // 2, y - ONE // 2
@@ -98,8 +98,13 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
     return jnp.stack([e * x - b * y, a * y - d * x], -1) / (a * e - b * d)
 
 
-def _places(image: jax.Array, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the input coordinates x and y of each pixel, (H, W), in 1/65536 pixels."""
+def _input_coordinates(
+    image: jax.Array, coefficients: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return input coordinates x and y of each output pixel, int32 (H, W) each.
+
+    The unit is 1/65536 pixels.
+    """
     a, b, c, d, e, f = coefficients
     rows = jnp.arange(image.shape[0], dtype=jnp.int32)[:, None]
     columns = jnp.arange(image.shape[1], dtype=jnp.int32)

@@ -45,7 +45,7 @@ def mix_pairs(
     """
     images = batch["image"]
     num, height, width, _ = images.shape
-    share, weight = _share(key, height, width, config)
+    share, weight = _mixing_weights(key, height, width, config)
     partners = swap(images, repeats).astype(jnp.float32)
     mixed = partners + share[..., None] * (images.astype(jnp.float32) - partners)
     weights = jnp.full(num, weight)
@@ -86,10 +86,14 @@ def _quantiles(a: float, b: float) -> np.ndarray:
     return betaincinv(a, b, np.linspace(0, 1, STEPS + 1)).astype(np.float32)
 
 
-def _share(
+def _mixing_weights(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw the weights of the example: of each pixel, (H, W), and of its target, ()."""
+    """Draw the mixing weights of an example relative to its partner, float32.
+
+    Returns:
+      Weight of each pixel, (H, W), and weight of the target, ().
+    """
     _, cut, share_key, box = jax.random.split(key, 4)
     pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)
     if config.mixup:

@@ -2,7 +2,7 @@
 
 Under vmap, all branches of a conditional would be computed for all images. Instead, an
 operation consists of an affine map, a lookup table of 256 values and a blend with
-another image; unused components are identities. To apply an operation takes one gather
+another image; unused components are identities. Applying an operation takes one gather
 of pixels, one lookup and one blend.
 """
 
@@ -42,16 +42,18 @@ class Tables(NamedTuple):
         return self.maps.shape[1]
 
 
-def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) -> Tables:
+def make_tables(
+    magnitudes: Mapping[str, np.ndarray], height: int, width: int
+) -> Tables:
     """Return the tables of parameters for images of one size.
 
     Args:
-      strengths: Strength of each operation at each level: slope, pixels, degrees,
+      magnitudes: Magnitude of each operation at each level: slope, pixels, degrees,
         blend factor minus 1, bits or threshold.
       height: Height of the images.
       width: Width of the images.
     """
-    # Operation -> field of `Tables`, and function from a strength to its entry.
+    # Operation -> field of `Tables`, and function from a magnitude to its entry.
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
         "shear_x": ("maps", affine.shear_x),
         "shear_y": ("maps", affine.shear_y),
@@ -62,7 +64,7 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
         "posterize": ("masks", lambda bits: 256 - 2 ** (8 - int(bits))),
         "solarize": ("thresholds", float),
     }
-    shape = (len(NAMES), len(strengths["shear_x"]), 2)
+    shape = (len(NAMES), len(magnitudes["shear_x"]), 2)
     tables = {
         "maps": np.broadcast_to(np.array(affine.IDENTITY), (*shape, 6)).copy(),
         "factors": np.ones(shape, np.float32),
@@ -70,16 +72,16 @@ def make_tables(strengths: Mapping[str, np.ndarray], height: int, width: int) ->
         "thresholds": np.full(shape, 256, np.float32),
     }
     for name, (table, effect) in effects.items():
-        for level, strength in enumerate(strengths.get(name, ())):
-            other = -strength if name in SIGNED else strength
-            for negative, signed in enumerate((strength, other)):
+        for level, magnitude in enumerate(magnitudes.get(name, ())):
+            other = -magnitude if name in SIGNED else magnitude
+            for negative, signed in enumerate((magnitude, other)):
                 place = NAMES.index(name), level, negative
                 tables[table][place] = effect(signed)
     return Tables(**{**tables, "maps": affine.fixed(tables["maps"])})
 
 
 class Drawn(NamedTuple):
-    """Operation, level and sign drawn for an image, int32 () each: table indices."""
+    """Indices into `Tables`, drawn for an image: operation, level, sign; int32 ()."""
 
     operation: jax.Array
     level: jax.Array
@@ -141,23 +143,23 @@ def apply(
 
 
 def rand_levels(height: int, width: int, levels: int = 31) -> dict[str, np.ndarray]:
-    """Return RandAugment's strengths (arXiv:1909.13719), as in torchvision."""
+    """Return RandAugment's magnitudes (arXiv:1909.13719), as in torchvision."""
     moves = 150 / 331 * width, 150 / 331 * height
     return _levels(levels, 0.3, moves, 30, 0.9, _bits(8, 4, levels))
 
 
 def wide_levels(levels: int = 31) -> dict[str, np.ndarray]:
-    """Return TrivialAugmentWide's strengths (arXiv:2103.10158), as in torchvision."""
+    """Return TrivialAugmentWide's magnitudes (arXiv:2103.10158), as in torchvision."""
     return _levels(levels, 0.99, (32, 32), 135, 0.99, _bits(8, 6, levels))
 
 
 def mix_levels(
     height: int, width: int, severity: int, levels: int = 10
 ) -> dict[str, np.ndarray]:
-    """Return AugMix's strengths (arXiv:1912.02781), as in torchvision."""
+    """Return AugMix's magnitudes (arXiv:1912.02781), as in torchvision."""
     moves = width / 3, height / 3
     every = _levels(levels, 0.3, moves, 30, 0.9, _bits(4, 4, levels))
-    return {name: strengths[:severity] for name, strengths in every.items()}
+    return {name: magnitudes[:severity] for name, magnitudes in every.items()}
 
 
 def _levels(
@@ -168,7 +170,7 @@ def _levels(
     blend: float,
     bits: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return strengths that increase linearly with the level, from 0 to given maxima.
+    """Return magnitudes that increase linearly with the level, from 0 to given maxima.
 
     Args:
       levels: Number of levels.

@@ -43,8 +43,8 @@ def rand_geometry(
 
 
 def _rand_tables(height: int, width: int) -> Tables:
-    strengths = operations.rand_levels(height, width)
-    return operations.make_tables(strengths, height, width)
+    magnitudes = operations.rand_levels(height, width)
+    return operations.make_tables(magnitudes, height, width)
 
 
 def _operation_keys(key: jax.Array, number: int) -> jax.Array:
@@ -81,8 +81,8 @@ def aug_mix(
     weight from Beta(alpha, alpha).
     """
     height, columns, _ = image.shape
-    strengths = operations.mix_levels(height, columns, config.augmix)
-    tables = operations.make_tables(strengths, height, columns)
+    magnitudes = operations.mix_levels(height, columns, config.augmix)
+    tables = operations.make_tables(magnitudes, height, columns)
     chain_key, weight_key, part_key = jax.random.split(key, 3)
 
     def chain(key: jax.Array) -> jax.Array:

@@ -86,7 +86,7 @@ def weights(
     *,
     within: bool = False,
 ) -> jax.Array:
-    """Return the weight of each input pixel in each output pixel, (size, stored).
+    """Return the matrix of resampling weights, (size, stored).
 
     As in Pillow's `precompute_coeffs`, the kernel has the scale of an output pixel, or
     of an input pixel if that is larger. Each row sums to 1.

@@ -1,4 +1,4 @@
-"""Resizing to the model's input size, of random crops, centre crops or full images."""
+"""Resizing of random crops, centre crops or full images to the model's input size."""
 
 from typing import Any
 
@@ -35,9 +35,10 @@ def random_windows(
 
 
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
-    """Resize the window on each canvas to (size, size); see `jaxtrain.data.canvas`.
+    """Resize the crop window of each canvas to (size, size).
 
-    Targets are unchanged: images whose targets have image coordinates have no canvas.
+    Targets are unchanged, because canvases are not used for masks, boxes and other
+    targets with image coordinates (see `jaxtrain.data.canvas`).
     """
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:

@@ -72,8 +72,8 @@ class ClassMapping:
         """Map stored targets to the model's classes.
 
         Args:
-          targets: Class indices, (n,), label columns, (n, C), or a list, in which
-            `StoredBoxes` are mapped and other targets are unchanged.
+          targets: Class indices (n,); label columns (n, C); or a list, of which
+            `StoredBoxes` are mapped, and other targets are unchanged.
         """
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
             return self.groups(targets)
@@ -211,7 +211,7 @@ def _key(
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether classes must be matched by index, as one side has indices as names.
+    """Whether to match classes by index, because one side has indices as names.
 
     Classes without names are named by their index: 0, 1, 2. Directories with numeric
     names are in lexicographic order (0, 1, 10, 2) instead, and are matched by name.

@@ -86,7 +86,7 @@ class EvaluationPart:
         """
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
-        """Compute the JSON-serialisable result of the part, the value of its key."""
+        """Compute the part's value in the evaluation result, JSON-serialisable."""
         raise NotImplementedError
 
     @staticmethod

@@ -34,9 +34,9 @@ from jaxtrain.tasks.target_transforms import transform_of
 from jaxtrain.tools.evaluation.class_mapping import ClassMapping
 from jaxtrain.training.views import View, plain
 
-# (outputs, batch) -> arrays to retain, (B, ...), traced.
+# Traced function (outputs, batch) -> per-example arrays to retain, (B, ...) each.
 Keep = Callable[[Any, Batch], dict[str, Any]]
-# (params, model_state, batch) -> batch, such as an attack; called on the host.
+# Host function (params, model_state, batch) -> batch, such as an adversarial attack.
 Change = Callable[[Any, Any, Batch], Batch]
 # Key that a `Change` adds to a batch: images in 0..255 that replace `image`.
 SHOWN = "shown"
@@ -106,7 +106,7 @@ class Pass:
         None for unchanged images.
       keep: Function that selects the arrays to retain per example.
       with_intervals: Whether to compute confidence intervals.
-      max_bad_fraction: Allowed fraction of unreadable images. Defaults to the config's.
+      max_bad_fraction: Maximum fraction of unreadable images. Defaults to the config.
     """
 
     subject: Subject

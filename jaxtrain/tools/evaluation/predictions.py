@@ -23,8 +23,8 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
       workdir: Directory of the run.
 
     Returns:
-      Split -> probabilities of its examples, in order of their indices, float32
-      (n, classes); NaN for unreadable images.
+      Probabilities by split, in order of the examples' indices, float32 (n, classes);
+      NaN for unreadable images.
 
     Raises:
       UserError: The task has no classes, or the run has no checkpoint.

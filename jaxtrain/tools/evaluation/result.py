@@ -126,7 +126,7 @@ def evaluate(
 
 
 def _check(asked: Asked, subject: Subject) -> None:
-    """Raise UserError if options contradict each other, or the task lacks support."""
+    """Raise UserError if options contradict each other, or do not fit the task."""
     if asked.tta is not None:
         check_classes(f"--tta {asked.tta}", subject)
     if asked.calibrate:

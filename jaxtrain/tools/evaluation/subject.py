@@ -37,7 +37,7 @@ AS_EVALUATED: dict[str, Any] = {
 
 
 def as_evaluated(data: DataConfig) -> DataConfig:
-    """Return a data config with which the host resizes images as in evaluation."""
+    """Return the data config changed to resize images on the host, as in evaluation."""
     return dataclasses.replace(data, **AS_EVALUATED, image_size=data.seen_size)
 
 
