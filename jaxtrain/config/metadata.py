@@ -52,7 +52,7 @@ def with_metadata(section: Any, key: str) -> Mapping[str, Any]:
 
 
 def leaves(section: Any) -> list[str]:
-    """Return the paths of all leaf fields, including those of nested sections.
+    """Return the paths of all leaf fields, nested sections included.
 
     Args:
       section: Section, or its class, which has the fields of its default parts.

@@ -18,7 +18,7 @@ from jaxtrain.models.last_inputs import find_head, record_linears, recording
 from jaxtrain.models.layer_paths import layer_paths
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.linen_module import apply_linen, from_linen
-from jaxtrain.models.remat import Part
+from jaxtrain.models.remat import Chain
 from jaxtrain.models.streams import CountedStream, drawing_from
 
 # Attributes of `FlaxModel` that a user's module must not define. Others, such as
@@ -160,10 +160,10 @@ class FlaxModel(Model):
         self.bare = isinstance(self, nnx.bridge.ToNNX) or record_linears(self)
         return self.bare
 
-    def make_part(self, index: int, piece: Piece) -> Part:
+    def make_part(self, index: int, piece: Piece) -> Chain:
         if index:
             return super().make_part(index, piece)
-        return Part(piece.names, partial(_apply, self))
+        return Chain(piece.names, partial(_apply, self))
 
 
 @functools.cache

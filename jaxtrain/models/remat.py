@@ -37,7 +37,7 @@ def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
 
 
 @dataclass(frozen=True)
-class Part:
+class Chain:
     """One or more consecutive pieces of a model.
 
     Attributes:
@@ -49,7 +49,7 @@ class Part:
     apply: Callable[[Modules, Any, jax.Array | None], Any]
 
 
-def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
+def join(remat: Remat, parts: Sequence[Chain], *, tied: bool = False) -> Chain:
     """Chain the parts, with rematerialization by the policy `remat`.
 
     With `full`, n parts form sections of about sqrt(n) parts. The backward pass of a
@@ -74,16 +74,16 @@ def join(remat: Remat, parts: Sequence[Part], *, tied: bool = False) -> Part:
     return _chain([_recomputed(_chain(section), stored) for section in sections])
 
 
-def _chain(parts: Sequence[Part]) -> Part:
+def _chain(parts: Sequence[Chain]) -> Chain:
     def apply(layers: Modules, x: Any, key: jax.Array | None) -> Any:
         for part in parts:
             x = part.apply(layers, x, key)
         return x
 
-    return Part(tuple(name for part in parts for name in part.names), apply)
+    return Chain(tuple(name for part in parts for name in part.names), apply)
 
 
-def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
+def _recomputed(part: Chain, stored: frozenset[Any], tied: bool = False) -> Chain:
     """Rematerialize a part, except its inputs and the results of `stored` primitives.
 
     The state of layers is updated once, in the forward pass.
@@ -108,4 +108,4 @@ def _recomputed(part: Part, stored: frozenset[Any], tied: bool = False) -> Part:
         nnx.update(own, state)
         return y
 
-    return Part(part.names, apply)
+    return Chain(part.names, apply)
