@@ -188,7 +188,7 @@ class Model(nnx.Module):
         return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Chain:
-        """Create a `Part` of one piece, for `join`."""
+        """Create a `Chain` of one piece, for `join`."""
         return Chain(piece.names, partial(_apply, index, piece))
 
 
