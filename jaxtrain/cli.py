@@ -47,12 +47,16 @@ EXIT_CODES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 is success, and 2 invalid input. 1 means that a checkpoint (or, with --strict, an
-    image) could not be written or read, or that an exported file differs from the
-    model. 5 means too many non-finite steps. 75 asks for a restart, because the run
-    hung or lost a process. 128 + the signal number means that a signal stopped the run,
-    whose state is saved. Exceptions are bugs. Several processes exit together, with the
-    code of the failed process.
+    - 0: Success.
+    - 1: A checkpoint (or, with --strict, an image) could not be written or read, or an
+      exported file computes other outputs than the model.
+    - 2: Invalid input.
+    - 5: Too many non-finite steps.
+    - 75: The run hung or lost a process; the same command resumes it.
+    - 128 + signal number: A signal stopped the run; its state is saved.
+
+    A raised exception is a bug. Several processes exit together, with the code of the
+    failed process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
@@ -71,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code, message = 128 + error.signum, error
         except KeyboardInterrupt:  # Raised by custom code; the signal was handled here.
             code = 128 + signal.SIGINT
-            message = "interrupted; the same command goes on from the last checkpoint"
+            message = "interrupted; the same command resumes from the last checkpoint"
         except Exception as error:
             code, message = _explained(error)
         signals.defer = True
@@ -91,8 +95,8 @@ def parse(name: str, words: list[str]) -> Any:
     prog = invocation.command(*([] if name == DEFAULT else [name]))
     text = f"{kind.__doc__}\n\nExample:\n  {prog} {command.EXAMPLE}"
     if name == DEFAULT:
-        text += "\n\nCommands (without one: train), whose options "
-        text += f"{prog} COMMAND --help shows:"
+        text += "\n\nCommands (default: train); "
+        text += f"{prog} COMMAND --help shows the options of a command:"
         for heading, names in _by_subject().items():
             text += f"\n{heading}:" if heading else ""
             for other in names:
@@ -103,7 +107,7 @@ def parse(name: str, words: list[str]) -> Any:
     elif "overrides" in fields:
         arguments = recipe.parse(kind, words, prog=prog, description=text)
     else:
-        # A command without a recipe has only one help.
+        # Without a recipe, --help already lists all options.
         words = ["--help" if word == help_lib.ALL else word for word in words]
         arguments = tyro.cli(kind, args=words, prog=prog, description=text)
     # Allow code named by options such as --source and --ood, but not by lists of files.
@@ -112,10 +116,11 @@ def parse(name: str, words: list[str]) -> Any:
 
 
 def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> UserError:
-    """Error with the problems of the arguments and of the command's start.
+    """Error with the invalid values and the problems found by the command's own check.
 
-    A command may define `problems(arguments)` to check its start. Invalid values are
-    replaced by valid ones for this check, and problems of these fields are omitted.
+    A command may define `problems(arguments)`, which checks its arguments against data,
+    model and devices. For this check invalid values are replaced by valid values, and
+    problems of the replaced fields are omitted.
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
@@ -174,7 +179,7 @@ def _explained(error: Exception) -> tuple[int, object]:
     reason = f"{type(error).__name__}: {error}"
     # Collectives fail as soon as another process exits.
     if here.confirm_lost(reason):
-        lost = "another process was lost; the same command goes on from the last"
+        lost = "another process was lost; the same command resumes from the last"
         return START_AGAIN, f"{lost} checkpoint ({reason.splitlines()[0]})"
     traceback.print_exc()
     return 1, reason
@@ -184,7 +189,7 @@ def _fail(code: int, message: object, signals: StopSignals) -> None:
     """Print the error of a command; exit all processes."""
     prefix = "error" if code < 128 else "stopped"
     tell(f"{prefix}: {message}")
-    # If all processes stopped at the same step, each exits normally: JAX waits for all
-    # of them at the end of Python.
+    # If all processes stopped at the same step, each exits normally: JAX synchronizes
+    # all processes at interpreter exit.
     if not (signals.agreed and code - 128 == signals.signum):
         cluster.current().leave(code, str(message))

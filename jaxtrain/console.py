@@ -61,7 +61,8 @@ def guard() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # Gets the lowest free number; read-only, so that writes still fail.
+            # The new descriptor has the lowest free number, hence this one. It is
+            # read-only, so that writes still fail.
             os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _guarded(1, sys.stdout, _output_lost)
@@ -96,17 +97,14 @@ def lost_output() -> OSError | None:
 def tell(message: str) -> None:
     """Print a line to standard error, ignoring errors."""
     with contextlib.suppress(OSError):
-        # A single write: unbuffered `print` makes two, and a line of another process
-        # may come in between.
+        # A single write call: unbuffered `print` makes two, between which another
+        # process may write.
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Escape characters that a terminal would hide or interpret, as in file names.
-
-    Newlines are kept.
-    """
+    """Escape non-printable characters except newlines, such as control codes."""
     if text.isprintable():
         return text
     return "".join(

@@ -6,7 +6,7 @@ devices, processes or data workers.
 
 import jax
 
-# Purposes of keys; never change or reuse a number, as it is part of a seed's meaning.
+# Purposes of keys. Never change or reuse a number: a seed would give other results.
 INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
 # Draws of an example that are the same in all epochs.
 EXAMPLE = 4

@@ -85,7 +85,7 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_rate_factor(config: Config) -> Iterator[Problem]:
-    """Refuse a learning-rate factor if the optimizer reads the rate in its update."""
+    """Refuse callbacks that scale the learning rate of an unsupported optimizer."""
     name = config.optimizer.name
     if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
         yield Problem(

@@ -16,7 +16,7 @@ from jaxtrain.training.state import TrainState, as_dict
 
 
 def due(run: RunState) -> bool:
-    """Whether validation is due after this step."""
+    """Whether validation is due at the current step of the run."""
     step, timetable = run.step, run.trainer.timetable
     every = timetable.eval_every_steps
     if every is None or run.progress.evaluated_step == step:
@@ -46,8 +46,8 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
     """Restore the best checkpoint into the run, and evaluate it on the test split.
 
     Returns:
-      The test evaluation, and the validation metrics of the same weights or None;
-      None instead of both if a signal came.
+      The test evaluation, and the validation metrics of the same weights (None if they
+      were not validated). None if a signal cancelled the evaluation.
 
     Raises:
       CheckpointError: No checkpoint can be read.
@@ -67,11 +67,11 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
 def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
     """Load the best checkpoint into the run.
 
-    Returns:
-      Its step, its validation metrics, and its fitted thresholds.
-
     `evaluate`, `predict`, `export` and `serve` use the same checkpoint. A damaged
-    checkpoint is moved aside, and the best remaining one is loaded.
+    checkpoint is moved aside, and the best remaining checkpoint is loaded.
+
+    Returns:
+      Step, validation metrics and fitted thresholds of the checkpoint.
     """
     saved, loaded = run.saved, run.step
     abstract = as_dict(run.trainer.abstract_state)
@@ -97,7 +97,7 @@ def _choose(run: RunState) -> int:
     if jax.process_index() == 0:
         steps = run.saved.listed()
         if not steps:
-            raise CheckpointError(f"{run.saved.directory} no longer holds a checkpoint")
+            raise CheckpointError(f"{run.saved.directory} has no checkpoint any more")
         step = best_step(run.saved.info(steps[-1]), steps)
     return cluster.current().gather(step)[0]
 

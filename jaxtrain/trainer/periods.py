@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Groups of mutually exclusive fields.
 LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
-# Quantizer ranges are fixed after FIX_FROM of a run, once the learning rate stays below
-# LOW_RATE of its peak: at larger rates, models with fixed batch-norm statistics diverge
-# (docs/decisions.md).
+# Quantizer ranges are fixed once the learning rate stays below LOW_RATE of its peak,
+# but not before the fraction FIX_FROM of the run: at larger learning rates, models with
+# fixed batch-norm statistics diverge (docs/decisions.md).
 FIX_FROM, LOW_RATE = 0.75, 0.1
 
 
@@ -36,10 +36,15 @@ def make_timetable(
     An epoch is `num_examples // batch_size` steps: the remainder, different examples in
     each epoch, is dropped.
 
+    Args:
+      config: Config of the run.
+      num_examples: Number of training examples.
+      has_validation: Whether there is a validation split.
+
     Raises:
-      UserError: All problems: the batch is larger than the training split, the step
-        count overflows, `steps_per_call` is longer than every period, or a required
-        validation split is missing.
+      UserError: The batch is larger than the training split, the step count overflows,
+        `steps_per_call` is longer than every period, or a required validation split is
+        missing. The message lists all problems.
     """
     data, train, save = config.data, config.train, config.checkpoint
     problems = ProblemList()
@@ -112,7 +117,8 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
     """Step at which frozen layers are unfrozen, or None if this never happens.
 
-    With `train.fine_tune` it defaults to one epoch, or to half of a shorter run.
+    With `train.fine_tune` the default is one epoch, or half of the run if the run has
+    at most one epoch.
     """
     train = config.train
     if train.first_epochs is None:
@@ -261,7 +267,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
 
 
 def _set_one(config: Config, name: str) -> str:
-    """Field of a group that is set, or the first, which has a default."""
+    """Field that is set in a group of exclusive fields, or else the group's first."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])
 

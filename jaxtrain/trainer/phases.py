@@ -53,6 +53,7 @@ def build_phases(
     """Create the phases in order; the state has the same structure in all of them.
 
     Args:
+      config: Config of the run.
       timetable: Timetable with the step at which layers are unfrozen.
       model: Abstract model of the run.
       schedule: Learning-rate schedule; None with a line search.
@@ -60,7 +61,8 @@ def build_phases(
       sets_rate: Whether a callback scales the learning rate.
 
     Raises:
-      UserError: Optimizer, learning rates, frozen layers and model do not fit.
+      UserError: The optimizer, learning rates or frozen layers are invalid for the
+        model.
     """
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
@@ -103,12 +105,12 @@ def build_phases(
         tx = trained_only(tx, frozen)
         phases = {0: replace(phase, tx=finished(tx), frozen=frozen)}
     if timetable.fix_step is not None:
-        told = finished(with_told_rate(tx, make))
-        phases = _with_fixed_statistics(phases, timetable.fix_step, told)
+        fixed_tx = finished(with_told_rate(tx, make))
+        phases = _with_fixed_statistics(phases, timetable.fix_step, fixed_tx)
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
-        # Reset `close_mosaic` too, which is refused without mosaics.
+        # Reset `close_mosaic` too: without mosaics it is an error.
         plain = AugmentConfig()
         augments[timetable.close_mosaic_step] = replace(
             config.data.augment,
@@ -127,24 +129,24 @@ def build_phases(
 
 
 def _with_fixed_statistics(
-    phases: dict[int, Phase], start: int, told: Tx
+    phases: dict[int, Phase], start: int, tx: Tx
 ) -> dict[int, Phase]:
     """Fix batch-norm statistics and quantizer ranges from a step on.
 
-    The learning rate is the schedule's value at `start` or later, even if skipped steps
-    left the optimizer's count behind.
+    The learning rate is the schedule's value at `start` or later, even if the step
+    count of the optimizer is smaller because of skipped steps.
 
     Args:
       phases: Phases by first step.
       start: First step with fixed statistics.
-      told: Optimizer that takes the learning rate as an argument, in place of one
-        that counts its own steps.
+      tx: Optimizer whose `update` takes `learning_rate`. It replaces optimizers that
+        evaluate the schedule at their step count.
     """
 
     def fixed(phase: Phase) -> Phase:
         if phase.schedule is not None:
             if phase.rate_from is None:
-                phase = replace(phase, tx=told)
+                phase = replace(phase, tx=tx)
             phase = replace(phase, rate_from=max(start, phase.rate_from or 0))
         return replace(phase, frozen=replace(phase.frozen, statistics=True))
 
@@ -153,7 +155,7 @@ def _with_fixed_statistics(
 
 
 def _last(changes: Mapping[int, T], step: int) -> T:
-    """Value at a step, from a mapping of the first step of each value."""
+    """Value at a step, from a mapping of first steps to values."""
     return changes[max(start for start in changes if start <= step)]
 
 

@@ -52,10 +52,10 @@ class RunState:
       renewed: Step at which the batch-norm statistics of averaged weights were last
         recomputed.
       end_reason: Reason to stop the run early; None to continue.
-      stop_asked: Reason for a stop by a callback of this process.
+      stop_asked: Reason why a callback of this process requested a stop, or None.
       save_asked: Whether a callback requested a save of this step.
-      telemetry: Last telemetry of each process; of other processes as of the last
-        synchronization.
+      telemetry: Telemetry by process: current for this process, and as of the last
+        synchronization for the others.
     """
 
     trainer: Trainer
@@ -175,7 +175,8 @@ class RunState:
     def renew_statistics(self) -> None:
         """Recompute the batch-norm statistics of the averaged weights.
 
-        Called before evaluations and saves; no effect if the statistics are averaged.
+        Called before evaluations and saves. Has no effect if the average includes the
+        batch-norm statistics.
         """
         if self.renewed != self.step and self.trainer.programs.statistics is not None:
             with self.clock.charging("evaluation"), self.watchdog.saving():

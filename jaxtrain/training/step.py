@@ -47,12 +47,10 @@ def make_train_step(
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
-    """Make `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
+    """Make the training step of a phase, to be jitted.
 
-    `batches` has a leading axis of steps, which all run in one call; `metrics` has one
-    value per step. `beside` holds the input arrays of the method. A step with a
-    non-finite loss, gradient, batch-norm statistic or new parameter is skipped: it is
-    counted, but model and optimizer do not change.
+    A step with a non-finite loss, gradient, batch-norm statistic or new parameter is
+    skipped: it is counted, but model and optimizer do not change.
 
     Args:
       task: Task of the run; defines the objective.
@@ -66,6 +64,11 @@ def make_train_step(
       mixes: Whether `preprocess` mixes examples of a batch.
       method: Method that computes gradients of the objective.
       normalization: Mean and standard deviation of the pixel normalization.
+
+    Returns:
+      Function `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
+      `batches` has a leading axis of steps, which all run in one call; `metrics` has
+      one value per step. `beside` are the input arrays of the method.
     """
     make_objective = MakeObjective(task, graphdef, phase, layout, part, normalization)
     num_micro, frozen = phase.num_micro, phase.frozen

@@ -216,7 +216,7 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
     assert (
         main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} --train.steps 9")) == 0
     )
-    assert "the fine_tune schedule spans the whole run" in capsys.readouterr().err
+    assert "the fine_tune schedule spans the full run" in capsys.readouterr().err
     words = (
         f"{head} {quoted(tmp_path / 'parts')} --train.steps 9 --train.freeze-epochs 2"
     )

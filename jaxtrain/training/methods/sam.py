@@ -20,9 +20,9 @@ ETA = 0.01
 class Sam(Plain):
     """Two forward and backward passes per step, the second at perturbed weights.
 
-    Gradients come from the second pass, batch-norm statistics and metrics from the
-    first. Both use the same random numbers. The perturbation is along the gradient of
-    the full micro-batch, over all devices.
+    The gradients are from the second pass, the batch-norm statistics and metrics from
+    the first. Both passes use the same PRNG key. The perturbation is along the gradient
+    of the full micro-batch, over all devices.
     """
 
     Options = SamOptions
@@ -35,8 +35,8 @@ class Sam(Plain):
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         grads, after, metrics = super().gradients(objective, params, *given)
         sharpest = self._sharpest(objective, params, grads)
-        grads, _, there = super().gradients(objective, sharpest, *given)
-        metrics = {**metrics, "sharpness": there["loss"] - metrics["loss"]}
+        grads, _, perturbed = super().gradients(objective, sharpest, *given)
+        metrics = {**metrics, "sharpness": perturbed["loss"] - metrics["loss"]}
         return grads, after, metrics
 
     def _sharpest(self, objective: Objective, params: Any, grads: Any) -> Any:
