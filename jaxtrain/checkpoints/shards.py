@@ -15,7 +15,7 @@ from jaxtrain.trees import by_path
 def restore(
     directory: Path, step: int, abstract_state: dict[str, Any], run: RunId
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load the shards of each process; all processes must call it.
+    """Load the shards of this process; all processes must call the function.
 
     Args:
       directory: Folder of the checkpoints.

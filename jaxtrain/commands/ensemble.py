@@ -26,15 +26,14 @@ class EnsembleArguments:
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
-        help="Directories of finished runs; data and recipe are taken from the first.",
+        help="Directories of finished runs. The first defines data and recipe.",
     )
     out: Path = field(
         help="New directory of the ensemble, with the layout of a run.",
     )
     checkpoint: str = field(
         "best",
-        help="Weights of the runs: best, by their validation; latest; or the number of "
-        "a step.",
+        help="Weights of each run: best (by validation), latest, or a step number.",
     )
     trust: bool = trust_option("the directories name")
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
@@ -54,13 +53,13 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
     paths = [Path(text) for text in arguments.runs]
     if len(paths) < 2:
         raise UserError(
-            f"ensemble is given {len(paths)} runs: give two or more, such as ensemble "
-            f"{EXAMPLE}"
+            f"ensemble: expected two or more runs, got {len(paths)}; for example "
+            f"ensemble {EXAMPLE}"
         )
     for path in paths:
         if not is_run(path):
             raise UserError(
-                f"{path} is not the folder of a run: give those of finished runs, "
+                f"{path} is not the folder of a run: give folders of finished runs, "
                 f"such as ensemble {EXAMPLE}"
             )
         read_end(path)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
 
-# Rows of the table that is printed.
+# Maximum number of rows in the printed table.
 NUM_SHOWN = 20
 
 
@@ -50,8 +50,7 @@ class ImageArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best, by its validation; latest; or the number of a "
-        "step.",
+        help="Weights of a run: best (by validation), latest, or a step number.",
     )
     out: Path | None = field(
         None,
@@ -88,8 +87,7 @@ class ImageArguments:
     )
     calibrated: bool = field(
         False,
-        help="Divide the logits by the temperature that evaluate --calibrate has "
-        "fitted.",
+        help="Divide the logits by the temperature fitted by evaluate --calibrate.",
     )
     trust: bool = trust_option()
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
@@ -101,7 +99,7 @@ class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArgument
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
-    """Predict all images, or only the printed ones if no file is written."""
+    """Predict all images; without an output file, only the images to print."""
     _check(arguments)
     require_output(not _written(arguments))
     with collector.held_back():
@@ -182,7 +180,7 @@ def _check(arguments: PredictArguments) -> None:
         tables.check("--out", arguments.out)
     if arguments.features is not None and arguments.features.suffix != ".npy":
         raise UserError(
-            f"--features {arguments.features}: it is a file of NumPy, such as "
+            f"--features {arguments.features}: expected a NumPy file, such as "
             "features.npy"
         )
     for part in PREDICTIONS.values():
@@ -245,11 +243,11 @@ def _show(rows: "list[ShownRow]", decoder: "OutputDecoder") -> None:
         table.add_row(*(Text(x) for x in (shown(name), *map(printable, cells))))
     Console().print(table)
     if more := decoder.num_hidden():
-        print(f"{more:,} more numbers of each: --out predictions.csv has all")
+        print(f"{more:,} more values per image: --out predictions.csv writes all")
 
 
 def _problems(errors: Counter[str], num: int) -> list[str]:
-    """Return the numbers of images without a prediction, by reason."""
+    """Describe the numbers of images without a prediction, one line per reason."""
     from jaxtrain.evaluation.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]
@@ -275,5 +273,5 @@ def _tell(
     for problem in problems:
         print(printable(problem))
     if arguments.out is None and left:
-        looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
-        print(f"{left:,} more {looked_at}: --out predictions.csv takes all of them")
+        state = "are not shown" if num > NUM_SHOWN else "were not predicted"
+        print(f"{left:,} more images {state}: --out predictions.csv writes all")

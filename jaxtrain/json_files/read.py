@@ -49,7 +49,7 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
 def has_digest(path: Path) -> bool:
     """Whether a file has a digest, which is verified."""
     if read_object(path) is None:
-        raise UserError(f"{path} is not there: {RESTORE}")
+        raise UserError(f"{path} does not exist: {RESTORE}")
     return FIELD in parse(read_bytes(path))
 
 

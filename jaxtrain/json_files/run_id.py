@@ -1,7 +1,7 @@
 """Run ids, which identify the files of a run.
 
-An id is drawn when a run starts and never changes. `config.json` holds it; every other
-JSON file of the workdir and every checkpoint repeats it, because shapes, steps and
+A random id is drawn when a run starts, and written to `config.json`. Every other JSON
+file of the workdir and every checkpoint repeats the id, because shapes, steps and
 digests of two runs may be equal.
 """
 
@@ -30,7 +30,7 @@ class RunId:
 
     Attributes:
       value: Id of 32 hexadecimal digits.
-      source: Path of the `config.json` that holds it, for messages.
+      source: Path of the `config.json` with the id, for messages.
     """
 
     value: str

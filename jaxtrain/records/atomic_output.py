@@ -57,7 +57,7 @@ def reported(option: str, path: Path) -> Iterator[None]:
             raise
         raise UserError(
             f"{option} {path}: cannot write there ({error.strerror or error}): choose "
-            "another place"
+            "another path"
         ) from None
 
 

@@ -13,7 +13,7 @@ from jaxtrain import links
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
-# File that exists while a run holds the directory; a killed run leaves it behind.
+# Lock file, which exists while a run is active; a killed run leaves it behind.
 LOCK = ".lock"
 # Errors of file systems without locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
@@ -57,7 +57,7 @@ def cannot_write(workdir: Path, error: OSError) -> UserError:
 def _lock(path: Path) -> int:
     """Create and lock the lock file, verify its path, and return its descriptor.
 
-    Locks a file, because NFS does not lock directories between machines.
+    The lock is on a file, because NFS does not lock directories between machines.
     """
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for _ in range(MAX_TRIES):

@@ -22,7 +22,7 @@ from jaxtrain.tasks.metrics import formatted
 
 # Seconds without output before a status line, if there is no progress bar.
 QUIET_SECONDS = 60.0
-# Formats of GPU telemetry, and the smallest share of data waits that is shown.
+# Formats of GPU telemetry, and the smallest fraction of data waits that is shown.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
@@ -46,7 +46,8 @@ class Screen:
       epoch: Function from a step to epochs.
       shown: Names of the metrics to show.
       earlier_seconds: Total time of earlier attempts, in seconds.
-      evaluated_after: Examples of later evaluations, as in `Remaining`.
+      evaluated_after: Function from a step to the number of examples of all later
+        evaluations, in units of training batches.
       console: Console to print to. Defaults to standard output.
       seconds: Clock in seconds.
     """
@@ -93,10 +94,14 @@ class Screen:
         self._print(text)
 
     def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        """Print the last earlier evaluations again, if there is a bar."""
+        """Print the last evaluations before a resume, if there is a progress bar.
+
+        Args:
+          read: Function that reads the evaluations from `metrics.jsonl`.
+        """
         if self._bar is None or not (evaluations := read()):
             return
-        text = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
+        text = f"{counted(len(evaluations), 'evaluation')} so far (metrics.jsonl)"
         more = len(evaluations) > NUM_EARLIER
         self._print(text + (f"; the last {NUM_EARLIER}:" if more else ":"))
         for values in evaluations[-NUM_EARLIER:]:
@@ -133,7 +138,7 @@ class Screen:
 
         Args:
           split: Name of the split.
-          num_batches: Number of its examples, in training batches.
+          num_batches: Number of examples of the split, in units of training batches.
           seconds: Function that returns the total time of evaluations so far, without
             compilation, in seconds.
         """
@@ -208,7 +213,7 @@ class Screen:
 
 
 def fold(text: str, width: int) -> str:
-    """Break a line between its parts, separated by two spaces, and indent the rest."""
+    """Wrap a line at double spaces to `width` columns; indent continuation lines."""
     first, *others = text.split("  ")
     lines = [first]
     for part in others:

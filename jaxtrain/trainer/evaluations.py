@@ -83,7 +83,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
             try:
                 fields, _ = saved.restore(step, abstract)
             except DamagedError as error:
-                run.tell(f"{error}; put aside")
+                run.tell(f"{error}; moved aside")
                 saved.put_aside(step)
                 continue
             run.state, loaded = TrainState(**fields), step

@@ -667,7 +667,7 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--list --workdir nowhere", "nowhere: holds no folder checkpoints"),
+        ("--list --workdir nowhere", "nowhere: has no folder checkpoints"),
         ("--workdir nowhere", "give one of --list and --verify"),
     ],
 )

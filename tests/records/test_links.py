@@ -104,7 +104,10 @@ def test_what_is_no_regular_file_is_not_replaced(workdir: Path):
 IN_PLACE: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
     "link": (lambda path, victim: path.symlink_to(victim / "file"), "is a link"),
     "dangling": (lambda path, victim: path.symlink_to(victim / "new"), "is a link"),
-    "hard link": (lambda path, victim: os.link(victim / "file", path), "has 2 names"),
+    "hard link": (
+        lambda path, victim: os.link(victim / "file", path),
+        "has 2 hard links",
+    ),
     "pipe": (lambda path, victim: os.mkfifo(path), "regular file|No such device"),
     "folder": (lambda path, victim: path.mkdir(), "directory"),
 }
