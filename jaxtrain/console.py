@@ -16,7 +16,7 @@ from jaxtrain.errors import OutputError
 class _Descriptor(io.FileIO):
     """Raw standard stream that drops output after write errors.
 
-    All output goes through it: `print`, rich, logging, and Python's shutdown.
+    All output passes through this stream: `print`, rich, logging, Python's shutdown.
 
     Attributes:
       error: First error of a write, or None if nothing was lost.
@@ -72,7 +72,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Guard the standard streams in this context; write errors do not end it."""
+    """Guard the standard streams in this context, where write errors do not raise."""
     before = sys.stdout, sys.stderr
     guard()
     require_output(False)

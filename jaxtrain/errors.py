@@ -75,7 +75,7 @@ def nearest(
       num: Maximum number of names.
 
     Returns:
-      The hint, or an empty text if no known name is similar.
+      The hint, or an empty string if no known name is similar.
     """
     near = difflib.get_close_matches(name, list(known), n=num)
     return text.format(" or ".join(near)) if near else ""

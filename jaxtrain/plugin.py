@@ -239,7 +239,7 @@ def resolve(reference: str) -> Any:
 
 @functools.cache
 def installed() -> tuple[Plugin, ...]:
-    """Return the installed plug-ins, built-in ones first.
+    """Return the installed plug-ins, built-in plug-ins first.
 
     Plug-ins of other packages that cannot be imported are skipped with a warning.
 

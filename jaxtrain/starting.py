@@ -1,7 +1,7 @@
 """Display of the slow phases of a start.
 
-In terminals the current phase is shown with its duration; elsewhere each is printed as
-a line.
+In terminals the current phase is shown with its duration; elsewhere each phase is
+printed as a line.
 """
 
 import contextlib

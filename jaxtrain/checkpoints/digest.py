@@ -25,7 +25,7 @@ ShardDigests = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest of a freed array, with its dtype and shape."""
+    """Digest, dtype and shape of an array, which can then be freed."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

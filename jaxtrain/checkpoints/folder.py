@@ -88,7 +88,7 @@ def remove_uncommitted(directory: Path) -> None:
 def remove_failed(folder: Path) -> None:
     """Remove leftovers of a failed save, unless it was committed.
 
-    Retries, as other threads may still write files of the save.
+    The removal is retried, because other threads may still write files of the save.
     """
     for _ in range(_REMOVALS):
         if (folder / COMMITTED).exists():

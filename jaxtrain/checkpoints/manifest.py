@@ -48,7 +48,7 @@ def make(
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
-    """Step with the best validation metric, or the newest step if that is not saved.
+    """Step with the best validation metric; the newest step if the best is not saved.
 
     Used by the final test of a run and by all commands. The best step is not saved
     without a validation split or with `checkpoint.keep_best = 0`, and may be damaged.

@@ -49,13 +49,13 @@ class Retention:
         self._wait_until = 0.0
 
     def committed(self, step: int) -> None:
-        """Verify a new step if that is due, and remove the steps that it replaces."""
+        """Verify a new step if verification is due, and remove older steps."""
         if time.monotonic() >= self._wait_until:
             self._read_back(step)
         self._remove_old()
 
     def finish(self) -> None:
-        """Verify the last step if needed, and remove the steps that it replaces."""
+        """Verify the last step unless it is verified already, and remove older steps."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
@@ -154,8 +154,8 @@ def num_copies(config: CheckpointConfig) -> int:
 def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
     """Raise UserError if the disk has no space for the checkpoints of a run.
 
-    The sizes are those of uncompressed arrays. The space of existing checkpoints counts
-    as free, because new checkpoints replace them.
+    Checkpoints count with the uncompressed size of their arrays. The space of existing
+    checkpoints counts as free, because new checkpoints replace them.
     """
     size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]

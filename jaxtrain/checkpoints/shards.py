@@ -1,4 +1,4 @@
-"""Restoring by several processes, each of which reads only its shards."""
+"""Restoring by several processes: each process reads only its shards."""
 
 from pathlib import Path
 from typing import Any

@@ -18,9 +18,9 @@ def take(state: Any) -> Any:
     """Copy the arrays or shards that this process writes.
 
     Returns:
-      The state with NumPy arrays. Arrays sharded over several processes are JAX arrays
-      in host memory, with the shards of this process; other arrays are in process 0
-      only, and None elsewhere.
+      Tree like `state`. Arrays sharded over several processes are JAX arrays in host
+      memory, with the shards of this process. Other arrays are NumPy arrays in process
+      0, and None in other processes.
     """
     for x in jax.tree.leaves(state):
         if _is_whole(x) and jax.process_index() == 0:

@@ -1,4 +1,4 @@
-"""`main.py ensemble`: one model that averages the predictions of several."""
+"""`main.py ensemble`: one model that averages the predictions of several runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out runs/ensemble"
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleArguments:
-    """Join finished runs of one recipe into one model (deep ensembles)."""
+    """Combine finished runs of one recipe into one model (deep ensemble)."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
@@ -40,7 +40,7 @@ class EnsembleArguments:
 
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
-    """Join the runs, evaluate and save the ensemble."""
+    """Combine the runs, evaluate the ensemble, and save it."""
     check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model

@@ -27,7 +27,7 @@ def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
-    """Read a file and verify its digest; return None if it does not exist.
+    """Read a JSON file and verify its digest; return None if the file is missing.
 
     Args:
       path: Path of the file.

@@ -56,7 +56,7 @@ class RunId:
         return cls(_parse(values, str(path), RESTORE), str(path))
 
     def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a file of this run: its id, and `values`."""
+        """Add the run id to the fields `values` of a JSON file."""
         return {FIELD: self.value, **values}
 
     def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:
@@ -82,7 +82,7 @@ class RunId:
 def read_of_run(
     path: Path, kind: type[T], run: RunId | None = None, *, advice: str = RESTORE
 ) -> T | None:
-    """Read a JSON file and check its run id; None if it does not exist.
+    """Read a JSON file and check its run id; return None if the file is missing.
 
     Args:
       path: Path of the file.

@@ -28,7 +28,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
 
     Raises:
       UserError: The value has another type; the message names the field as `$.a.b[3]`,
-        the expected type and the actual one.
+        the expected type and the actual type.
     """
     try:
         converted = msgspec.convert(value, kind)

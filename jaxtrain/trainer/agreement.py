@@ -40,7 +40,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     """
     if cluster.current().num == 1:
         return
-    # `check_same_data` compares the data later, once they are open.
+    # `check_same_data` compares the data later, after the data are opened.
     fields = _fields(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
     from jaxtrain.data.sources import Splits
 
-# Kind of a problem: the task does not fit the data.
+# Kind of the problem that the task does not support the data.
 TASK = "task"
 
 

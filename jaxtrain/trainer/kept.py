@@ -1,6 +1,6 @@
 """Outputs computed once per training example and cached on the devices.
 
-Requires images that are the same in every epoch, without augmentation.
+The images must be the same in every epoch, that is, without augmentation.
 """
 
 from typing import Any

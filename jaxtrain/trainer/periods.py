@@ -173,7 +173,7 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
 
 
 def _low_from(config: Config, timetable: Timetable) -> float:
-    """Fraction of the run after which the learning rate stays low; 1 if it never is."""
+    """Fraction of the run after which the learning rate stays below LOW_RATE, or 1."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule == "plateau":
         return 1.0

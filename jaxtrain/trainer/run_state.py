@@ -32,7 +32,7 @@ Telemetry = dict[str, float]
 
 @dataclass(kw_only=True)
 class RunState:
-    """State of one start of a run.
+    """Mutable state of a run since its start or resume in this process.
 
     Attributes:
       trainer: Model, data and programs.
@@ -81,24 +81,26 @@ class RunState:
     def request_stop(self, reason: str) -> None:
         """Stop the run after this call, with a save and without a test.
 
-        With several processes, a request of process 0 stops all of them after the next
-        evaluation.
+        With several processes, a request of process 0 stops all processes after the
+        next evaluation; requests of other processes are ignored.
         """
         self.stop_asked = reason
         if cluster.current().num == 1:
             self.end_reason = reason
 
     def request_save(self) -> None:
-        """Request a save of this step; with several processes, each must request it.
+        """Request a save of the current step.
 
-        The initial weights, before the first step, are not saved.
+        With several processes, each process must call the method. The initial weights,
+        before the first step, are not saved.
         """
         self.save_asked = True
 
     def set_rate_factor(self, factor: float) -> None:
         """Set a factor on the scheduled learning rate, from the next step on.
 
-        A resumed run keeps the factor. With several processes, each must set it.
+        A resumed run restores the factor. With several processes, each process must
+        call the method with the same factor.
 
         Raises:
           UserError: The state of this run has no learning-rate factor.
@@ -135,9 +137,9 @@ class RunState:
     def keep_near(self) -> None:
         """Throttle dispatches, and pass metrics of finished calls to callbacks.
 
-        Each process measures the duration of calls itself and waits accordingly, but
-        all processes read the same calls after the same step: non-finite numbers must
-        stop them at the same step.
+        Each process measures the duration of calls separately and waits accordingly.
+        All processes read the metrics of the same calls after the same step, so that a
+        non-finite loss stops all of them at the same step.
 
         Raises:
           BadNumbersError: See `settle`.

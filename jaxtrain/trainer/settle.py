@@ -161,7 +161,7 @@ def _filled(section: Any, values: dict[str, Any]) -> Any:
 
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
-    """Set options of a model, without the options that affect only training."""
+    """Options of a model that are set and affect its outputs, by name."""
     names = with_metadata(type(model), "part_option")
     found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
     return {k: v for k, v in found.items() if v not in (None, {})}

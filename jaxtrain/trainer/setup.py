@@ -1,4 +1,4 @@
-"""Setup of a run: all parts, built and checked from the config before any work.
+"""Setup of a run: its components, built from the config and checked before training.
 
 Only this module reads the full config; modules below take their sections.
 """

@@ -67,7 +67,7 @@ WRONG = {
     put_pipe: "not a regular file",
     put_folder: "Is a directory",
     put_device: "not a regular file",
-    put_large: "are more than",
+    put_large: "exceed the limit of",
 }
 
 

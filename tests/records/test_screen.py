@@ -164,7 +164,7 @@ def test_a_resumed_run_shows_the_evaluations_of_before(tmp_path: Path, bar: Show
     write_run(path, 2)
     bar.screen.earlier(lambda: read_evaluations(path))
     bar.screen.write("event", 20, {"event": "resumed"})
-    lines = [line for line in bar.lines if "so far, by" in line or "  step " in line]
+    lines = [line for line in bar.lines if "so far (" in line or "  step " in line]
     assert [line.rpartition("\x1b")[2].partition("K")[2] or line for line in lines] == [
         "2 evaluations so far (metrics.jsonl):",
         "epoch 1.00  step 10/100  train: loss 2.1000  "

@@ -108,7 +108,10 @@ def test_failures_of_a_writer_are_one_warning(
     ("name", "message"),
     [
         ("Late", "does not start (ConnectionError: refused)"),
-        ("nothing", "makes None, which is not a jaxtrain.records.writer.MetricWriter"),
+        (
+            "nothing",
+            "returns None, which is not a jaxtrain.records.writer.MetricWriter",
+        ),
     ],
 )
 def test_a_writer_that_does_not_start_closes_the_others(

@@ -94,5 +94,5 @@ class WeightAverage(StepTransform):
 
 
 def _wide_copy(tree: Any) -> Any:
-    """Cast arrays to at least float32, always with a copy: donation needs it."""
+    """Copy arrays, in at least float32: donated buffers must be distinct."""
     return jax.tree.map(lambda x: jnp.array(x, copy=True), widen(tree))
