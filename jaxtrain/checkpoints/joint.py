@@ -70,7 +70,7 @@ class JointSave:
         return [own, *(report["value"] for report in reports)]
 
     def start(self) -> None:
-        """Tell the other processes to write, after the directory is created."""
+        """Signal the other processes to write, after the directory is created."""
         self._started = True
         self._tell_others(True)
 

@@ -55,7 +55,7 @@ class Retention:
         self._remove_old()
 
     def finish(self) -> None:
-        """Verify the last step unless it is verified already, and remove older steps."""
+        """Verify the last step if it is not verified yet, and remove older steps."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
