@@ -153,7 +153,7 @@ def load(name: str) -> Any:
     if name not in COMMANDS:
         meant = nearest(name, COMMANDS, "; did you mean {!r}?")
         raise UserError(
-            f"unknown command {name!r}: there is {', '.join(COMMANDS)}{meant}"
+            f"unknown command {name!r}: expected {', '.join(COMMANDS)}{meant}"
         )
     return COMMANDS[name]
 

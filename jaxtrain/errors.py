@@ -83,8 +83,8 @@ def nearest(
 
 def hint(name: str, known: list[str]) -> str:
     """Return a hint with the most similar name, or else with all known names."""
-    there_is = f"there is {', '.join(known) or 'none'}"
-    return nearest(name, known, "did you mean {!r}?") or there_is
+    expected = f"expected {', '.join(known) or 'none'}"
+    return nearest(name, known, "did you mean {!r}?") or expected
 
 
 def first_of(names: Sequence[object], num: int) -> str:

@@ -128,7 +128,9 @@ def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> An
 def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
     """Raise UserError if `part`, custom code, cannot be called with the arguments."""
     if not callable(part):
-        raise UserError(f"{field} = {name!r} is not a class or function, but {part!r}")
+        raise UserError(
+            f"{field} = {name!r}: expected a class or a function, got {part!r}"
+        )
     try:
         inspect.signature(part).bind(*args, **options)
     except TypeError as error:

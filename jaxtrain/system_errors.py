@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from jaxtrain.errors import UserError, is_out_of_memory
 from jaxtrain.plugin import hints_on
 
-MEMORY = (
-    "set a smaller data.batch_size (of images for a trained model, --batch-size), or "
-    "more devices"
-)
+MEMORY = "set a smaller data.batch_size (in predict --batch-size), or use more devices"
 SPACE = "free some space there, or choose another folder"
 PERMISSION = "change the permissions, or choose another folder"
 PROCESSES = (

@@ -106,7 +106,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     if result["sparsity"] is not None:
         show_table("sparsity", describe_sparsity(result["sparsity"]))
     _write(result, out, workdir)
-    print(f"{out} has the result")
+    print(f"wrote {out}")
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:

@@ -73,6 +73,8 @@ def _check(option: str, path: Path, folder: bool) -> None:
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a folder")
     if folder and path.is_dir() and any(path.iterdir()):
-        raise UserError(f"{option} {path} is not empty: empty it, or choose another")
+        raise UserError(
+            f"{option} {path} is not empty: empty it, or choose another folder"
+        )
     if not folder and path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")

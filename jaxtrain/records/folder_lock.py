@@ -50,7 +50,8 @@ def locked(workdir: Path) -> Iterator[None]:
 
 def cannot_write(workdir: Path, error: OSError) -> UserError:
     return UserError(
-        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another"
+        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another "
+        "directory"
     )
 
 
@@ -83,7 +84,7 @@ def _lock(path: Path) -> int:
                 os.close(descriptor)
                 raise cannot_write(path.parent, error) from None
             tell(
-                f"warning: {path.parent}: no file can be locked there "
+                f"warning: {path.parent}: the file system supports no locks "
                 f"({error.strerror}), so a second run can start at the same time"
             )
         if _leads_to(path, descriptor):

@@ -117,7 +117,7 @@ class AppendedFile:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as error:
             if not self._warned:
-                text = f"{self._path}: {error.strerror}; its lines are kept in memory"
+                text = f"{self._path}: {error.strerror}; lines are buffered in memory"
                 tell(f"warning: {text}")
             self._warned = True
 

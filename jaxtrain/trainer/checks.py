@@ -44,7 +44,7 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
-            f"{config.data.batch_size}",
+            f"{config.data.batch_size}: set a multiple of data.repeats",
             ("data.repeats", "data.batch_size"),
         )
     num_shards = data_sharding.num_batch_shards(mesh)

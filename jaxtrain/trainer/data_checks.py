@@ -50,8 +50,8 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
         values = getattr(config.data, name)
         if values is not None and len(values) != channels:
             yield Problem(
-                f"data.{name} = {values} has {counted(len(values), 'value')}, the "
-                f"images have {counted(channels, 'channel')}",
+                f"data.{name} = {values} has {counted(len(values), 'value')}, but the "
+                f"images have {counted(channels, 'channel')}: set a value per channel",
                 (f"data.{name}",),
             )
 

@@ -53,7 +53,7 @@ def describe_jump(
         return []
     return [
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
-        f"next: the {schedule_name(setup.config)} schedule spans the full run, "
+        f"next step: the {schedule_name(setup.config)} schedule spans the full run, "
         f"which had {before.total_steps} steps and now has {after.total_steps}. A new "
         "run of this length has no such jump"
     ]

@@ -81,7 +81,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     """Reason why features cannot be cached, or None."""
     config, kind = setup.config, type(setup.task)
     obstacles = {
-        "they are trained later": setup.timetable.unfreeze_step is not None,
+        "the layers are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
         **kept.changes_of_images(config.data, setup.splits.train.input),
         "the task computes its targets from the images": kind.target is not Task.target,

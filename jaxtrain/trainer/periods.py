@@ -157,7 +157,7 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
         length = total / per_epoch
         raise UserError(
             f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} "
-            "epochs, so no epoch would have mosaics; give fewer epochs, or leave "
+            "epochs, so no epoch has mosaics; give fewer epochs, or leave "
             "data.augment.mosaic out"
         )
     return step

@@ -170,7 +170,7 @@ def find_frozen(config: Config, model: Model) -> Frozen:
     frozen = Frozen(frozenset().union(*found))
     if not frozen.part(split_model(model)[1])[0]:
         raise UserError(
-            f"train.freeze = {patterns} leaves nothing to train: name fewer layers"
+            f"train.freeze = {patterns} leaves no layer to train: name fewer layers"
         )
     return frozen
 

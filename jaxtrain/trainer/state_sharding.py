@@ -107,7 +107,7 @@ def place(
     if model > 1 and not splits_channels(shardings):
         raise UserError(
             f"parallel.model = {model} divides the channels of no layer of "
-            f"{config.model.name}"
+            f"{config.model.name}: set another value, or 1"
         )
     return jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),

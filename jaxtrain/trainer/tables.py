@@ -193,6 +193,6 @@ def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
         if setup.config.checkpoint.keep_best:
             rows["best weights"] = f"{found}: its checkpoint was removed"
         else:
-            rows["best evaluation"] = f"{found}; the last weights are the model"
+            rows["best evaluation"] = f"{found}; the last weights were tested"
             rows["best evaluation"] += " (checkpoint.keep_best = 0)"
     return rows

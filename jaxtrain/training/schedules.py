@@ -62,7 +62,9 @@ def make_schedule(
         )
     peak = config.learning_rate
     if peak is None:
-        raise UserError("optimizer.learning_rate is not set: it is the schedule's peak")
+        raise UserError(
+            "optimizer.learning_rate is not set: set the peak of the schedule"
+        )
     schedule = call_row(
         SCHEDULES, config, "optimizer.schedule", peak, total_steps, warmup_steps
     )
@@ -190,7 +192,8 @@ def _warmup_stable_decay(
     if decay_steps > steps:
         raise UserError(
             f"optimizer.decay_fraction = {decay_fraction}: the decay starts at step "
-            f"{total - decay_steps}, within the warm-up of {total - steps} steps"
+            f"{total - decay_steps}, within the warm-up of {total - steps} steps; set "
+            "a smaller fraction"
         )
     end = peak * end_factor
     return optax.linear_schedule(peak, end, decay_steps, steps - decay_steps)
@@ -224,7 +227,8 @@ def _step(
     if drops and drops[0] < 0:
         raise UserError(
             f"optimizer.milestones = {milestones}: the first is step "
-            f"{drops[0] + warmup_steps}, within the warm-up of {warmup_steps} steps"
+            f"{drops[0] + warmup_steps}, within the warm-up of {warmup_steps} steps; "
+            "set later milestones"
         )
     levels = [peak * step_factor**k for k in range(len(drops) + 1)]
     return optax.join_schedules([*map(optax.constant_schedule, levels)], drops)

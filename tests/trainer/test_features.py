@@ -63,7 +63,7 @@ def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):
 
     assert "of the first 2 pieces, computed once, 0.0 MB" in told(FROZEN)
     later = {**FROZEN, "freeze_epochs": 1}
-    assert "they are trained later" in told(later)
+    assert "the layers are trained later" in told(later)
     augmented = DataConfig(**DATA, augment=AugmentConfig(crop_padding=1))
     assert "images are augmented" in told(FROZEN, data=augmented)
     assert "the first piece of the model is trained" in told({"freeze": ("block*",)})

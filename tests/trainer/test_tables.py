@@ -73,7 +73,7 @@ def test_commands_of_plugins_vanish_with_them(
 @each_row(
     ("keep_best", "row", "told"),
     [
-        (0, "best evaluation", "the last weights are the model"),
+        (0, "best evaluation", "the last weights were tested"),
         (1, "best weights", "its checkpoint was removed"),
     ],
 )

@@ -97,7 +97,7 @@ def test_a_tree_is_parted_and_put_together():
     assert trained == {"stage2_block1": {"conv2": {"kernel": 3}}}
     assert frozen.part(rest) == ({}, rest)
     everything = resnet({"freeze": ("*",)})
-    with pytest.raises(UserError, match="leaves nothing to train"):
+    with pytest.raises(UserError, match="leaves no layer to train"):
         find_frozen(everything, model_of(everything))
 
 

@@ -334,7 +334,7 @@ WRONG = {
     "--model.name my_model.py:Small --model.options depth 3": "takes channels",
     "--model.options depth 3": "model.options = {'depth': 3} is for custom code",
     "--optimizer.name my_model.py:last": "does not accept its arguments",
-    "--data.source my_source.py:np": "is not a class or function",
+    "--data.source my_source.py:np": "expected a class or a function",
     "--data.augment.own wrong.py:half": "it must keep both",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
     "--logging.writers my_tracker.py:Tracker": "does not accept its arguments",
