@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 given = parse(name, words)
             except recipe.WrongValuesError as error:
-                raise _with_problems_of_start(command, error) from None
+                raise _with_command_problems(command, error) from None
             console.require_output(False)
             with own.no_exit():
                 command.run(given, signals)
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = 128 + signal.SIGINT
             message = "interrupted; the same command resumes from the last checkpoint"
         except Exception as error:
-            code, message = _explained(error)
+            code, message = _exit_code_and_message(error)
         signals.defer = True
         if code:
             _fail(code, message, signals)
@@ -100,7 +100,7 @@ def parse(name: str, words: list[str]) -> Any:
         for heading, names in _by_subject().items():
             text += f"\n{heading}:" if heading else ""
             for other in names:
-                text += f"\n  {other:<12}{_meaning(other)}"
+                text += f"\n  {other:<12}{_summary(other)}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
         arguments = recipe.parse_of_run(kind, words, prog=prog, description=text)
@@ -115,7 +115,7 @@ def parse(name: str, words: list[str]) -> Any:
     return arguments
 
 
-def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> UserError:
+def _with_command_problems(command: Any, error: recipe.WrongValuesError) -> UserError:
     """Error with the invalid values and the problems found by the command's own check.
 
     A command may define `problems(arguments)`, which checks its arguments against data,
@@ -140,7 +140,7 @@ def _by_subject() -> dict[str, list[str]]:
     return found
 
 
-def _meaning(name: str) -> str | None:
+def _summary(name: str) -> str | None:
     """Summary of a command, or the error of its import."""
     try:
         return options_of(load(name)).__doc__
@@ -163,7 +163,7 @@ def options_of(command: Any) -> type:
     return get_type_hints(command.run)["arguments"]
 
 
-def _explained(error: Exception) -> tuple[int, object]:
+def _exit_code_and_message(error: Exception) -> tuple[int, object]:
     """Exit code and message of a failed command.
 
     Called while the error is handled; a bug in a single process is re-raised.

@@ -72,7 +72,7 @@ class JointSave:
     def start(self) -> None:
         """Signal the other processes to write, after the directory is created."""
         self._started = True
-        self._tell_others(True)
+        self._send_start(True)
 
     def join(self) -> None:
         """Wait until the other processes have written.
@@ -94,7 +94,7 @@ class JointSave:
                 self.join()
             else:
                 self._started, self._writing = True, []
-                self._tell_others(False)
+                self._send_start(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
         """Report a value or an error to process 0, and return whether to write."""
@@ -115,7 +115,7 @@ class JointSave:
         if not (self.alone or wait([pending], seconds).done):
             self._given_up.set()
 
-    def _tell_others(self, value: bool) -> None:
+    def _send_start(self, value: bool) -> None:
         for index in self._others:
             self._send("start", index, value)
 

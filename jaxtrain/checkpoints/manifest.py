@@ -44,7 +44,7 @@ def make(
     """
     arrays = _describe(state, sums)
     found = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
-    return _sealed(run.stamp(found))
+    return _with_checksum(run.stamp(found))
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
@@ -72,7 +72,9 @@ def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
     Raises:
       DamagedError: The manifest is unreadable or damaged.
     """
-    replace_info(directory / str(step), _sealed({**read(directory, step), **changes}))
+    replace_info(
+        directory / str(step), _with_checksum({**read(directory, step), **changes})
+    )
 
 
 def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
 def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
     """Raise UserError if an abstract state has other paths, shapes or dtypes."""
     old = {path: kind for path, (kind, _) in saved.items()}
-    new = {path: _kind(x) for path, x in by_path(wanted).items()}
+    new = {path: _dtype_and_shape(x) for path, x in by_path(wanted).items()}
     lines = [
         f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
     ]
@@ -143,14 +145,16 @@ def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
     Orbax's metadata has dicts and lists in place of named tuples, with the same keys
     and positions.
     """
-    return {path: [_kind(x), sums[path]] for path, x in by_path(state).items()}
+    return {
+        path: [_dtype_and_shape(x), sums[path]] for path, x in by_path(state).items()
+    }
 
 
-def _kind(x: Any) -> str:
+def _dtype_and_shape(x: Any) -> str:
     return f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
 
 
-def _sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+def _with_checksum(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, "checksum": _checksum(manifest)}
 
 

@@ -83,7 +83,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     check_is_model(str(workdir))
     run = is_run(workdir)
     if not run:
-        _check_of_model(arguments)
+        _check_model_options(arguments)
     recipe = read_run(workdir) if run else None
     out = _check_out(arguments)
     model, config, data = open_model(
@@ -128,7 +128,7 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
         ) from None
 
 
-def _check_of_model(arguments: EvaluateArguments) -> None:
+def _check_model_options(arguments: EvaluateArguments) -> None:
     """Check the options of a model without a run."""
     given = f"--workdir {arguments.workdir} is"
     if arguments.calibrate:

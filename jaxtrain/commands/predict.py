@@ -101,7 +101,7 @@ class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArgument
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
     """Predict all images; without an output file, only the images to print."""
     _check(arguments)
-    require_output(not _written(arguments))
+    require_output(not _output_paths(arguments))
     with collector.held_back():
         from jaxtrain.data import formats
         from jaxtrain.inference import predict, temperature
@@ -130,7 +130,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     )
     predict.check(model, wanted)
     # Without output files only the printed images are needed.
-    every = arguments.strict or _written(arguments)
+    every = arguments.strict or _output_paths(arguments)
     names = images if every else images.first(NUM_SHOWN)
     prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
     part_files = list(itertools.chain(*prepared))
@@ -158,7 +158,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     left = len(images) - len(shown) if has_table else 0
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
-    _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
+    _print_summary(arguments, len(names), left, [*problems, *passed_over], seconds)
     for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
@@ -187,7 +187,7 @@ def _check(arguments: PredictArguments) -> None:
         part.check(arguments)
 
 
-def _written(arguments: PredictArguments) -> list[Path]:
+def _output_paths(arguments: PredictArguments) -> list[Path]:
     options_of_predict = "out", "features", "explain", "outputs", "pictures"
     of_parts = (part.paths for part in PREDICTIONS.values())
     options = itertools.chain(options_of_predict, *of_parts)
@@ -260,7 +260,7 @@ def _problems(errors: Counter[str], num: int) -> list[str]:
     return problems
 
 
-def _tell(
+def _print_summary(
     arguments: PredictArguments,
     num: int,
     left: int,
@@ -268,7 +268,7 @@ def _tell(
     seconds: float,
 ) -> None:
     """Print the written files, omissions, and the time."""
-    if names := ", ".join(map(str, _written(arguments))):
+    if names := ", ".join(map(str, _output_paths(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:
         print(printable(problem))

@@ -95,7 +95,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     began = time.perf_counter()
     _check_resume_step(arguments)
     with contextlib.ExitStack() as shown:
-        if _first(arguments):
+        if _is_first_process(arguments):
             shown.enter_context(starting.showing("loading JAX"))
         with collector.held_back():
             from jaxtrain.trainer.train import train
@@ -167,7 +167,7 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
     return workdir, callbacks
 
 
-def _first(arguments: TrainArguments) -> bool:
+def _is_first_process(arguments: TrainArguments) -> bool:
     """Whether this is process 0, by the options and variables of the launcher."""
     ranks = (os.environ.get(name, "0") for name in RANKS)
     return arguments.process_id in (None, 0) and all(rank == "0" for rank in ranks)

@@ -40,7 +40,7 @@ def locked(workdir: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if _leads_to(path, lock):
+            if _is_file_of(path, lock):
                 path.unlink()
         os.close(lock)
         with contextlib.suppress(OSError):
@@ -87,13 +87,13 @@ def _lock(path: Path) -> int:
                 f"warning: {path.parent}: the file system supports no locks "
                 f"({error.strerror}), so a second run can start at the same time"
             )
-        if _leads_to(path, descriptor):
+        if _is_file_of(path, descriptor):
             return descriptor
         os.close(descriptor)  # Another run ended and removed the file.
     raise cannot_write(path.parent, gone)
 
 
-def _leads_to(path: Path, descriptor: int) -> bool:
+def _is_file_of(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError:

@@ -115,7 +115,7 @@ def open_workdir(
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             old, run = _read_config(workdir)
             _check_no_ensemble(workdir, run)
-            _check_same(workdir, old, config, data, run)
+            _check_unchanged(workdir, old, config, data, run)
         else:
             run = RunId.new(workdir)
         write_start(workdir, config, data, run)
@@ -219,7 +219,7 @@ def _check_no_ensemble(workdir: Path, run: RunId) -> None:
         )
 
 
-def _check_same(
+def _check_unchanged(
     workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
 ) -> None:
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
@@ -241,7 +241,7 @@ def _check_same(
             + "\n  ".join(changed)
             + f"\nContinue with {' and '.join(remedies)}, give --fresh to move it "
             + "aside and start a new run, or "
-            + _elsewhere(workdir, fields)
+            + _other_workdir(workdir, fields)
         )
 
 
@@ -258,7 +258,7 @@ def _options(config: Config, fields: list[str]) -> str:
     return f" ({' '.join(options)})" if 0 < len(fields) <= MAX_OPTIONS else ""
 
 
-def _elsewhere(workdir: Path, fields: list[str]) -> str:
+def _other_workdir(workdir: Path, fields: list[str]) -> str:
     """Return advice on another workdir, which may start from the weights of the run."""
     if any(path.startswith(("model.", "task")) for path in fields):
         return "choose another --workdir"

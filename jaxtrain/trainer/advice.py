@@ -36,7 +36,7 @@ RULES = (
         "memory",
         "",
         "reading files",
-        lambda config: _of_files(config.data),
+        lambda config: _has_image_files(config.data),
     ),
     Rule(
         "compile",
@@ -73,12 +73,12 @@ RULES = (
         "a one-time cost, whose share is smaller in a longer run",
         "",
         "opening files",
-        lambda config: _of_files(config.data),
+        lambda config: _has_image_files(config.data),
     ),
 )
 
 
-def _of_files(data: DataConfig) -> bool:
+def _has_image_files(data: DataConfig) -> bool:
     """Whether the images are separate files, which can be packed."""
     return data.source.partition(":")[0] in ("folder", "csv", "masks", "coco", "yolo")
 

@@ -51,7 +51,7 @@ class Clock:
         self._charged_at = now() if began is None else began
         self._compiled = compile_seconds()
         # `step_seconds` at the last log line.
-        self._told = 0.0
+        self._logged_seconds = 0.0
 
     def switch(self, account: Account) -> Account:
         """Charge another account from now on; return the previous one."""
@@ -89,7 +89,7 @@ class Clock:
           examples: Number of examples of these steps.
           until: Finish time of these steps, in `step_seconds`.
         """
-        seconds, self._told = until - self._told, until
+        seconds, self._logged_seconds = until - self._logged_seconds, until
         # The interval is 0 if the last calls of both intervals were polled together.
         return examples / max(seconds, MIN_SECONDS)
 
@@ -107,7 +107,7 @@ class Clock:
         for name, seconds in saved.items():
             self._seconds[name] += seconds
         self._seconds[since] += max(0.0, spent - sum(saved.values()))
-        self._told = self.step_seconds()
+        self._logged_seconds = self.step_seconds()
 
     def update(self, progress: Progress) -> None:
         """Write the seconds to `progress`."""

@@ -33,7 +33,7 @@ def validate(run: RunState) -> None:
     run.callbacks.on_eval_start(run, "validation")
     run.renew_statistics()
     trainer, progress = run.trainer, run.progress
-    metrics = _pass_over(run, "validation")
+    metrics = _evaluate(run, "validation")
     if metrics is None:
         return
     progress.chosen = trainer.task.choose(metrics)
@@ -56,7 +56,7 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
         return None
     step, validation, chosen = _load_best(run)
     run.callbacks.on_eval_start(run, "test")
-    values = _pass_over(run, "test", chosen)
+    values = _evaluate(run, "test", chosen)
     if values is None:
         return None
     evaluation = Evaluation("test", step, values)
@@ -76,7 +76,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
     saved, loaded = run.saved, run.step
     abstract = as_dict(run.trainer.abstract_state)
     with run.clock.charging("checkpoint"), run.watchdog.saving():
-        while (step := _choose(run)) != loaded:
+        while (step := _best_step(run)) != loaded:
             # Free the current state first: device memory may not hold two.
             jax.tree.map(lambda array: array.delete(), run.state)
             loaded = None
@@ -91,7 +91,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
         return step, info["metrics"], info["progress"]["chosen"]
 
 
-def _choose(run: RunState) -> int:
+def _best_step(run: RunState) -> int:
     """Select the best step in process 0, for all processes."""
     step = None
     if jax.process_index() == 0:
@@ -102,7 +102,7 @@ def _choose(run: RunState) -> int:
     return cluster.current().gather(step)[0]
 
 
-def _pass_over(
+def _evaluate(
     run: RunState, split: str, chosen: Mapping[str, Any] | None = None
 ) -> Values | None:
     def should_stop() -> bool:

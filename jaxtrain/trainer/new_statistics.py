@@ -86,7 +86,7 @@ def make_new_statistics(
             if path.rpartition("/")[0] not in frozen.layers
         }
         if momenta:
-            apply = partial(_of_batch, setup, plain, momenta, frozen)
+            apply = partial(_batch_statistics, setup, plain, momenta, frozen)
             program = compiler(apply, setup.mesh, PURPOSE)(MEAN)
             programs.append((phase.start, program))
     if not programs:
@@ -94,7 +94,7 @@ def make_new_statistics(
     return NewStatistics(setup=setup, dataset=dataset, programs=tuple(programs))
 
 
-def _of_batch(
+def _batch_statistics(
     setup: Setup,
     plain: Preprocess,
     momenta: Mapping[str, float],

@@ -92,7 +92,7 @@ def make_timetable(
 
 def _check_length(config: Config, total: int) -> Iterator[Problem]:
     if total > MAX_COUNT:
-        length = _set_one(config, LENGTH)
+        length = _field_that_is_set(config, LENGTH)
         yield Problem(
             f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
             f"steps: shorten it to at most {MAX_COUNT} steps",
@@ -168,11 +168,11 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
     if config.model.quantize is None:
         return None
     total = timetable.total_steps
-    step = max(1, round(_low_from(config, timetable) * total))
+    step = max(1, round(_low_rate_start(config, timetable) * total))
     return None if step >= total else step
 
 
-def _low_from(config: Config, timetable: Timetable) -> float:
+def _low_rate_start(config: Config, timetable: Timetable) -> float:
     """Fraction of the run after which the learning rate stays below LOW_RATE, or 1."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule == "plateau":
@@ -250,12 +250,12 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
         return
     periods = {
         "logging.every_steps": timetable.log_every_steps,
-        _set_one(config, EVALUATIONS): timetable.eval_every_steps,
-        _set_one(config, CHECKPOINTS): timetable.save_every_steps,
+        _field_that_is_set(config, EVALUATIONS): timetable.eval_every_steps,
+        _field_that_is_set(config, CHECKPOINTS): timetable.save_every_steps,
         "train.freeze_epochs": timetable.unfreeze_step,
         "data.augment.close_mosaic": timetable.close_mosaic_step,
         "model.quantize": timetable.fix_step,
-        _set_one(config, LENGTH): timetable.total_steps,
+        _field_that_is_set(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]
     raise UserError(
@@ -266,7 +266,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     )
 
 
-def _set_one(config: Config, name: str) -> str:
+def _field_that_is_set(config: Config, name: str) -> str:
     """Field that is set in a group of exclusive fields, or else the group's first."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])

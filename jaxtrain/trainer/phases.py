@@ -119,10 +119,10 @@ def build_phases(
         )
     return tuple(
         replace(
-            _last(phases, step),
+            _value_at(phases, step),
             start=step,
-            augment=_last(augments, step),
-            image_size=_last(sizes, step),
+            augment=_value_at(augments, step),
+            image_size=_value_at(sizes, step),
         )
         for step in sorted(phases.keys() | augments.keys() | sizes.keys())
     )
@@ -150,11 +150,11 @@ def _with_fixed_statistics(
             phase = replace(phase, rate_from=max(start, phase.rate_from or 0))
         return replace(phase, frozen=replace(phase.frozen, statistics=True))
 
-    at = phases | {start: _last(phases, start)}
+    at = phases | {start: _value_at(phases, start)}
     return {step: phase if step < start else fixed(phase) for step, phase in at.items()}
 
 
-def _last(changes: Mapping[int, T], step: int) -> T:
+def _value_at(changes: Mapping[int, T], step: int) -> T:
     """Value at a step, from a mapping of first steps to values."""
     return changes[max(start for start in changes if start <= step)]
 

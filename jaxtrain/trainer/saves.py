@@ -69,7 +69,7 @@ class Saves:
             # Other processes wait here, not in a collective, which may time out.
             run.meet()
             self._error = None
-            with self._counted():
+            with self._counting_failures():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
             # An error of process 0 ends the others here, not within a step.
             cluster.current().barrier()
@@ -89,7 +89,7 @@ class Saves:
         """
         if not wait and cluster.current().num > 1:
             return
-        with self._counted():
+        with self._counting_failures():
             if self._run.saved.committed(None if wait else 0):
                 self._failures = 0
 
@@ -139,7 +139,7 @@ class Saves:
             # After a signal there is little time: the next start verifies the save.
             saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
-            self._note(error)
+            self._record_error(error)
         if self._error is not None:
             raise CheckpointError(
                 f"{self._error}: this was the last save, and the run is not finished "
@@ -155,7 +155,7 @@ class Saves:
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:
             yield
 
-    def _note(self, error: CheckpointError) -> CheckpointError:
+    def _record_error(self, error: CheckpointError) -> CheckpointError:
         """Record the error of the last save, with directory, free space and remedy."""
         folder = self._run.saved.directory
         place, self._remedy = str(folder), remedy_of(error)
@@ -165,14 +165,14 @@ class Saves:
         return self._error
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
+    def _counting_failures(self) -> Iterator[None]:
         """Count and log a failed save; re-raise after `MAX_FAILURES` in a row."""
         try:
             yield
         except CheckpointError as error:
             self._failures += 1
-            message = f"{self._note(error)}: failure {self._failures} of {MAX_FAILURES}"
-            message += " in a row"
+            count = f"failure {self._failures} of {MAX_FAILURES} in a row"
+            message = f"{self._record_error(error)}: {count}"
             if self._failures < MAX_FAILURES:
                 self._run.tell(
                     f"{message}; training continues, and the next save is tried"

@@ -65,7 +65,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         pass
     elif begun is not None and begun.model.pretrained == model.pretrained:
         asked, digest = model.pretrained_digest or "", begun.model.pretrained_digest
-        model = _filled(model, vars(begun.model))
+        model = _fill_unset(model, vars(begun.model))
         if (digest or "").startswith(asked):
             model = dataclasses.replace(model, pretrained_digest=digest)
         prepared = {name: getattr(begun.data, name) for name in from_weights(data)}
@@ -75,9 +75,9 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
-        model = _filled(model, options_of(about.model))
+        model = _fill_unset(model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
-    data = _filled(data, prepared)
+    data = _fill_unset(data, prepared)
     # The default crop_mode stays None, as in runs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
@@ -154,7 +154,7 @@ def _saved_config(workdir: Path) -> Config | None:
         return None
 
 
-def _filled(section: Any, values: dict[str, Any]) -> Any:
+def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
     """Fill in the unset fields of a section."""
     unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
     return dataclasses.replace(section, **unset)

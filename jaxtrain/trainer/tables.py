@@ -53,7 +53,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
         **_describe_frozen(setup),
         **_describe_transforms(setup),
-        **_describe_rounded(setup),
+        **_describe_quantization(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{setup.num_devices} x {device.device_kind}, "
         f"{counted(jax.process_count(), 'process', 'processes')}",
@@ -89,7 +89,7 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
     return {"evaluated": f"{whole}x{whole}, in {len(setup.grid)} windows"}
 
 
-def _describe_rounded(setup: Setup) -> dict[str, str]:
+def _describe_quantization(setup: Setup) -> dict[str, str]:
     """Describe quantization, and the step at which ranges are frozen."""
     step = setup.timetable.fix_step
     if setup.config.model.quantize is None:
@@ -147,7 +147,7 @@ def describe_result(
         **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
         **_describe_weights(setup, summary),
-        **_describe_zeros(summary),
+        **_describe_sparsity(summary),
         # Total of all starts, as in the next row.
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['seconds']['compile'])} to compile",
@@ -156,7 +156,7 @@ def describe_result(
     }
 
 
-def _describe_zeros(summary: dict[str, Any]) -> dict[str, str]:
+def _describe_sparsity(summary: dict[str, Any]) -> dict[str, str]:
     found = summary.get("sparsity")
     if found is None:
         return {}

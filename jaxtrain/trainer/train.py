@@ -200,7 +200,7 @@ def _begin(
         task=trainer.task,
         evaluated_after=trainer.evaluated_after,
     )
-    _count_earlier(workdir, clock, step, progress)
+    _charge_earlier(workdir, clock, step, progress)
     starting.end()
     core = MetricLines(), BadSteps(), BestCheckpoint(), PlateauSchedule()
     timeout = trainer.config.train.step_timeout_seconds
@@ -224,7 +224,7 @@ def _begin(
     return run, None if begun is None else {"event": begun}, warnings
 
 
-def _count_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
+def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
     """Add the seconds of earlier starts to the clock, up to their last log line."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
