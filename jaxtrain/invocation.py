@@ -1,4 +1,4 @@
-"""The program as the user called it, for commands in messages."""
+"""Command line that starts the program, for commands in messages."""
 
 import os
 import shlex

@@ -71,7 +71,7 @@ def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
 
 
 class _ReducingHandler(ocp.type_handlers.NumpyHandler):
-    """Reads arrays one at a time, and returns the result of a function of each."""
+    """Reads arrays one at a time, and replaces each by the result of a function."""
 
     def __init__(self, function: Callable[[np.ndarray], Any]):
         super().__init__()

@@ -28,7 +28,7 @@ def restore(
 
     Raises:
       UserError: The checkpoint's arrays have other paths, shapes or dtypes.
-      DamagedError: A process cannot read the step, or it is damaged.
+      DamagedError: A process cannot read the step, or the step is damaged.
     """
     info, state, shards, error = {}, {}, {}, None
     try:

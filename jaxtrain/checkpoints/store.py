@@ -87,7 +87,7 @@ class Checkpoints:
         self._failed = False
 
     def steps(self) -> list[int]:
-        """List the committed steps in ascending order, after the last save."""
+        """Wait for the last save, and list the committed steps in ascending order."""
         self.wait()
         return cluster.current().gather(self.listed())[0]
 
@@ -271,7 +271,7 @@ class Checkpoints:
             self.read(step)
 
     def put_aside(self, step: int, label: str = DAMAGED) -> None:
-        """Rename a step to `LABEL-STEP`; all processes must call it."""
+        """Rename a step to `LABEL-STEP`; all processes must call the method."""
         if jax.process_index() == 0:
             rename(self.directory, step, label)
         cluster.current().barrier()

@@ -1,4 +1,4 @@
-"""`main.py checkpoint`."""
+"""`main.py checkpoint`: a list of the checkpoints of a run, or their verification."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""`main.py evaluate`."""
+"""`main.py evaluate`: metrics and calibration of a trained model."""
 
 import os
 from dataclasses import dataclass

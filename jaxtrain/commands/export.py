@@ -1,4 +1,4 @@
-"""`main.py export`."""
+"""`main.py export`: a trained model in a format for other programs."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`main.py find-lr`."""
+"""`main.py find-lr`: a learning-rate range test."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -123,7 +123,7 @@ class Screen:
 
     @property
     def wants_loss(self) -> bool:
-        """Whether a bar has no metrics to show yet."""
+        """Whether there is a progress bar without metrics yet."""
         return self._bar is not None and not self._metrics
 
     def first_loss(self, loss: float) -> None:

@@ -28,7 +28,7 @@ NOT_TRAINING = ("setup", "compile", "lost")
 
 
 class Clock:
-    """Charges each second of a run to exactly one account.
+    """Charges each second of a run to exactly one of `ACCOUNTS`, such as `step`.
 
     Compilation time is charged to `compile` instead of the current account.
 

@@ -137,7 +137,7 @@ def _period(steps: int | None, default: int) -> int:
 def _image_sizes(
     sizes: tuple[int, ...], total: int, per_epoch: int
 ) -> tuple[tuple[int, int], ...]:
-    """First step of each image size, at epoch boundaries."""
+    """Pairs (first step, image size in pixels), at epoch boundaries."""
     epochs = total / per_epoch
     starts = [round(i * epochs / len(sizes)) * per_epoch for i in range(len(sizes))]
     if starts != sorted(set(starts)) or any(start >= total for start in starts):

@@ -1,4 +1,4 @@
-"""Phases of a run: frozen layers, optimizer, augmentation and image size of each."""
+"""Phases of a run, with frozen layers, optimizer, augmentation and image size."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Programs:
     """Compiled functions of a run, and the input arrays of its training method.
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
-    `train` holds the first step of each phase and its function `(state, root_key, data,
+    `train` has the first step of each phase and its function `(state, root_key, data,
     batches, **beside) -> (state, metrics)`, where `beside` are the input arrays of the
     method. `eval` is `((params, model_state), data, batches) -> (found, known)`, the
     metrics of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics`

@@ -1,4 +1,4 @@
-"""Progress of a run: the host-side state."""
+"""Host-side state of a run, saved with each checkpoint."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -152,9 +152,9 @@ class RunState:
         self.settle(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
 
     def settle(self, in_flight: int = 0) -> None:
-        """Pass the metrics of all calls but the last few to the callbacks.
+        """Pass the metrics of all calls except the last `in_flight` to the callbacks.
 
-        Waits for these calls if the device has not finished them.
+        The method waits until the device has finished these calls.
 
         Args:
           in_flight: Number of calls that may remain in the queue.

@@ -1,6 +1,6 @@
 """Setup of a run: its components, built from the config and checked before training.
 
-Only this module reads the full config; modules below take their sections.
+Only this module reads the full config; lower-level modules receive config sections.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limit of asynchronously dispatched calls.
+"""Limit on the number of asynchronously dispatched calls.
 
 A few calls in flight keep the device busy. Together they must take a few seconds at
 most: a run that receives a stop signal saves only after they have finished.

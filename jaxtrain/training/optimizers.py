@@ -157,7 +157,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
     """Subtract `lr * weight_decay * kernel` from the updates, after the momentum.
 
-    `optax.add_decayed_weights` takes no schedule.
+    Replaces `optax.add_decayed_weights`, which takes no schedule.
     """
 
     def init(params: Any) -> Any:

@@ -185,7 +185,7 @@ def loss_at(
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
     """Select a micro-batch (batch / num, ...) from (batch, ...).
 
-    It consists of every num-th example, so that no example moves to another device.
+    A micro-batch has every `num`-th example, so that no example changes its device.
     """
     parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
     return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)

@@ -147,8 +147,8 @@ def apply_gradients(
       state: State before the step; a skipped step changes only the step counts.
       root: Key of the run.
       grads: Mean gradients of the trainable parameters.
-      grad_norm: Global gradient norm of the model; non-finite if batch-norm statistics
-        are (`jaxtrain.models.batch_norm`).
+      grad_norm: Global gradient norm of the model. A non-finite batch-norm statistic
+        makes it non-finite (see `jaxtrain.models.batch_norm`).
       model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
       norm: Function from the `checked` arrays of a state to their norm over the full
