@@ -12,7 +12,7 @@ INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
 EXAMPLE = 4
 # Draws shared by all examples of a step.
 MIX = 5
-# Evaluation: examples of a resample, and starting points of attacks.
+# Evaluation: bootstrap resamples, and starting points of adversarial attacks.
 RESAMPLE, ATTACK = 6, 7
 # Per-example draws of a training method.
 METHOD = 8

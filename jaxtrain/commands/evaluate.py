@@ -101,7 +101,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         parts={key: part for key, part in requested.items() if part is not None},
     )
     result = evaluate(model, config, data, asked)
-    # Show the result before writing: evaluation may take hours, and the disk be full.
+    # Show the result before writing it: the disk may be full after hours of evaluation.
     show_table("evaluation", describe(result, model.task))
     if result["sparsity"] is not None:
         show_table("sparsity", describe_sparsity(result["sparsity"]))

@@ -162,7 +162,8 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
-    if any(map(formats.lacks_plugin, unread)):  # An optional library could read them.
+    # Files that an optional library could read count as problems.
+    if any(map(formats.lacks_plugin, unread)):
         problems += passed_over
     if arguments.strict and problems:
         raise IncompleteError(f"--strict: {'; '.join(problems)}")

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 FIELD = "run_id"
 CONFIG = "config.json"
-# Number of digits in messages.
+# Number of hex digits of an id in messages.
 NUM_SHOWN = 8
 
 

@@ -40,7 +40,7 @@ def created(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except BaseException:  # Including signals.
+    except BaseException:  # Including exceptions of signal handlers.
         with contextlib.suppress(OSError):
             for path in new:
                 path.rmdir()

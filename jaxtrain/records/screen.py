@@ -67,8 +67,9 @@ class Screen:
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
         self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # Latest metrics; current activity other than training, and its start.
+        # Texts of the bar: the latest metrics, or before them the first loss.
         self._metrics = self._first_loss = ""
+        # Activity other than training, its start, and the time of the last line.
         self._doing: str | None = FIRST_STEP
         self._doing_since = self._line_at = seconds()
         self._train_loss: float | None = None

@@ -230,7 +230,8 @@ def _check_unchanged(
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
         remedies.append("its own config" + _options(old, fields))
-    # Also reported if config fields that depend on the data differ, such as the mean.
+    # Changed data are reported even if fields that depend on the data, such as
+    # data.mean, are reported above.
     if saved is not None and (diff := data_record.describe_changes(saved, data)):
         changed += diff
         others.append("other data")
@@ -282,7 +283,7 @@ def _move_aside(workdir: Path) -> Path:
         aside.mkdir(mode=workdir.stat().st_mode & 0o777)
         for name in names:
             (workdir / name).rename(aside / name)
-    except BaseException as error:  # Including signals.
+    except BaseException as error:  # Including exceptions of signal handlers.
         for name in names:
             if os.path.lexists(aside / name):
                 (aside / name).rename(workdir / name)

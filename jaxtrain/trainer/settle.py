@@ -78,7 +78,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         model = _fill_unset(model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _fill_unset(data, prepared)
-    # The default crop_mode stays None, as in runs of older versions.
+    # crop_mode remains None by default, as in the configs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     before = {} if begun is None else begun.train.method_options

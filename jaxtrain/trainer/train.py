@@ -77,7 +77,7 @@ def train(
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
-    NEXT_COMMANDS.check()  # Used after the run has ended.
+    NEXT_COMMANDS.check()  # Fail now, not when they are shown after the run.
     workdir = workdir_lib.resolve_link(workdir)
     if fresh:
         check_kept(config, workdir)
@@ -159,7 +159,7 @@ def _open(
 
 
 def _write_description(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    _ = trainer.programs  # Checks inputs and metrics before anything is written.
+    _ = trainer.programs  # Making them checks inputs and metrics before any write.
     if jax.process_index() == 0:
         about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))

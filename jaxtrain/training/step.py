@@ -83,7 +83,7 @@ def make_train_step(
         root: jax.Array, data: Any, beside: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
-            # The inner step must not capture the data set.
+            # Drop the data set: a loop over micro-batches must not capture it.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
         params, rest = frozen.part(layout.trained_params(gradient_params(phase, state)))
