@@ -225,7 +225,7 @@ def test_the_screen_shows_the_first_rows_and_no_others_are_read(
     assert "unreadable: " in told and "1 of 20 images could not be read" in told
     assert "5 more images were not predicted: --out predictions.csv writes all" in told
     assert run("photos --features f.npy") == 0
-    assert "5 more are not shown" in capsys.readouterr().out
+    assert "5 more images are not shown" in capsys.readouterr().out
     assert np.load("f.npy").shape == (NUM + 1, 84)
 
 
