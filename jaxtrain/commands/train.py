@@ -45,11 +45,11 @@ class TrainArguments:
     )
     fresh: bool = field(
         False,
-        help="Move an existing run in the workdir aside, and start a new run.",
+        help="Move an existing run aside, and start a new run.",
     )
     resume_step: int | None = field(
         None,
-        help="Resume from the checkpoint of this step, and move newer ones aside.",
+        help="Resume from this step, and move newer checkpoints aside.",
     )
     profile: bool = field(
         False,

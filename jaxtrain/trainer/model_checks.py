@@ -141,9 +141,9 @@ def check_outputs(
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
     if shapes != expected:
         yield Problem(
-            f"the model's output shape is {shapes} for images {images.shape}: the task "
-            f"expects {expected}; choose another model.name, or a custom model that "
-            "accepts output_spec (docs/extending.md)"
+            f"the model's output shape is {shapes} for images {images.shape}: "
+            f"expected {expected}, as the task requires; choose another model.name, or "
+            "a custom model that accepts output_spec (docs/extending.md)"
         )
 
 
