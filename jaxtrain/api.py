@@ -1,4 +1,4 @@
-"""Python API of runs, for scripts and notebooks."""
+"""Python API for training and evaluation, for scripts and notebooks."""
 
 import os
 import signal
@@ -36,14 +36,14 @@ def train(
 ) -> dict[str, Any]:
     """Train, or resume the run in `workdir`; return the summary.
 
-    It can be called repeatedly in a process. Terminals and notebooks show a progress
-    bar. Ctrl-C, or a notebook's interrupt button, stops the run gracefully: the same
-    call then resumes it. A second interrupt, or a save that takes longer than
-    `checkpoint.grace_seconds`, ends the process.
+    The function can be called repeatedly in one process. Terminals and notebooks show
+    a progress bar. Ctrl-C, or a notebook's interrupt button, stops the run gracefully:
+    the same call then resumes the run. A second interrupt, or a save that takes longer
+    than `checkpoint.grace_seconds`, ends the process.
 
     Args:
       workdir: Workdir of the run; resumed if it contains a run of this config.
-      fresh: Whether to move an old run in `workdir` aside and start again.
+      fresh: Whether to move an existing run in `workdir` aside and start a new run.
       resume_step: Checkpoint to resume from. Defaults to the newest.
       trust: Whether to run custom code named by the folder of `model.pretrained`, after
         its files are shown and compared with the recorded digests. Code named by
@@ -54,7 +54,7 @@ def train(
       The contents of `summary.json`, or only `step` if the run is not complete.
 
     Raises:
-      UserError: Config, data, devices or workdir do not fit.
+      UserError: The config, data, devices or workdir are invalid.
       BadNumbersError: Too many non-finite steps in a row.
       CheckpointError: A checkpoint could not be saved or read.
       KeyboardInterrupt: The run was interrupted; the state is saved.
@@ -104,20 +104,22 @@ def evaluate(
       workdir: Workdir of a run; with `source` also an exported model or other weights
         supported by `load_model`.
       split: Split of the run, `test`, `validation` or `train`, or `all`.
-      source: Images to evaluate on, as in `data.source`. Defaults to the run's.
+      source: Images to evaluate on, as in `data.source`. Defaults to the data of the
+        run.
       checkpoint: Weights of a run: `best`, `latest` or a step.
       tta: Test-time augmentation: `flip`, `five_crop`, `ten_crop`, or `plain` for none.
-        Defaults to the run's `train.tta`.
+        Defaults to `train.tta` of the run.
       calibrate: Whether to fit a temperature on the validation split of the run.
-      trust: Whether to run custom code named by the folder, after its files are shown
-        and compared with the recorded digests.
+      trust: Whether to run custom code named by the files in `workdir`, after the code
+        is shown and compared with the recorded digests.
 
     Returns:
       The result, as in `evaluation.json`: `metrics`, `intervals`, `calibration`, `data`
       and others.
 
     Raises:
-      UserError: The images do not fit the model, or the task refuses an option.
+      UserError: The images are incompatible with the model, or the task does not
+        support an option.
       CheckpointError: The weights are damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -125,8 +127,8 @@ def evaluate(
     run = is_run(folder)
     if not run and (source is None or calibrate):
         raise UserError(
-            f"{folder} is not the directory of a run, so it has no data: give "
-            "source, and leave calibrate out"
+            f"{folder} is not the workdir of a run, so it has no data: set source, "
+            "and leave calibrate out"
         )
     recipe = read_run(folder) if run else None
     data = Config().data if recipe is None else recipe.data
@@ -139,15 +141,15 @@ def evaluate(
 
 
 def open_trainer(config: Config) -> Trainer:
-    """Create a `Trainer`, the parts of a run for a custom loop.
+    """Create a `Trainer`: the components of a run, for a custom training loop.
 
-    Available as `jaxtrain.Trainer(config)`; also starts the devices.
+    The function also initializes the devices. Its public name is `jaxtrain.Trainer`.
 
     Args:
       config: Config of the run. Custom code that it names is loaded.
 
     Raises:
-      UserError: Config, data or devices do not fit.
+      UserError: The config, data or devices are invalid.
     """
     allow_own(config)
     _start_devices(config)

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-# Suffix of temporary names, and maximum length of the path's name in them: names are
-# limited to 255 bytes.
+# Suffix of temporary file names, and maximum number of characters that they copy from
+# the final name: file names are limited to 255 bytes.
 SUFFIX, _NAME_LENGTH = ".partial", 24
 
 
@@ -31,14 +31,14 @@ def write(path: Path, content: str | bytes) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a new empty file, or directory, that is renamed to the path at the end.
+    """Yield an empty temporary file or directory, renamed to `path` at the end.
 
-    After an error or a signal it is removed, and the path is unchanged. Permissions
-    follow the umask.
+    After an error or a signal the temporary file is removed, and `path` is unchanged.
+    Permissions follow the umask.
 
     Args:
-      path: Path to replace: a missing path, a regular file, or with `folder` an empty
-        directory.
+      path: Path to create or replace: with `folder` a missing or empty directory, else
+        a missing or regular file.
       folder: Whether to yield a directory.
 
     Raises:
@@ -71,7 +71,7 @@ def check_writable(path: Path) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove the temporary files in a directory that no other process writes to."""
+    """Remove all temporary files in a directory, while no process writes to it."""
     for left in folder.glob(f".*{SUFFIX}"):
         _remove(left)
 

@@ -47,12 +47,16 @@ EXIT_CODES = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
-    0 is success, and 2 invalid input. 1 means that a checkpoint (or, with --strict, an
-    image) could not be written or read, or that an exported file differs from the
-    model. 5 means too many non-finite steps. 75 asks for a restart, because the run
-    hung or lost a process. 128 + the signal number means that a signal stopped the run,
-    whose state is saved. Exceptions are bugs. Several processes exit together, with the
-    code of the failed process.
+    - 0: Success.
+    - 1: A checkpoint (or, with --strict, an image) could not be written or read, or an
+      exported file computes other outputs than the model.
+    - 2: Invalid input.
+    - 5: Too many non-finite steps.
+    - 75: The run hung or lost a process; the same command resumes it.
+    - 128 + signal number: A signal stopped the run; its state is saved.
+
+    A raised exception is a bug. Several processes exit together, with the code of the
+    failed process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
@@ -63,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             try:
                 given = parse(name, words)
             except recipe.WrongValuesError as error:
-                raise _with_problems_of_start(command, error) from None
+                raise _with_command_problems(command, error) from None
             console.require_output(False)
             with own.no_exit():
                 command.run(given, signals)
@@ -71,9 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code, message = 128 + error.signum, error
         except KeyboardInterrupt:  # Raised by custom code; the signal was handled here.
             code = 128 + signal.SIGINT
-            message = "interrupted; the same command goes on from the last checkpoint"
+            message = "interrupted; the same command resumes from the last checkpoint"
         except Exception as error:
-            code, message = _explained(error)
+            code, message = _exit_code_and_message(error)
         signals.defer = True
         if code:
             _fail(code, message, signals)
@@ -91,19 +95,19 @@ def parse(name: str, words: list[str]) -> Any:
     prog = invocation.command(*([] if name == DEFAULT else [name]))
     text = f"{kind.__doc__}\n\nExample:\n  {prog} {command.EXAMPLE}"
     if name == DEFAULT:
-        text += "\n\nCommands (without one: train), whose options "
-        text += f"{prog} COMMAND --help shows:"
+        text += "\n\nCommands (default: train); "
+        text += f"{prog} COMMAND --help shows the options of a command:"
         for heading, names in _by_subject().items():
             text += f"\n{heading}:" if heading else ""
             for other in names:
-                text += f"\n  {other:<12}{_meaning(other)}"
+                text += f"\n  {other:<12}{_summary(other)}"
     fields = inspect.signature(kind).parameters
     if "data" in fields and "workdir" in fields:
         arguments = recipe.parse_of_run(kind, words, prog=prog, description=text)
     elif "overrides" in fields:
         arguments = recipe.parse(kind, words, prog=prog, description=text)
     else:
-        # A command without a recipe has only one help.
+        # Without a recipe, --help already lists all options.
         words = ["--help" if word == help_lib.ALL else word for word in words]
         arguments = tyro.cli(kind, args=words, prog=prog, description=text)
     # Allow code named by options such as --source and --ood, but not by lists of files.
@@ -111,11 +115,12 @@ def parse(name: str, words: list[str]) -> Any:
     return arguments
 
 
-def _with_problems_of_start(command: Any, error: recipe.WrongValuesError) -> UserError:
-    """Error with the problems of the arguments and of the command's start.
+def _with_command_problems(command: Any, error: recipe.WrongValuesError) -> UserError:
+    """Error with the invalid values and the problems found by the command's own check.
 
-    A command may define `problems(arguments)` to check its start. Invalid values are
-    replaced by valid ones for this check, and problems of these fields are omitted.
+    A command may define `problems(arguments)`, which checks its arguments against data,
+    model and devices. For this check invalid values are replaced by valid values, and
+    problems of the replaced fields are omitted.
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
@@ -135,7 +140,7 @@ def _by_subject() -> dict[str, list[str]]:
     return found
 
 
-def _meaning(name: str) -> str | None:
+def _summary(name: str) -> str | None:
     """Summary of a command, or the error of its import."""
     try:
         return options_of(load(name)).__doc__
@@ -148,7 +153,7 @@ def load(name: str) -> Any:
     if name not in COMMANDS:
         meant = nearest(name, COMMANDS, "; did you mean {!r}?")
         raise UserError(
-            f"unknown command {name!r}: there is {', '.join(COMMANDS)}{meant}"
+            f"unknown command {name!r}: expected {', '.join(COMMANDS)}{meant}"
         )
     return COMMANDS[name]
 
@@ -158,7 +163,7 @@ def options_of(command: Any) -> type:
     return get_type_hints(command.run)["arguments"]
 
 
-def _explained(error: Exception) -> tuple[int, object]:
+def _exit_code_and_message(error: Exception) -> tuple[int, object]:
     """Exit code and message of a failed command.
 
     Called while the error is handled; a bug in a single process is re-raised.
@@ -174,7 +179,7 @@ def _explained(error: Exception) -> tuple[int, object]:
     reason = f"{type(error).__name__}: {error}"
     # Collectives fail as soon as another process exits.
     if here.confirm_lost(reason):
-        lost = "another process was lost; the same command goes on from the last"
+        lost = "another process was lost; the same command resumes from the last"
         return START_AGAIN, f"{lost} checkpoint ({reason.splitlines()[0]})"
     traceback.print_exc()
     return 1, reason
@@ -184,7 +189,7 @@ def _fail(code: int, message: object, signals: StopSignals) -> None:
     """Print the error of a command; exit all processes."""
     prefix = "error" if code < 128 else "stopped"
     tell(f"{prefix}: {message}")
-    # If all processes stopped at the same step, each exits normally: JAX waits for all
-    # of them at the end of Python.
+    # If all processes stopped at the same step, each exits normally: JAX synchronizes
+    # all processes at interpreter exit.
     if not (signals.agreed and code - 128 == signals.signum):
         cluster.current().leave(code, str(message))

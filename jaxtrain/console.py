@@ -16,7 +16,7 @@ from jaxtrain.errors import OutputError
 class _Descriptor(io.FileIO):
     """Raw standard stream that drops output after write errors.
 
-    All output goes through it: `print`, rich, logging, and Python's shutdown.
+    All output passes through this stream: `print`, rich, logging, Python's shutdown.
 
     Attributes:
       error: First error of a write, or None if nothing was lost.
@@ -61,7 +61,8 @@ def guard() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # Gets the lowest free number; read-only, so that writes still fail.
+            # The new descriptor has the lowest free number, hence this one. It is
+            # read-only, so that writes still fail.
             os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _guarded(1, sys.stdout, _output_lost)
@@ -71,7 +72,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Guard the standard streams in this context; write errors do not end it."""
+    """Guard the standard streams in this context, where write errors do not raise."""
     before = sys.stdout, sys.stderr
     guard()
     require_output(False)
@@ -96,17 +97,14 @@ def lost_output() -> OSError | None:
 def tell(message: str) -> None:
     """Print a line to standard error, ignoring errors."""
     with contextlib.suppress(OSError):
-        # A single write: unbuffered `print` makes two, and a line of another process
-        # may come in between.
+        # A single write call: unbuffered `print` makes two, between which another
+        # process may write.
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Escape characters that a terminal would hide or interpret, as in file names.
-
-    Newlines are kept.
-    """
+    """Escape non-printable characters except newlines, such as control codes."""
     if text.isprintable():
         return text
     return "".join(

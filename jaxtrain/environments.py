@@ -16,12 +16,12 @@ class Environment:
     """A separate Python environment for optional libraries.
 
     Attributes:
-      libraries: Modules, any of which suffices.
+      libraries: Alternative modules: the feature needs any one of them.
       folder: Directory of the environment, relative to the working directory or the
         project.
-      variable: Environment variable with another path.
-      target: Target of `make` that creates it.
-      purpose: Start of messages: the feature, and the library it needs.
+      variable: Environment variable that overrides `folder`.
+      target: Makefile target that creates the environment.
+      purpose: Start of the error message: the feature, and the library it needs.
     """
 
     libraries: tuple[str, ...]
@@ -38,7 +38,13 @@ class Environment:
         )
 
     def find(self) -> Path:
-        """Return the environment's Python, or the current Python if it suffices."""
+        """Return the path of a Python executable that can import one of the libraries.
+
+        This is the running Python if it has the library, else the environment's.
+
+        Raises:
+          UserError: The environment does not exist.
+        """
         if any(importlib.util.find_spec(name) for name in self.libraries):
             return Path(sys.executable)
         given = os.environ.get(self.variable)

@@ -16,7 +16,7 @@ class UntrustedError(UserError):
 
 
 class OtherRunError(UserError):
-    """A workdir holds files of several runs (exit 2)."""
+    """A workdir contains files of several runs (exit 2)."""
 
 
 class BadNumbersError(RuntimeError):
@@ -32,7 +32,7 @@ class DamagedError(CheckpointError):
 
 
 class IncompleteError(RuntimeError):
-    """The command succeeded except for a part (exit 1)."""
+    """The command failed for some of its inputs (exit 1)."""
 
 
 class ExportError(RuntimeError):
@@ -48,7 +48,7 @@ class OutputError(RuntimeError):
 
 
 class Interrupted(BaseException):
-    """A signal asked the run to stop (exit 128 + the signal's number).
+    """A signal stopped the run (exit 128 + the signal's number).
 
     Not an `Exception`: it may be raised anywhere, and handlers of exceptions, such as
     around file reads, must not catch it.
@@ -66,7 +66,7 @@ class Interrupted(BaseException):
 def nearest(
     name: str, known: Iterable[str], text: str = "; perhaps you meant {}", num: int = 1
 ) -> str:
-    """Return a hint at similar names for messages about an unknown name.
+    """Return a hint with similar names, for a message about an unknown name.
 
     Args:
       name: The unknown name.
@@ -75,16 +75,16 @@ def nearest(
       num: Maximum number of names.
 
     Returns:
-      The hint, or an empty text if no known name is similar.
+      The hint, or an empty string if no known name is similar.
     """
     near = difflib.get_close_matches(name, list(known), n=num)
     return text.format(" or ".join(near)) if near else ""
 
 
 def hint(name: str, known: list[str]) -> str:
-    """Return a hint at the most similar name, or all known names."""
-    there_is = f"there is {', '.join(known) or 'none'}"
-    return nearest(name, known, "did you mean {!r}?") or there_is
+    """Return a hint with the most similar name, or else with all known names."""
+    expected = f"expected {', '.join(known) or 'none'}"
+    return nearest(name, known, "did you mean {!r}?") or expected
 
 
 def first_of(names: Sequence[object], num: int) -> str:

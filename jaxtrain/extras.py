@@ -22,9 +22,10 @@ def missing(*libraries: str) -> str | None:
 
 
 def install(extra: str) -> str:
-    """Return the command that installs an extra for the running Python.
+    """Return the shell command that installs an extra for the running Python.
 
-    Paths are shortened in an activated environment and in the project's directory.
+    In an activated environment the command is `pip`, and in the project's directory the
+    project is `.`.
     """
     python = Path(sys.executable or "python")
     pip_path = shutil.which("pip")

@@ -8,8 +8,8 @@ from PIL import ImageFont
 
 from jaxtrain.console import printable
 
-# Pillow's default font has only English letters. Matplotlib ships this one, which has
-# Latin, Greek, Cyrillic, Armenian, Georgian, Arabic and Hebrew.
+# Pillow's default font has only English letters. DejaVu Sans, which is part of
+# matplotlib, has Latin, Greek, Cyrillic, Armenian, Georgian, Arabic and Hebrew.
 FILE = Path("mpl-data", "fonts", "ttf", "DejaVuSans.ttf")
 SIZE = 11
 
@@ -17,7 +17,7 @@ SIZE = 11
 @functools.cache
 def font(size: int = SIZE) -> ImageFont.FreeTypeFont:
     """Return the font at a size in pixels."""
-    # Located without importing matplotlib, which takes half a second.
+    # `find_spec` instead of an import of matplotlib, which takes half a second.
     spec = importlib.util.find_spec("matplotlib")
     assert spec is not None and spec.origin is not None
     return ImageFont.truetype(Path(spec.origin).parent / FILE, size)

@@ -1,4 +1,4 @@
-"""The program as the user called it, for commands in messages."""
+"""Command line that starts the program, for commands in messages."""
 
 import os
 import shlex
@@ -15,7 +15,7 @@ def note(script: str, interpreter: str) -> None:
 
     Args:
       script: Path of the started script (`sys.argv[0]`).
-      interpreter: Python as it was called (`sys.orig_argv[0]`).
+      interpreter: Name or path of the Python executable (`sys.orig_argv[0]`).
     """
     global _program
     _program = script, interpreter

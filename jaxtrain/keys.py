@@ -6,13 +6,13 @@ devices, processes or data workers.
 
 import jax
 
-# Purposes of keys; never change or reuse a number, as it is part of a seed's meaning.
+# Purposes of keys. Never change or reuse a number: a seed would give other results.
 INIT, AUGMENT, DROPOUT, ROUNDING = 0, 1, 2, 3
 # Draws of an example that are the same in all epochs.
 EXAMPLE = 4
 # Draws shared by all examples of a step.
 MIX = 5
-# Evaluation: examples of a resample, and starting points of attacks.
+# Evaluation: bootstrap resamples, and starting points of adversarial attacks.
 RESAMPLE, ATTACK = 6, 7
 # Per-example draws of a training method.
 METHOD = 8

@@ -18,11 +18,12 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
     Args:
       path: Path of the file.
       flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
-      refuse_hard_links: Whether to refuse a file with several hard links, which may be
-        a file elsewhere, or a backup.
+      refuse_hard_links: Whether to refuse a file with several hard links: the write
+        would change the file under its other names too, such as a backup.
 
     Raises:
-      OSError: The file cannot be opened, is a link, or is not a regular file.
+      OSError: The file cannot be opened, is a link, has several hard links, or is not
+        a regular file.
     """
     # Without O_NONBLOCK opening a pipe would wait for a reader.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -59,15 +60,15 @@ def _check(path: Path, status: os.stat_result, refuse_hard_links: bool) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, f"{path.name} is not a regular file", path)
     if refuse_hard_links and status.st_nlink > 1:
-        message = f"{path.name} has {status.st_nlink} names (hard links): put a copy "
-        raise OSError(errno.EMLINK, f"{message}in its place", path)
+        message = f"{path.name} has {status.st_nlink} hard links: replace it with a "
+        raise OSError(errno.EMLINK, f"{message}copy", path)
 
 
 def check_inside(path: Path, root: Path) -> None:
     """Check that a path is inside a directory after links are resolved.
 
     Args:
-      path: Path below `root`, which need not exist.
+      path: Path below `root`; a missing file is allowed.
       root: Directory, which may be reached through links.
 
     Raises:
@@ -77,9 +78,9 @@ def check_inside(path: Path, root: Path) -> None:
     if os.path.commonpath([real, real_root]) != real_root:
         raise OSError(
             errno.EXDEV,
-            f"{path} leads out of it, to {real}: only files below {real_root} are "
-            "written and deleted; remove the link, or keep the whole folder at the "
-            "other place",
+            f"{path} leads out of {real_root}, to {real}: only files inside "
+            "are written and deleted; remove the link, or move the entire folder "
+            "there",
             path,
         )
 

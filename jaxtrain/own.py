@@ -1,12 +1,12 @@
 """Custom code named in a config: `path/to/file.py:name` or `package.module:name`.
 
-A top-level module, `package:name`, counts if Python can find it, and if it is not a
-kind of source, such as `csv` in `csv:FILE`.
+`module:name` with a top-level module is custom code if Python can find the module, and
+if the module's name is not the name of a data source, such as `csv` in `csv:FILE`.
 
-Loading runs the code. Folders of runs and models, which may come from anybody, can name
-custom code, too, so only code allowed in this process is loaded. The command line
-allows code named by the user (recipe and options), and `--trust` allows code named by a
-loaded folder (see `weights/trust.py`).
+Loading runs the code. Directories of runs and models, which may be of unknown origin,
+can also name custom code, so only code allowed in this process is loaded. The command
+line allows code named by the user (recipe and options), and `--trust` allows code named
+by a loaded directory (see `weights/trust.py`).
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from jaxtrain.plugin import resolve
 _REFERENCE = re.compile(r"(?P<place>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
 
-# Custom code: absolute path of its file, or its module, and its name.
+# Custom code: (absolute path of its file or name of its module, name in the module).
 Key = tuple[str, str]
-# Custom code -> None if allowed, or the reason of a refusal.
+# Custom code -> None if allowed, or the reason for its refusal.
 _decided: dict[Key, str | None] = {}
 
 
@@ -70,12 +70,12 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Decisions so far, for `hand_over` in a child process."""
+    """Allowed and refused custom code, for `hand_over` in a child process."""
     return dict(_decided)
 
 
 def hand_over(decisions: dict[Key, str | None]) -> None:
-    """Adopt the decisions of the parent process."""
+    """Apply the decisions of the parent process, from `decided`, in a child process."""
     _decided.update(decisions)
 
 
@@ -89,9 +89,11 @@ def _key(name: str) -> Key:
 def load(field: str, reference: str) -> Any:
     """Import the custom code of a config field.
 
-    The folder of a file is appended to `sys.path`, so that data workers find it, too.
+    The directory of a file is appended to `sys.path`, so that data workers can import
+    the file, too.
 
     Args:
+      field: Path of the config field, for messages.
       reference: Path and name, `path/to/file.py:name`, relative to the current
         directory, or `package.module:name`.
 
@@ -122,7 +124,7 @@ def no_exit() -> Iterator[None]:
     """Convert `sys.exit` in custom code to a UserError, while the context is open.
 
     Raises:
-      UserError: `sys.exit` was called; the message has the line.
+      UserError: `sys.exit` was called; the message names file and line.
     """
     try:
         yield
@@ -145,10 +147,10 @@ def told(error: BaseException) -> str:
 
 
 def reference(part: Any) -> str:
-    """Reference to an object in a recipe, as a text for JSON.
+    """Return the reference `path/to/file.py:name` of a class or function.
 
     Raises:
-      UserError: The object has no top-level name in a file.
+      UserError: The object is not defined at the top level of a file.
     """
     name = getattr(part, "__qualname__", None)
     file = _file(part)
@@ -167,7 +169,7 @@ def digests(names: Iterable[str]) -> dict[str, str]:
     """SHA-256 digests of the files of the custom code in `names`.
 
     Returns:
-      Digest by file or module as written in the names; entries without a file are
+      Hex digest by file or module, as written in `names`; modules without a file are
       omitted.
     """
     found = {}
@@ -179,7 +181,7 @@ def digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def place_of(name: str) -> str:
-    """File or module part of a reference."""
+    """Return the file or module of a reference, without the name."""
     return name.rpartition(":")[0]
 
 
@@ -219,9 +221,9 @@ def check_allowed(field: str, reference: str) -> None:
     key, shown = _key(reference), f"{field} = {reference!r}"
     if key not in _decided:
         raise UntrustedError(
-            f"{shown} is code, and named by a saved run or model alone, not by this "
+            f"{shown} is custom code named only by a saved run or model, not by this "
             "command: give --trust (in Python trust=True) to show its file, compare "
-            "its digest with the recorded one, and run it; see docs/security.md"
+            "its digest with the recorded digest, and run it; see docs/security.md"
         )
     reason = _decided[key]
     if reason is not None:
@@ -233,14 +235,14 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"there is no module {error.name}") from None
+            raise UserError(f"no module {error.name}") from None
         raise
 
 
 def _import_file(place: str) -> Any:
     path = Path(place).resolve()
     if not path.is_file():
-        raise UserError(f"there is no file {place}, seen from {Path.cwd()}")
+        raise UserError(f"no file {place} in {Path.cwd()}")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     importlib.invalidate_caches()
@@ -264,7 +266,8 @@ def _origin(module: str) -> str | None:
 def _file(part: Any) -> str | None:
     """File of the definition of a class or function.
 
-    A recipe is executed, not imported: its classes are located by the code of a method.
+    A recipe is executed, not imported, so `inspect.getfile` fails for its classes: the
+    code object of a method names the file.
     """
     members = [part, *vars(part).values()] if inspect.isclass(part) else [part]
     for member in map(inspect.unwrap, members):

@@ -23,11 +23,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Plugin:
-    """A capability outside the core.
+    """Contributions of a plug-in to the tables of the core.
 
     Attributes:
       name: Name of the folder, or of the entry point.
-      requires: Names of built-in plug-ins that this one imports.
+      requires: Names of built-in plug-ins that this plug-in imports.
       subject: Heading of its commands in the help.
       predictions: Name -> "module:Class" of a `PredictionPart`, with options of
         `predict` (see `jaxtrain.inference.parts`).
@@ -39,7 +39,7 @@ class Plugin:
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
-      classifiers: Model with one row of outputs per image, usable as a backbone ->
+      classifiers: Model with one output vector per image, usable as a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> "module:Class" of a `jaxtrain.models.base.Model`.
       model_changes: Field of the section `model` -> "module:function" that transforms a
@@ -149,7 +149,7 @@ class Table(Mapping[str, T]):
         return rows
 
     def __getitem__(self, name: str) -> T:
-        """Import the row of a name.
+        """Import and return the row of a name.
 
         Raises:
           UserError: A library that a plug-in's row needs is missing.
@@ -181,11 +181,11 @@ class Table(Mapping[str, T]):
         owner = next(p.name for p, names in self.brought() if name in names)
         return UserError(
             f"{self.kinds[-1]}: {name!r} of the plug-in {owner!r} cannot be imported "
-            f"({reason}): install what it needs, or uninstall the plug-in"
+            f"({reason}): install the missing package, or uninstall the plug-in"
         )
 
     def brought(self) -> list[tuple[Plugin, list[str]]]:
-        """Return the plug-ins that contribute to the table, with their names."""
+        """Return the plug-ins that extend the table, with the names of their rows."""
         contributions = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
         return [(plugin, names) for plugin, names in contributions if names]
 
@@ -239,7 +239,7 @@ def resolve(reference: str) -> Any:
 
 @functools.cache
 def installed() -> tuple[Plugin, ...]:
-    """Return the installed plug-ins, built-in ones first.
+    """Return the installed plug-ins, built-in plug-ins first.
 
     Plug-ins of other packages that cannot be imported are skipped with a warning.
 
@@ -280,5 +280,5 @@ def _from_entry_points() -> list[Plugin]:
                 plugins.append(plugin)
                 continue
             what = f"{point.value} is {plugin!r}, which is not a jaxtrain.plugin.Plugin"
-        tell(f"warning: the plug-in {point.name!r} is left out: {what}")
+        tell(f"warning: the plug-in {point.name!r} is skipped: {what}")
     return plugins

@@ -52,8 +52,8 @@ class ProblemList:
 
         Args:
           check: Function of `facts`.
-          *facts: Arguments of the check, which is skipped if one is None because of an
-            earlier problem.
+          *facts: Arguments of the check. It is skipped if one of them is None because
+            of an earlier problem.
         """
         self.build(lambda *known: self.add(check(*known) or ()), *facts)
 
@@ -75,7 +75,7 @@ class ProblemList:
         try:
             return function(*facts, **options)
         except UntrustedError:
-            raise  # Nothing else may be opened.
+            raise  # Later checks may open files or run code of unknown origin.
         except ProblemsError as error:
             self.add(error.problems)
         except UserError as error:

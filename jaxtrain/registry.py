@@ -1,4 +1,4 @@
-"""Lookup of parts by config fields, and validation of their options."""
+"""Lookup of table rows by config fields, and validation of their options."""
 
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -11,12 +11,12 @@ from jaxtrain.plugin import Table
 T = TypeVar("T")
 # Precedes the list of known names, which may be long.
 NEAREST = " (perhaps you meant {})"
-# Maximum number of parts in a message.
+# Maximum number of names in a message.
 NUM_OWNERS = 8
 
 
 class Row(NamedTuple):
-    """A row of a table: a callable, and the config's options that it takes."""
+    """A row of a table: a callable, and the config options that it accepts."""
 
     build: Callable[..., Any]
     takes: tuple[str, ...] = ()
@@ -25,17 +25,17 @@ class Row(NamedTuple):
 def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
     """Call the row that a field names, with `args` and the options that are set.
 
-    A custom part, or a plug-in's row that is not a `Row`, takes the `options` of the
-    section instead of its fields.
+    Custom code, and a plug-in's row that is not a `Row`, is called with the `options`
+    of the section instead of its fields.
 
     Args:
-      table: Table of rows; the options are those that its core rows take.
+      table: Table of rows; its core rows define the names of the options.
       config: Section of the config.
       field: Path of the field in the config, such as optimizer.name.
       *args: Positional arguments of all rows.
 
     Raises:
-      UserError: The name is unknown, or an option is set that only other rows take.
+      UserError: The name is unknown, or an option is set that only other rows accept.
     """
     section, _, attribute = field.partition(".")
     name = getattr(config, attribute)
@@ -55,10 +55,10 @@ def call_row(table: Table[Any], config: Any, field: str, *args: Any) -> Any:
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:
-    """Return the row of a name, or a custom part.
+    """Return the row of a name, or the custom code that the name refers to.
 
     Raises:
-      UserError: The name is neither in the table nor refers to a custom part.
+      UserError: The name is neither in the table nor a reference to custom code.
     """
     if own.is_own(name):
         return own.load(field, name)
@@ -88,13 +88,13 @@ def given_options(
     Args:
       config: Section of the config.
       section: Name of that section.
-      options: Names of the options of all parts.
-      name: Name of the part.
-      takes: Options that the part takes.
-      others: Function that returns the options of other parts by name, for messages.
+      options: Names of the options of all rows of a table.
+      name: Name of the selected row.
+      takes: Options that the selected row accepts.
+      others: Function that returns the options of each row by name, for messages.
 
     Raises:
-      UserError: An option is set that the part does not take.
+      UserError: An option is set that the selected row does not accept.
     """
     values = {option: getattr(config, option) for option in options}
     values = {option: value for option, value in values.items() if value is not None}
@@ -103,32 +103,34 @@ def given_options(
             owners = [part for part, known in others().items() if option in known]
             raise UserError(
                 f"{section}.{option} = {value!r} has no effect on {name}, "
-                f"which takes: {', '.join(takes) or 'no options'}; {option} is an "
+                f"which accepts: {', '.join(takes) or 'no options'}; {option} is an "
                 f"option of {first_of(owners, NUM_OWNERS)}"
             )
     return values
 
 
 def check_no_options(section: str, name: str, options: Mapping[str, Any]) -> None:
-    """Raise UserError if `options` are set for a part that is not custom."""
+    """Raise UserError if `options` are set for a row that is not custom code."""
     if options:
         raise UserError(
-            f"{section}.options = {dict(options)!r} is for custom parts; {name} "
+            f"{section}.options = {dict(options)!r} is for custom code; {name} "
             f"has fields of the section {section}"
         )
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call a part; check the arguments of a custom one first."""
+    """Call a row, or custom code after a check of its signature."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)
 
 
 def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
-    """Raise UserError if a custom part cannot be called with these arguments."""
+    """Raise UserError if `part`, custom code, cannot be called with the arguments."""
     if not callable(part):
-        raise UserError(f"{field} = {name!r} is not a class or function, but {part!r}")
+        raise UserError(
+            f"{field} = {name!r}: expected a class or a function, got {part!r}"
+        )
     try:
         inspect.signature(part).bind(*args, **options)
     except TypeError as error:

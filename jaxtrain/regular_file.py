@@ -39,7 +39,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", path)
         if max_bytes is not None and status.st_size > max_bytes:
-            message = f"its {status.st_size} bytes are more than {max_bytes}"
+            message = f"its {status.st_size} bytes exceed the limit of {max_bytes}"
             raise OSError(errno.EFBIG, message, path)
         return open(descriptor, "rb")
     except BaseException:
@@ -50,7 +50,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
 def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the contents of a regular file."""
     with open_regular(path, max_bytes) as file:
-        # Read only the size of the file: a read of `max_bytes` would allocate them all.
+        # Read the size of the file: a read of `max_bytes` would allocate `max_bytes`.
         parts, left = [], os.fstat(file.fileno()).st_size + 1
         while left > 0 and (part := os.read(file.fileno(), left)):
             parts.append(part)
@@ -75,11 +75,12 @@ def check_folder(
 ) -> None:
     """Check that a directory contains only regular files and directories, recursively.
 
-    For libraries that open files themselves.
+    Called before a library opens the files itself.
 
     Args:
       folder: Directory to check.
-      above: Device and inode of its parent directories, to which links may lead.
+      above: (device, inode) of its parent directories: links back to a parent are not
+        followed, so that the recursion ends.
 
     Raises:
       OSError: The directory contains something else, or cannot be listed.

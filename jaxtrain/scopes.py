@@ -48,7 +48,8 @@ def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def other_model(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that runs a function in the scope of another model.
 
-    Its layers, which may have the same names, count as a single part of a step.
+    All layers of that model count as a single part of the step: their names may equal
+    names of layers in the trained model.
     """
     return _scoped(f"model:{name}")
 

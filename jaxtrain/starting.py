@@ -1,7 +1,7 @@
 """Display of the slow phases of a start.
 
-In terminals the current phase is shown with its duration; elsewhere each is printed as
-a line.
+In terminals the current phase is shown with its duration; elsewhere each phase is
+printed as a line.
 """
 
 import contextlib
@@ -56,7 +56,7 @@ _shown: _Shown | None = None
 
 @contextlib.contextmanager
 def showing(part: str) -> Iterator[None]:
-    """Show phases of a start in this context, or until `end`."""
+    """Show the phases of a start, first `part`, in this context or until `end`."""
     global _shown
     end()
     _shown = _Shown(part)
@@ -67,7 +67,7 @@ def showing(part: str) -> Iterator[None]:
 
 
 def begin(part: str) -> None:
-    """Show the next phase, if the start is shown."""
+    """Show the next phase, `part`; has no effect outside `showing`."""
     if _shown is not None:
         _shown.begin(part)
 

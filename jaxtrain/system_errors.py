@@ -10,10 +10,7 @@ from collections.abc import Iterator
 from jaxtrain.errors import UserError, is_out_of_memory
 from jaxtrain.plugin import hints_on
 
-MEMORY = (
-    "set a smaller data.batch_size (of images for a trained model, --batch-size), or "
-    "more devices"
-)
+MEMORY = "set a smaller data.batch_size (in predict --batch-size), or use more devices"
 SPACE = "free some space there, or choose another folder"
 PERMISSION = "change the permissions, or choose another folder"
 PROCESSES = (
@@ -36,16 +33,19 @@ FIXES = {
 LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16
-# Messages of Python.
+# Parts of messages of Python's exceptions.
 NO_THREAD = "can't start new thread"
 NO_TEMPORARY = "No usable temporary directory"
 
 
 def as_user_error(error: BaseException) -> UserError | None:
-    """Convert an error of the environment to a UserError, or return None.
+    """Convert an error of the environment, such as a full disk, to a UserError.
 
     Args:
-      error: Caught error; its causes are inspected, too.
+      error: Caught error; the exceptions that caused it are inspected, too.
+
+    Returns:
+      The UserError with the remedy, or None if the error is a bug.
     """
     if is_out_of_memory(error):
         reason = next(iter(str(error).splitlines()), "").strip()
@@ -108,9 +108,9 @@ def _current_folder() -> str | None:
 
 
 def raise_file_limit() -> float:
-    """Raise the soft limit of open files as far as possible; return it.
+    """Raise the soft limit of open files, to at most 65,536; return the new limit.
 
-    Child processes inherit it.
+    Child processes inherit the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_OPEN if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN)

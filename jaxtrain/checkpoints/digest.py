@@ -1,7 +1,7 @@
 """Digests of the arrays of a state, to detect damaged checkpoints.
 
-A digest is a sum over elements, so each process digests its shards, and the digest of
-an array is the sum of its shards' digests.
+A digest is a sum over elements: each process computes the digests of its shards, and
+their sum is the digest of the array.
 """
 
 import math
@@ -25,7 +25,7 @@ ShardDigests = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest of a freed array, with its dtype and shape."""
+    """Digest, dtype and shape of an array, which can then be freed."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -39,9 +39,9 @@ class ArrayDigest:
 def digests(state: Any) -> dict[str, int]:
     """32-bit digest of each NumPy array of a state, by path.
 
-    The sum modulo 2**32 of the elements' bits, each times an odd number derived from
-    its position. As the factors are odd, every change of a single element is detected,
-    and changes of several with probability 1 - 2**-32.
+    A digest is the sum modulo 2**32 of the elements' bit patterns, each multiplied by
+    an odd number that depends on its position. A change of one element is always
+    detected; a change of several is missed with a probability of 2**-32.
     """
     return {path: digest(x) for path, x in by_path(state).items()}
 
@@ -64,7 +64,7 @@ def shard_digests(state: Any, *, every_replica: bool = False) -> ShardDigests:
 
 
 def combine(processes: Sequence[ShardDigests]) -> dict[str, int]:
-    """Combine shard digests of all processes to array digests.
+    """Combine shard digests of all processes into array digests.
 
     If two processes have different digests of a shard, the array's digest is -1, an
     invalid value.
@@ -119,11 +119,11 @@ def digest(
 
     Args:
       x: Array, or shard of an array.
-      starts: First indices of the shard. None for a full array.
+      starts: First index of the shard in each dim; empty for a full array.
       shape: Shape of the full array. Defaults to the shape of `x`.
     """
-    # Scalars have no view of another size. Elements of 8 bytes count as two: lower
-    # half, upper half.
+    # NumPy has no view of a 0-d array with another itemsize. An element of 8 bytes is
+    # two elements, the lower and the upper half.
     flat = np.atleast_1d(x).reshape(-1).view(f"<u{min(x.dtype.itemsize, 4)}")
     halves = max(1, x.dtype.itemsize // 4)
     part, whole = (*x.shape, halves), (*(x.shape if shape is None else shape), halves)
@@ -153,8 +153,8 @@ def _blocks(
     for first in range(0, rows, together):
         row = np.arange(first, min(first + together, rows))
         at = np.unravel_index(row, (1, *part[:cut]))
-        there = [i + start for i, start in zip(at, (0, *starts[:cut]), strict=True)]
-        outer = np.ravel_multi_index(there, (1, *shape[:cut]))
+        index = [i + start for i, start in zip(at, (0, *starts[:cut]), strict=True)]
+        outer = np.ravel_multi_index(index, (1, *shape[:cut]))
         bases = (outer * shape[cut] + starts[cut]) * inner
         for column in range(0, run, _BLOCK):
             bases_here = (bases + column).astype(np.uint32)[:, None]

@@ -1,7 +1,7 @@
-"""Folder of a run's checkpoints: committed steps and quarantined ones.
+"""Directory of a run's checkpoints: committed and quarantined steps.
 
-A step counts once its commit file is written; empty or half-deleted folders do not.
-Quarantined steps are renamed, so that they are not read again.
+A step is committed once its commit file exists; empty or partially deleted directories
+are ignored. Quarantined steps are renamed, so that they are not read again.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def newest_name(directory: Path) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint, its commit file first, so that leftovers do not count.
+    """Remove a checkpoint, the commit file first, so that leftovers are ignored.
 
     Raises:
       OSError: The checkpoint cannot be removed, or is outside of the workdir.
@@ -88,7 +88,7 @@ def remove_uncommitted(directory: Path) -> None:
 def remove_failed(folder: Path) -> None:
     """Remove leftovers of a failed save, unless it was committed.
 
-    Retries, as other threads may still write files of the save.
+    The removal is retried, because other threads may still write files of the save.
     """
     for _ in range(_REMOVALS):
         if (folder / COMMITTED).exists():
@@ -107,7 +107,12 @@ def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
 
 
 def unused(path: Path, ending: str = "") -> Path:
-    """Unused path with the suffix `ending`, preceded by a number if necessary."""
+    """Return an unused path, numbered `-1`, `-2`, ... before the suffix if necessary.
+
+    Args:
+      path: Path without a suffix.
+      ending: Suffix, such as `.jsonl`.
+    """
     numbers = itertools.chain([""], (f"-{i}" for i in itertools.count(1)))
     paths = (path.with_name(f"{path.name}{number}{ending}") for number in numbers)
     return next(path for path in paths if not os.path.lexists(path))

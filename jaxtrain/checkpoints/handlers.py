@@ -23,7 +23,7 @@ def alone(primary: int | None = None) -> options.MultiprocessingOptions:
     Orbax's barriers wait 20 minutes for a process whose disk has failed.
 
     Args:
-      primary: Process that writes the metadata. Defaults to this one.
+      primary: Process that writes the metadata. Defaults to this process.
     """
     if jax.process_count() == 1:
         return options.MultiprocessingOptions()
@@ -56,7 +56,7 @@ def of_shards(primary: int | None = None) -> ocp.PyTreeCheckpointHandler:
 def _tree_handler(
     processes: options.MultiprocessingOptions, *types: tuple[type, Any]
 ) -> ocp.PyTreeCheckpointHandler:
-    # The faster format for the small states of CNNs (docs/decisions.md).
+    # Zarr 3 without OCDBT is faster for the small states of CNNs (docs/decisions.md).
     return ocp.PyTreeCheckpointHandler(
         use_ocdbt=False,
         use_zarr3=True,
@@ -66,12 +66,12 @@ def _tree_handler(
 
 
 def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
-    # The arrays do not change: Orbax need not copy them again.
+    # The arrays are copies already (`snapshot.take`): Orbax need not copy them again.
     return ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
 
 
 class _ReducingHandler(ocp.type_handlers.NumpyHandler):
-    """Reads arrays one at a time, and returns the result of a function of each."""
+    """Reads arrays one at a time, and replaces each by the result of a function."""
 
     def __init__(self, function: Callable[[np.ndarray], Any]):
         super().__init__()

@@ -2,12 +2,13 @@
 
 The save runs in a background thread of each process, without collectives (see
 `messages`), so a checkpoint is committed as soon as the slowest process has written,
-not at the next synchronization of the loop. Each process has copied its shards at the
-step; then
+not at the next synchronization of the loop. Each process first copies its shards to
+host memory (see `snapshot`). Then
 
 1. the other processes report the digests of their shards to process 0;
-2. process 0 creates the folder and lets them write;
-3. they report success or an error, and process 0 commits or removes.
+2. process 0 creates the directory, and tells the others to write their shards;
+3. the others report success or an error, and process 0 commits or removes the
+   checkpoint.
 
 Orbax's barriers are not used: a process whose disk has failed never reaches them, and
 the others would wait for 20 minutes.
@@ -39,10 +40,11 @@ class PartError(Exception):
 
 
 class JointSave:
-    """Coordinator of one save over all processes; trivial for a single one.
+    """Coordinator of one save over all processes; trivial for a single process.
 
-    All processes must create it at the same point. Process 0 calls `collect`, `start`,
-    `join` and `settle`; the others call `report` and `written`.
+    All processes must create one coordinator per save, in the same order. Process 0
+    calls `collect`, `start`, `join` and `settle`; the others call `report` and
+    `written`.
     """
 
     def __init__(self, here: Cluster):
@@ -68,9 +70,9 @@ class JointSave:
         return [own, *(report["value"] for report in reports)]
 
     def start(self) -> None:
-        """Let the other processes write, after the folder is created."""
+        """Signal the other processes to write, after the directory is created."""
         self._started = True
-        self._tell_others(True)
+        self._send_start(True)
 
     def join(self) -> None:
         """Wait until the other processes have written.
@@ -92,7 +94,7 @@ class JointSave:
                 self.join()
             else:
                 self._started, self._writing = True, []
-                self._tell_others(False)
+                self._send_start(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
         """Report a value or an error to process 0, and return whether to write."""
@@ -107,13 +109,13 @@ class JointSave:
         """Abandon a save after a timeout, as another process may be lost.
 
         Args:
-          pending: This process's part of the save.
+          pending: Future of this process's save.
           seconds: Timeout in seconds.
         """
         if not (self.alone or wait([pending], seconds).done):
             self._given_up.set()
 
-    def _tell_others(self, value: bool) -> None:
+    def _send_start(self, value: bool) -> None:
         for index in self._others:
             self._send("start", index, value)
 

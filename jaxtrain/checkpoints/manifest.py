@@ -1,8 +1,8 @@
 """Manifest: the JSON saved with a state, to verify its arrays.
 
-It has a format version, dtype, shape and digest of every array, further values of the
-run, and a checksum of itself. Orbax alone would silently load flipped bits and cast
-dtypes.
+The manifest contains the format version; dtype, shape and digest of every array; values
+of the run, such as its config; and a checksum of the manifest. Without it Orbax would
+silently load flipped bits and cast dtypes.
 """
 
 import json
@@ -19,10 +19,10 @@ from jaxtrain.json_files.run_id import RunId
 from jaxtrain.trees import by_path
 
 FORMAT = 4
-# Advice to the user on a checkpoint of another run.
+# Remedy for a checkpoint of another run.
 RETURN = (
-    "one of the two was copied from the folder of another run; put it back there, and "
-    "restore the one that belongs here"
+    "one of the two was copied from the workdir of another run; restore the original "
+    "of this run"
 )
 
 
@@ -36,20 +36,22 @@ def make(
     """Create the manifest of a state.
 
     Args:
+      state: Arrays of the checkpoint.
       sums: Digests of the arrays, by path.
-      info: Further JSON values of the run.
-      metrics: Validation metrics; None if this step was not evaluated.
+      info: JSON values of the run: config, versions, progress.
+      metrics: Validation metrics; None if the step was not evaluated.
+      run: Run of the checkpoint.
     """
     arrays = _describe(state, sums)
     found = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
-    return _sealed(run.stamp(found))
+    return _with_checksum(run.stamp(found))
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
-    """Step with the best validation metric, or the newest step without one.
+    """Step with the best validation metric; the newest step if the best is not saved.
 
-    Used by the final test of a run and by all commands. The best checkpoint is missing
-    without a validation split, with `checkpoint.keep_best = 0`, or after damage.
+    Used by the final test of a run and by all commands. The best step is not saved
+    without a validation split or with `checkpoint.keep_best = 0`, and may be damaged.
 
     Args:
       manifest: Manifest of the newest step.
@@ -62,17 +64,26 @@ def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
 def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
     """Replace values in the manifest of a committed step.
 
+    Args:
+      directory: Directory of the checkpoints.
+      step: Step of the checkpoint.
+      changes: New values by field of the manifest.
+
     Raises:
       DamagedError: The manifest is unreadable or damaged.
     """
-    replace_info(directory / str(step), _sealed({**read(directory, step), **changes}))
+    replace_info(
+        directory / str(step), _with_checksum({**read(directory, step), **changes})
+    )
 
 
 def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]:
     """Read the manifest of a step.
 
     Args:
-      run: Expected run of the step. None accepts any.
+      directory: Directory of the checkpoints.
+      step: Step of the checkpoint.
+      run: Expected run of the step. None accepts any run.
 
     Raises:
       DamagedError: The manifest is unreadable or damaged.
@@ -96,7 +107,7 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
 def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
     """Raise UserError if an abstract state has other paths, shapes or dtypes."""
     old = {path: kind for path, (kind, _) in saved.items()}
-    new = {path: _kind(x) for path, x in by_path(wanted).items()}
+    new = {path: _dtype_and_shape(x) for path, x in by_path(wanted).items()}
     lines = [
         f"  missing in the checkpoint: {p} {new[p]}" for p in new.keys() - old.keys()
     ]
@@ -134,14 +145,16 @@ def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
     Orbax's metadata has dicts and lists in place of named tuples, with the same keys
     and positions.
     """
-    return {path: [_kind(x), sums[path]] for path, x in by_path(state).items()}
+    return {
+        path: [_dtype_and_shape(x), sums[path]] for path, x in by_path(state).items()
+    }
 
 
-def _kind(x: Any) -> str:
+def _dtype_and_shape(x: Any) -> str:
     return f"{jax.numpy.dtype(x.dtype).name}{list(x.shape)}"
 
 
-def _sealed(manifest: dict[str, Any]) -> dict[str, Any]:
+def _with_checksum(manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, "checksum": _checksum(manifest)}
 
 

@@ -2,7 +2,7 @@
 
 Each of several processes passes its shards to Orbax, which writes them as separate
 files of the same Zarr arrays; process 0 creates folders, metadata and the commit file.
-They are synchronized in `joint`.
+The processes are synchronized in `joint`.
 
 Steps and retention are handled here, not by Orbax (see `folder`, `store`, `retention`).
 The public interface of Orbax's version 0 is used: version 1 waits for all processes
@@ -55,7 +55,7 @@ def write(
     """Write and commit a state; remove everything after a failure.
 
     Args:
-      folder: Folder of the checkpoint, which must not exist.
+      folder: New directory of the checkpoint.
       state: NumPy arrays; with several processes also JAX arrays, of which this
         process's shards are written.
       info: JSON values, read back by `read_info`.
@@ -96,8 +96,8 @@ def _write(
     _silence_abandoned_work()
     processes = handlers.alone()
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
-    # Otherwise threads wait five minutes for a folder that cannot be created, and
-    # Python waits for these threads at exit.
+    # If directories were created asynchronously, threads would wait five minutes for a
+    # directory that cannot be created, and Python joins these threads at exit.
     background = options.AsyncOptions(create_directories_asynchronously=False)
     handler, arguments = handlers.of_arrays(), ocp.args.PyTreeSave(state)
     if joint is not None and not joint.alone:
@@ -112,7 +112,7 @@ def _write(
         state=handler,
     )
     items = ocp.args.Composite(state=arguments)
-    # A new checkpointer per save: failed ones cannot be reused.
+    # A new checkpointer per save: after a failure it cannot be reused.
     with contextlib.closing(ocp.Checkpointer(composite, **together)) as checkpointer:
         checkpointer.save(
             folder.absolute(),

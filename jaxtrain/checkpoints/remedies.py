@@ -7,7 +7,7 @@ from jaxtrain.checkpoints.orbax import LIBRARY, system_error
 from jaxtrain.errors import CheckpointError, DamagedError
 from jaxtrain.system_errors import remedy
 
-DISK = "mend the disk, or choose another --workdir"
+DISK = "repair the disk, or choose another --workdir"
 SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 

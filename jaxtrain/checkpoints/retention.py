@@ -24,12 +24,14 @@ _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Removes old steps, but retains the last verified one.
+    """Removes old steps, but retains the last verified step.
 
     A verified checkpoint thus exists at any time, although verification takes only a
     small fraction of the run time. The last step is verified at the end.
 
     Args:
+      directory: Directory of the checkpoints.
+      config: Config section of the checkpoints.
       best: Metric that ranks evaluations; None retains no best step.
       verify: Function that reads a step back, and raises DamagedError if it is damaged.
     """
@@ -47,20 +49,20 @@ class Retention:
         self._wait_until = 0.0
 
     def committed(self, step: int) -> None:
-        """Verify a new step if that is due, and remove the steps that it replaces."""
+        """Verify a new step if verification is due, and remove older steps."""
         if time.monotonic() >= self._wait_until:
             self._read_back(step)
         self._remove_old()
 
     def finish(self) -> None:
-        """Verify the last step if needed, and remove the steps that it replaces."""
+        """Verify the last step if it is not verified yet, and remove older steps."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
             self._remove_old()
 
     def restored(self, step: int) -> None:
-        """Remove leftovers of a killed run, and count the restored step as verified."""
+        """Mark the restored step as verified, and remove leftovers of a killed run."""
         self._good = step
         self._remove_old()
 
@@ -87,7 +89,7 @@ class Retention:
 def remove_old(
     directory: Path, config: CheckpointConfig, best: Goal | None, good: int | None
 ) -> None:
-    """Remove the steps that `config` does not retain; quarantine unreadable ones."""
+    """Remove the steps that `config` does not retain; quarantine unreadable steps."""
     metrics = {}
     for step in committed_steps(directory):
         try:
@@ -95,7 +97,7 @@ def remove_old(
         except DamagedError as error:
             if _unreadable_now(error):
                 return
-            _log.warning("%s; put aside", error)
+            _log.warning("%s; moved aside", error)
             rename(directory, step)
     for step in metrics.keys() - kept(metrics, config, best) - {good}:
         remove(directory / str(step))
@@ -116,7 +118,8 @@ def kept(
 
     Args:
       metrics: Validation metrics by step; None if a step was not evaluated.
-      best: Metric that ranks the steps; None retains none as the best.
+      config: Config section of the checkpoints.
+      best: Metric that ranks the steps; None retains only the newest steps.
     """
     steps = sorted(metrics)
     keep = set(steps[-config.keep :])
@@ -140,9 +143,10 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
 
 
 def num_copies(config: CheckpointConfig) -> int:
-    """Largest number of checkpoints on the disk at once.
+    """Maximum number of checkpoints on the disk at the same time.
 
-    These are the retained checkpoints, the last verified one, and the one in progress.
+    These are the retained checkpoints, the last verified checkpoint, and the checkpoint
+    that is being written.
     """
     return config.keep + config.keep_best + 2
 
@@ -150,8 +154,8 @@ def num_copies(config: CheckpointConfig) -> int:
 def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
     """Raise UserError if the disk has no space for the checkpoints of a run.
 
-    Arrays count uncompressed. The space of existing checkpoints counts as free, as they
-    will be replaced.
+    Checkpoints count with the uncompressed size of their arrays. The space of existing
+    checkpoints counts as free, because new checkpoints replace them.
     """
     size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]
@@ -162,7 +166,7 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
             f"of {shown_size(size)} each (checkpoint.keep = {config.keep}, keep_best = "
             f"{config.keep_best}, one verified and one being written; arrays "
             f"uncompressed), but {shown_size(free)} are free there: free some space, "
-            "choose another --workdir, or keep fewer"
+            "choose another --workdir, or reduce checkpoint.keep"
         )
 
 

@@ -31,7 +31,7 @@ def lead(
     Args:
       folder: Folder of the checkpoint, named by its step.
       state: Arrays to write; emptied afterwards.
-      info: Further JSON values of the run.
+      info: JSON values of the run: config, versions, progress.
       metrics: Validation metrics, or None.
       run: Run of the checkpoint.
       joint: Coordinator of the save.

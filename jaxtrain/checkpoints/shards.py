@@ -1,4 +1,4 @@
-"""Restoring by several processes, each of which reads only its shards."""
+"""Restoring by several processes: each process reads only its shards."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from jaxtrain.trees import by_path
 def restore(
     directory: Path, step: int, abstract_state: dict[str, Any], run: RunId
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Load the shards of each process; all processes must call it.
+    """Load the shards of this process; all processes must call the function.
 
     Args:
       directory: Folder of the checkpoints.
@@ -28,7 +28,7 @@ def restore(
 
     Raises:
       UserError: The checkpoint's arrays have other paths, shapes or dtypes.
-      DamagedError: A process cannot read the step, or it is damaged.
+      DamagedError: A process cannot read the step, or the step is damaged.
     """
     info, state, shards, error = {}, {}, {}, None
     try:

@@ -1,7 +1,7 @@
 """Copy of a state in host memory, the only part of a save that blocks training.
 
-The next step reuses the memory of the state's arrays. The rest of a save uses the copy,
-in the background.
+The next step reuses the memory of the state's arrays (buffer donation). The rest of the
+save uses the copy, in the background.
 """
 
 from typing import Any
@@ -18,9 +18,9 @@ def take(state: Any) -> Any:
     """Copy the arrays or shards that this process writes.
 
     Returns:
-      The state with NumPy arrays. Arrays sharded over several processes are JAX arrays
-      in host memory, with the shards of this process; other arrays are in process 0
-      only, and None elsewhere.
+      Tree like `state`. Arrays sharded over several processes are JAX arrays in host
+      memory, with the shards of this process. Other arrays are NumPy arrays in process
+      0, and None in other processes.
     """
     for x in jax.tree.leaves(state):
         if _is_whole(x) and jax.process_index() == 0:
@@ -41,9 +41,9 @@ def _copy(x: jax.Array) -> np.ndarray | jax.Array | None:
         return None
     if not _is_whole(x):
         return _to_host(x)
-    there = np.asarray(x)
+    host = np.asarray(x)
     # np.asarray of an array on CPU may be a view, which needs a copy.
-    return there if there.flags.owndata else there.copy()
+    return host if host.flags.owndata else host.copy()
 
 
 def _is_written_here(x: jax.Array) -> bool:

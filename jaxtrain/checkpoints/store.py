@@ -51,14 +51,14 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """Checkpoints of one run, `directory/<step>/`; newest and best are retained.
 
-    Each of several processes writes and reads its shards; process 0 commits and removes
-    checkpoints, and gets the errors of others. All processes must call the methods at
-    the same points, except `listed` and `committed`.
+    Each of several processes writes and reads its shards. Process 0 commits and removes
+    checkpoints, and receives the errors of the others. All processes must call the
+    methods in the same order, except `listed` and `committed`.
 
     Args:
       best: Metric that ranks evaluations; None retains no best step.
-      run: Run of the checkpoints; steps of other runs are refused.
-      read_only: Whether to leave files alone, as a live run may be saving.
+      run: Run of the checkpoints; steps of other runs raise OtherRunError.
+      read_only: Whether to remove and rename nothing: another process may be saving.
 
     Raises:
       UserError: The name of the directory is not UTF-8.
@@ -79,15 +79,15 @@ class Checkpoints:
         if self._writes:
             remove_uncommitted(directory)
         self._retention = Retention(directory, config, best, self._verify)
-        # Completes one save at a time in the background, without devices or
-        # collectives, so that its timing does not matter.
+        # The thread completes one save at a time, without devices or collectives, so
+        # that its timing relative to training steps does not matter.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None
         self._joint: JointSave | None = None
         self._failed = False
 
     def steps(self) -> list[int]:
-        """List the committed steps in ascending order, after the last save."""
+        """Wait for the last save, and list the committed steps in ascending order."""
         self.wait()
         return cluster.current().gather(self.listed())[0]
 
@@ -111,8 +111,10 @@ class Checkpoints:
         """Copy the arrays, and complete the save in the background.
 
         Args:
-          info: Further JSON values of the run.
-          metrics: Validation metrics, which rank the checkpoints.
+          step: Number of completed steps.
+          state: Arrays of the training state.
+          info: JSON values of the run: config, versions, progress.
+          metrics: Validation metrics, which rank the checkpoints, or None.
 
         Raises:
           BadNumbersError, CheckpointError: The previous save failed.
@@ -153,7 +155,7 @@ class Checkpoints:
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 
     def wait(self) -> None:
-        """Wait until the last save is committed; raises errors as `committed` does."""
+        """Wait until the last save is committed; raise the errors of `committed`."""
         self.committed(timeout=None)
 
     def finish(self) -> None:
@@ -204,9 +206,9 @@ class Checkpoints:
     def restore_newest(
         self, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Restore the newest good step; rename damaged ones to `quarantine-STEP`.
+        """Restore the newest good step; rename damaged steps to `quarantine-STEP`.
 
-        Also removes leftovers of a killed run.
+        Leftovers of a killed run are removed.
 
         Returns:
           Result of `restore`, or None if there is no checkpoint.
@@ -223,13 +225,13 @@ class Checkpoints:
                 return restored
             except DamagedError as error:
                 if jax.process_index() == 0:
-                    _log.warning("%s; put aside", error)
+                    _log.warning("%s; moved aside", error)
                 self.put_aside(step)
         damaged = sorted(p.name for p in self.directory.glob(f"{DAMAGED}-*"))
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self.directory} is good ({', '.join(damaged)}): "
-                "bring one back from a backup, or start anew with --fresh"
+                "restore one from a backup, or start a new run with --fresh"
             )
         return None
 
@@ -269,7 +271,7 @@ class Checkpoints:
             self.read(step)
 
     def put_aside(self, step: int, label: str = DAMAGED) -> None:
-        """Rename a step to `LABEL-STEP`; all processes must call it."""
+        """Rename a step to `LABEL-STEP`; all processes must call the method."""
         if jax.process_index() == 0:
             rename(self.directory, step, label)
         cluster.current().barrier()

@@ -1,4 +1,4 @@
-"""`main.py checkpoint`."""
+"""`main.py checkpoint`: a list of the checkpoints of a run, or their verification."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--verify --workdir runs/digits"
 GOOD = "good"
-UNKNOWN = "has no digest: changed by hand"
+UNKNOWN = "has no digest: edited manually"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +38,10 @@ class CheckpointArguments:
 
 
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
-    """Print a line for each checkpoint: step, size, time, metrics, and its state.
+    """Print a line per checkpoint: step, size, time, metrics and result of the check.
 
-    With --verify also for each JSON file. Nothing is changed, so the run may be active.
+    With --verify also print a line per JSON file. The command changes no file, so the
+    run may be active.
 
     Raises:
       OtherRunError: A checkpoint or a file belongs to another run.
@@ -75,7 +76,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
     folder = workdir / CHECKPOINTS
     if not folder.is_dir():
-        raise UserError(f"--workdir {workdir}: holds no folder {CHECKPOINTS}")
+        raise UserError(f"--workdir {workdir}: has no folder {CHECKPOINTS}")
     check_name(folder)
     damaged, run = [], RunId.read(workdir)
     saved = Checkpoints(folder, CheckpointConfig(), run=run, read_only=True)
@@ -89,12 +90,12 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
                 metrics, state = {}, f"DAMAGED: {error}"
             _show(folder / str(step), metrics, state)
     for path in sorted(folder.glob(f"{DAMAGED}-*")):
-        _show(path, {}, "put aside as damaged")
+        _show(path, {}, "moved aside as damaged")
     return damaged, folder
 
 
 def _verify_json(workdir: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or the damage of each JSON file of a run."""
+    """Return `GOOD`, `UNKNOWN` or the error of each JSON file of a run, by name."""
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
     from jaxtrain.weights.description import MODEL
@@ -112,7 +113,7 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 
 def _verify_model(folder: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or the damage of each file of a model."""
+    """Return `GOOD`, `UNKNOWN` or the error of each file of a model, by name."""
     from jaxtrain import weights as weights_lib
 
     states = {CONFIG: _verify_file(folder / CONFIG)}

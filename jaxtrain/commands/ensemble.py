@@ -1,4 +1,4 @@
-"""`main.py ensemble`: one model that averages the predictions of several."""
+"""`main.py ensemble`: one model that averages the predictions of several runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,26 +22,25 @@ EXAMPLE = "runs/seed0 runs/seed1 runs/seed2 --out runs/ensemble"
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleArguments:
-    """Join finished runs of one recipe into one model (deep ensembles)."""
+    """Combine finished runs of one recipe into one model (deep ensemble)."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
-        help="Directories of finished runs; data and recipe are taken from the first.",
+        help="Directories of finished runs. The first defines data and recipe.",
     )
     out: Path = field(
         help="New directory of the ensemble, with the layout of a run.",
     )
     checkpoint: str = field(
         "best",
-        help="Weights of the runs: best, by their validation; latest; or the number of "
-        "a step.",
+        help="Weights of each run: best (by validation), latest, or a step number.",
     )
     trust: bool = trust_option("the directories name")
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 
 def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
-    """Join the runs, evaluate and save the ensemble."""
+    """Combine the runs, evaluate the ensemble, and save it."""
     check_new_folder("--out", arguments.out)
     with collector.held_back():
         from jaxtrain import load_model
@@ -54,13 +53,13 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
     paths = [Path(text) for text in arguments.runs]
     if len(paths) < 2:
         raise UserError(
-            f"ensemble is given {len(paths)} runs: give two or more, such as ensemble "
-            f"{EXAMPLE}"
+            f"ensemble: expected two or more runs, got {len(paths)}; for example "
+            f"ensemble {EXAMPLE}"
         )
     for path in paths:
         if not is_run(path):
             raise UserError(
-                f"{path} is not the folder of a run: give those of finished runs, "
+                f"{path} is not the folder of a run: give folders of finished runs, "
                 f"such as ensemble {EXAMPLE}"
             )
         read_end(path)

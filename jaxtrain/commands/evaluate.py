@@ -1,4 +1,4 @@
-"""`main.py evaluate`."""
+"""`main.py evaluate`: metrics and calibration of a trained model."""
 
 import os
 from dataclasses import dataclass
@@ -30,25 +30,25 @@ class ModelArguments:
 
     workdir: Path = field(
         help="Directory of a run; or, with --data.source and --out, any model that "
-        "`predict` takes.",
+        "`predict` supports.",
     )
     checkpoint: str = field(
         "best",
-        help="Its weights: best, by its validation; latest; or the number of a step.",
+        help="Weights of the run: best (by validation), latest, or a step number.",
     )
     split: Literal["test", "validation", "train", "all"] = field(
         "test",
-        help="Images: a split of the run, or the full set.",
+        help="Split of the run to evaluate, or all examples of the data source.",
     )
     tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = field(
         None,
-        help="Test-time augmentation, averaged over views: the mirror image (flip), "
-        "four corners and the centre (five_crop), or these and their mirror images; or "
-        "only the image (plain). None: the run's train.tta.",
+        help="Test-time augmentation, averaged over views: flip (horizontal flips), "
+        "five_crop (four corners and the centre), ten_crop (five_crop and flips), or "
+        "plain (none). None: train.tta of the run.",
     )
     calibrate: bool = field(
         False,
-        help="Fit a temperature on the run's validation split, and write "
+        help="Fit a temperature on the validation split of the run, and write "
         "temperature.json.",
     )
     out: Path | None = field(
@@ -59,7 +59,7 @@ class ModelArguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
         default_factory=DataConfig,
-        help="Data options; defaults are the run's.",
+        help="Data options. Defaults to the options of the run.",
     )
 
 
@@ -83,7 +83,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
     check_is_model(str(workdir))
     run = is_run(workdir)
     if not run:
-        _check_of_model(arguments)
+        _check_model_options(arguments)
     recipe = read_run(workdir) if run else None
     out = _check_out(arguments)
     model, config, data = open_model(
@@ -101,12 +101,12 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         parts={key: part for key, part in requested.items() if part is not None},
     )
     result = evaluate(model, config, data, asked)
-    # Shown before it is written: it may have taken hours, and the disk may be full.
+    # Show the result before writing it: the disk may be full after hours of evaluation.
     show_table("evaluation", describe(result, model.task))
     if result["sparsity"] is not None:
         show_table("sparsity", describe_sparsity(result["sparsity"]))
     _write(result, out, workdir)
-    print(f"{out} has the result")
+    print(f"wrote {out}")
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
@@ -124,22 +124,22 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
         raise UserError(
             f"cannot write {' and '.join(map(str, files))} "
             f"({error.strerror or error}); {remedy(error.errno)}. The result is shown "
-            "above; --out FILE writes it to another place"
+            "above; --out FILE writes it to another path"
         ) from None
 
 
-def _check_of_model(arguments: EvaluateArguments) -> None:
+def _check_model_options(arguments: EvaluateArguments) -> None:
     """Check the options of a model without a run."""
     given = f"--workdir {arguments.workdir} is"
     if arguments.calibrate:
         raise UserError(
             "--calibrate fits a temperature on the validation split of a run, but "
-            f"{given} a model without a run: leave it out"
+            f"{given} a model without a run: leave --calibrate out"
         )
     if not arguments.data.source:
-        raise UserError(f"{given} a model without data: give the images, --data.source")
+        raise UserError(f"{given} a model without data: set --data.source")
     if arguments.out is None:
-        raise UserError(f"{given} no folder of a run: give the file to write, --out")
+        raise UserError(f"{given} no folder of a run: set the output file, --out")
 
 
 def _check_out(arguments: EvaluateArguments) -> Path:
@@ -159,7 +159,7 @@ def _check_out(arguments: EvaluateArguments) -> Path:
         except OSError as error:
             raise UserError(
                 f"{what}cannot write in {path.parent} ({error.strerror}): choose "
-                "another place"
+                "another path"
             ) from None
     return out
 
@@ -212,5 +212,5 @@ def _describe_calibration(result: dict[str, Any]) -> dict[str, str]:
             f"{fitted['temperature']:.4f}, of {fitted['num_examples']:,} images of the "
             f"{fitted['split']} split"
         )
-        rows["with it"] = text(fitted["calibration"])
+        rows["calibrated error"] = text(fitted["calibration"])
     return rows

@@ -1,4 +1,4 @@
-"""`main.py export`."""
+"""`main.py export`: a trained model in a format for other programs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,7 @@ FORMATS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments:
-    """Write a trained model as a file that other programs run."""
+    """Export a trained model to a file that other programs can run."""
 
     workdir: Path = field(
         help="Directory of a run or of a model, a weight file, or hf:OWNER/REPO.",
@@ -40,13 +40,12 @@ class ExportArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best, by its validation; latest; or the number of a "
-        "step.",
+        help="Weights of a run: best (by validation), latest, or a step number.",
     )
     batch: str | None = field(
         None,
-        help="Batch size: a number, or dynamic for any. None: dynamic, or 1 if the "
-        "format supports no other.",
+        help="Batch size: a number, or dynamic for any size. None: dynamic, or 1 if "
+        "the format does not support dynamic.",
     )
     precision: Precision | None = field(
         None,
@@ -57,7 +56,8 @@ class ExportArguments:
     )
     include_preprocessing: bool = field(
         False,
-        help="Take uint8 pixels, and return probabilities if there are classes.",
+        help="Include the preprocessing of uint8 pixels, and for classes the softmax "
+        "or sigmoid.",
     )
     include_nms: bool = field(
         False,
@@ -65,8 +65,8 @@ class ExportArguments:
     )
     images: Path | None = field(
         None,
-        help="Directory of images to check the file on, or of a run whose images to "
-        "use; int8 calibrates its ranges on them, too. None: the run's data.",
+        help="Directory of images, or of a run with images, to check the file and to "
+        "calibrate int8 ranges. None: the data of the run.",
     )
     trust: bool = trust_option()
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
@@ -80,8 +80,7 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
             if getattr(arguments, name):
                 raise UserError(
                     f"--{name.replace('_', '-')} has no effect with --format "
-                    "safetensors, which holds the weights as they were trained: leave "
-                    "it out"
+                    "safetensors, which contains only the trained weights: leave it out"
                 )
     batch = _batch(arguments.batch)
     from jaxtrain import load_model

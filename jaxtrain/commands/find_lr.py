@@ -1,4 +1,4 @@
-"""`main.py find-lr`."""
+"""`main.py find-lr`: a learning-rate range test."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +16,13 @@ from jaxtrain.processes.signals import StopSignals
 
 EXAMPLE = "--config configs/digits.py"
 PICTURE, VALUES = "find_lr.png", "find_lr.json"
-# Larger learning rates are useless with any optimizer.
+# Maximum of --end: no optimizer trains at larger learning rates.
 LARGEST = 1e6
 
 
 @dataclass(frozen=True, kw_only=True)
 class FindLrArguments:
-    """Find a learning rate: train briefly while it rises, and watch the loss."""
+    """Find a learning rate by a range test: the loss at rising learning rates."""
 
     config: Path = field(
         help="The recipe: a name, such as digits, or a file that defines get_config() "
@@ -61,8 +61,8 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
 
     if not 0 < arguments.start < arguments.end <= LARGEST:
         raise UserError(
-            f"--start {arguments.start:g} --end {arguments.end:g}: the learning rate "
-            f"rises from a number above 0 to one of at most {LARGEST:g}"
+            f"--start {arguments.start:g} --end {arguments.end:g}: expected 0 < start "
+            f"< end <= {LARGEST:g}"
         )
     if arguments.steps < find_lr.MIN_STEPS:
         raise UserError(
@@ -75,7 +75,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     devices.start(
         arguments.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices
     )
-    # Opened first, so that unwritable paths are reported before the test.
+    # Open the files first, so that unwritable paths are reported before the test.
     with (
         atomic_output("--out", out / VALUES) as values_file,
         atomic_output("--out", out / PICTURE) as picture,
@@ -98,7 +98,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
             find_lr.plot(picture, test, suggested)
     best = next(iter(suggested.values()))
     rows = {rule: f"{rate:.2e}" for rule, rate in suggested.items()}
-    show_table("learning rate", {**rows, "picture": out / PICTURE})
+    show_table("learning rate", {**rows, "plot": out / PICTURE})
     print(f"use it with --optimizer.learning-rate {best:.2g}")
 
 

@@ -20,7 +20,7 @@ class ModelsArguments:
 
     name: Annotated[str | None, tyro.conf.Positional] = field(
         None,
-        help="Name of a model to describe in full; None: a line for each.",
+        help="Name of a model to describe in full; None: a line per model.",
     )
     json: bool = field(
         False,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
 
-# Rows of the table that is printed.
+# Maximum number of rows in the printed table.
 NUM_SHOWN = 20
 
 
@@ -50,8 +50,7 @@ class ImageArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best, by its validation; latest; or the number of a "
-        "step.",
+        help="Weights of a run: best (by validation), latest, or a step number.",
     )
     out: Path | None = field(
         None,
@@ -88,8 +87,7 @@ class ImageArguments:
     )
     calibrated: bool = field(
         False,
-        help="Divide the logits by the temperature that evaluate --calibrate has "
-        "fitted.",
+        help="Divide the logits by the temperature fitted by evaluate --calibrate.",
     )
     trust: bool = trust_option()
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
@@ -101,9 +99,9 @@ class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArgument
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
-    """Predict all images, or only the printed ones if no file is written."""
+    """Predict all images; without an output file, only the images to print."""
     _check(arguments)
-    require_output(not _written(arguments))
+    require_output(not _output_paths(arguments))
     with collector.held_back():
         from jaxtrain.data import formats
         from jaxtrain.inference import predict, temperature
@@ -132,7 +130,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     )
     predict.check(model, wanted)
     # Without output files only the printed images are needed.
-    every = arguments.strict or _written(arguments)
+    every = arguments.strict or _output_paths(arguments)
     names = images if every else images.first(NUM_SHOWN)
     prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
     part_files = list(itertools.chain(*prepared))
@@ -160,11 +158,12 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     left = len(images) - len(shown) if has_table else 0
     problems = _problems(errors, len(names))
     passed_over = [f"{r.title}: {r.text}" for r in model.kind.passed_over(unread)]
-    _tell(arguments, len(names), left, [*problems, *passed_over], seconds)
+    _print_summary(arguments, len(names), left, [*problems, *passed_over], seconds)
     for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
-    if any(map(formats.lacks_plugin, unread)):  # An optional library could read them.
+    # Files that an optional library could read count as problems.
+    if any(map(formats.lacks_plugin, unread)):
         problems += passed_over
     if arguments.strict and problems:
         raise IncompleteError(f"--strict: {'; '.join(problems)}")
@@ -182,14 +181,14 @@ def _check(arguments: PredictArguments) -> None:
         tables.check("--out", arguments.out)
     if arguments.features is not None and arguments.features.suffix != ".npy":
         raise UserError(
-            f"--features {arguments.features}: it is a file of NumPy, such as "
+            f"--features {arguments.features}: expected a NumPy file, such as "
             "features.npy"
         )
     for part in PREDICTIONS.values():
         part.check(arguments)
 
 
-def _written(arguments: PredictArguments) -> list[Path]:
+def _output_paths(arguments: PredictArguments) -> list[Path]:
     options_of_predict = "out", "features", "explain", "outputs", "pictures"
     of_parts = (part.paths for part in PREDICTIONS.values())
     options = itertools.chain(options_of_predict, *of_parts)
@@ -245,11 +244,11 @@ def _show(rows: "list[ShownRow]", decoder: "OutputDecoder") -> None:
         table.add_row(*(Text(x) for x in (shown(name), *map(printable, cells))))
     Console().print(table)
     if more := decoder.num_hidden():
-        print(f"{more:,} more numbers of each: --out predictions.csv has all")
+        print(f"{more:,} more values per image: --out predictions.csv writes all")
 
 
 def _problems(errors: Counter[str], num: int) -> list[str]:
-    """Return the numbers of images without a prediction, by reason."""
+    """Describe the numbers of images without a prediction, one line per reason."""
     from jaxtrain.evaluation.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]
@@ -262,7 +261,7 @@ def _problems(errors: Counter[str], num: int) -> list[str]:
     return problems
 
 
-def _tell(
+def _print_summary(
     arguments: PredictArguments,
     num: int,
     left: int,
@@ -270,10 +269,10 @@ def _tell(
     seconds: float,
 ) -> None:
     """Print the written files, omissions, and the time."""
-    if names := ", ".join(map(str, _written(arguments))):
+    if names := ", ".join(map(str, _output_paths(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:
         print(printable(problem))
     if arguments.out is None and left:
-        looked_at = "are not shown" if num > NUM_SHOWN else "were not looked at"
-        print(f"{left:,} more {looked_at}: --out predictions.csv takes all of them")
+        state = "are not shown" if num > NUM_SHOWN else "were not predicted"
+        print(f"{left:,} more images {state}: --out predictions.csv writes all")

@@ -45,15 +45,15 @@ class TrainArguments:
     )
     fresh: bool = field(
         False,
-        help="Move an old run in the workdir aside first.",
+        help="Move an existing run aside, and start a new run.",
     )
     resume_step: int | None = field(
         None,
-        help="Return to the checkpoint of this step; newer ones are moved aside.",
+        help="Resume from this step, and move newer checkpoints aside.",
     )
     profile: bool = field(
         False,
-        help="Profile ten steps, after ten others: time per layer.",
+        help="Profile ten steps, after ten warm-up steps: time per layer.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     coordinator: str | None = field(
@@ -69,7 +69,7 @@ class TrainArguments:
     )
     process_id: int | None = field(
         None,
-        help="Number of this process, from 0, with --coordinator.",
+        help="Index of this process, from 0, with --coordinator.",
         rare=True,
     )
     init_timeout: float = field(
@@ -79,13 +79,13 @@ class TrainArguments:
     )
     heartbeat_timeout: float = field(
         30.0,
-        help="Seconds without a heartbeat of a process, after which the others end.",
+        help="Seconds without a heartbeat of a process, after which the others exit.",
         rare=True,
     )
     trust: bool = field(
         False,
         help="Load the custom code of model.pretrained or the method: "
-        "its files are shown, and compared with the recorded digests.",
+        "the files are shown, and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
@@ -95,7 +95,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
     began = time.perf_counter()
     _check_resume_step(arguments)
     with contextlib.ExitStack() as shown:
-        if _first(arguments):
+        if _is_first_process(arguments):
             shown.enter_context(starting.showing("loading JAX"))
         with collector.held_back():
             from jaxtrain.trainer.train import train
@@ -112,7 +112,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: TrainArguments) -> list[Problem]:
-    """All problems that a start would report; [] with several processes."""
+    """Problems of config, data, model and devices; [] with several processes."""
     from jaxtrain.processes import distributed
     from jaxtrain.tools.start_problems import start_problems
 
@@ -162,8 +162,8 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
     return workdir, callbacks
 
 
-def _first(arguments: TrainArguments) -> bool:
-    """Whether this is process 0, as far as it is known before processes connect."""
+def _is_first_process(arguments: TrainArguments) -> bool:
+    """Whether this is process 0, by the options and variables of the launcher."""
     ranks = (os.environ.get(name, "0") for name in RANKS)
     return arguments.process_id in (None, 0) and all(rank == "0" for rank in ranks)
 
@@ -172,6 +172,6 @@ def _check_resume_step(arguments: TrainArguments) -> None:
     """Check that --resume-step and --fresh are not combined."""
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
-            f"--resume-step {arguments.resume_step} with --fresh, which starts again: "
-            "give one of them"
+            f"--resume-step {arguments.resume_step} with --fresh, which starts a new "
+            "run: give one of them"
         )

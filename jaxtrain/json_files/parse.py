@@ -39,7 +39,7 @@ def parse(content: str | bytes, *, nan: bool = False) -> Any:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise RecursionError at a nesting depth independent of the caller's stack."""
+    """Raise RecursionError if values are nested deeper than `MAX_DEPTH`."""
     depth, level = 0, [value] if type(value) in _NESTED else []
     while level:
         depth += 1

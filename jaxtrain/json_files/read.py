@@ -27,7 +27,7 @@ def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
-    """Read a file and verify its digest; return None if it does not exist.
+    """Read a JSON file and verify its digest; return None if the file is missing.
 
     Args:
       path: Path of the file.
@@ -47,9 +47,9 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
 
 
 def has_digest(path: Path) -> bool:
-    """Whether a file has a digest, which is verified."""
+    """Whether a JSON file has a digest; a wrong digest raises UserError."""
     if read_object(path) is None:
-        raise UserError(f"{path} is not there: {RESTORE}")
+        raise UserError(f"{path} does not exist: {RESTORE}")
     return FIELD in parse(read_bytes(path))
 
 
@@ -61,7 +61,7 @@ def parse_object(
     An object without a digest, as after manual edits, is accepted.
 
     Raises:
-      UserError: Not a JSON object, or damaged.
+      UserError: The content is not a JSON object, or the digest does not match.
     """
     try:
         values = parse(content)

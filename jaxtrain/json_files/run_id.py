@@ -1,7 +1,7 @@
 """Run ids, which identify the files of a run.
 
-An id is drawn when a run starts and never changes. `config.json` holds it; every other
-JSON file of the workdir and every checkpoint repeats it, because shapes, steps and
+A random id is drawn when a run starts, and written to `config.json`. Every other JSON
+file of the workdir and every checkpoint repeats the id, because shapes, steps and
 digests of two runs may be equal.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 FIELD = "run_id"
 CONFIG = "config.json"
-# Number of digits in messages.
+# Number of hex digits of an id in messages.
 NUM_SHOWN = 8
 
 
@@ -30,7 +30,7 @@ class RunId:
 
     Attributes:
       value: Id of 32 hexadecimal digits.
-      source: Path of the `config.json` that holds it, for messages.
+      source: Path of the `config.json` with the id, for messages.
     """
 
     value: str
@@ -56,7 +56,7 @@ class RunId:
         return cls(_parse(values, str(path), RESTORE), str(path))
 
     def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a file of this run: its id, and `values`."""
+        """Add the run id to the fields `values` of a JSON file."""
         return {FIELD: self.value, **values}
 
     def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:
@@ -82,7 +82,7 @@ class RunId:
 def read_of_run(
     path: Path, kind: type[T], run: RunId | None = None, *, advice: str = RESTORE
 ) -> T | None:
-    """Read a JSON file and check its run id; None if it does not exist.
+    """Read a JSON file and check its run id; return None if the file is missing.
 
     Args:
       path: Path of the file.

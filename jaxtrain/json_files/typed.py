@@ -18,8 +18,8 @@ _UNCHANGED = frozenset((bool, int, str, type(None)))
 def convert(value: Any, kind: type[T], where: str) -> T:
     """Convert a JSON value to a type.
 
-    Dataclasses reject unknown fields; TypedDicts keep further keys. Integers are kept
-    where floats are expected.
+    Dataclasses reject unknown fields, while TypedDicts preserve unknown keys. Integers
+    are valid floats and remain integers.
 
     Args:
       value: Parsed JSON value.
@@ -28,7 +28,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
 
     Raises:
       UserError: The value has another type; the message names the field as `$.a.b[3]`,
-        the expected type and the actual one.
+        the expected type and the actual type.
     """
     try:
         converted = msgspec.convert(value, kind)
@@ -50,10 +50,10 @@ def fitting(value: Any, kind: type[T]) -> T | None:
 
 
 def _as_written(value: Any, converted: Any, where: str, place: str) -> Any:
-    """Restore in `converted` what msgspec drops: integers for floats, further keys.
+    """Undo lossy conversions of msgspec: integers to floats, dropped unknown keys.
 
     Raises:
-      UserError: A dataclass lacks a field, which msgspec also drops.
+      UserError: A field is unknown to its dataclass.
     """
     if isinstance(converted, _ROWS):
         # Fast path: there may be a million class names.

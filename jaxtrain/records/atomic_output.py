@@ -40,7 +40,7 @@ def created(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except BaseException:  # Including signals.
+    except BaseException:  # Including exceptions of signal handlers.
         with contextlib.suppress(OSError):
             for path in new:
                 path.rmdir()
@@ -57,7 +57,7 @@ def reported(option: str, path: Path) -> Iterator[None]:
             raise
         raise UserError(
             f"{option} {path}: cannot write there ({error.strerror or error}): choose "
-            "another place"
+            "another path"
         ) from None
 
 
@@ -73,6 +73,8 @@ def _check(option: str, path: Path, folder: bool) -> None:
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a folder")
     if folder and path.is_dir() and any(path.iterdir()):
-        raise UserError(f"{option} {path} is not empty: empty it, or choose another")
+        raise UserError(
+            f"{option} {path} is not empty: empty it, or choose another folder"
+        )
     if not folder and path.is_dir():
         raise UserError(f"{option} {path} is a folder: give the name of a file")

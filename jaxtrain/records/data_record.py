@@ -1,4 +1,4 @@
-"""Record of a run's data, to detect changes when it resumes."""
+"""Record of a run's data, to detect changes when the run resumes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
@@ -15,7 +15,7 @@ class DataRecord(TypedDict):
     Attributes:
       num_examples: Number of examples by split.
       num_classes: Number of classes, or None for other targets.
-      class_names: Names by class index, or None if there are none.
+      class_names: Names by class index, or None for data without class names.
       digest: Digest of the file names or contents, or None if unknown.
     """
 
@@ -43,7 +43,7 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def are_known_equal(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether the data are known to be equal, wherever they are stored."""
+    """Whether equal digests prove that the data are equal, even at other paths."""
     return _both_known(old, new) and not describe_changes(old, new)
 
 

@@ -13,7 +13,7 @@ from jaxtrain import links
 from jaxtrain.console import tell
 from jaxtrain.errors import UserError
 
-# File that exists while a run holds the directory; a killed run leaves it behind.
+# Lock file, which exists while a run is active; a killed run leaves it behind.
 LOCK = ".lock"
 # Errors of file systems without locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
@@ -40,7 +40,7 @@ def locked(workdir: Path) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(OSError):
-            if _leads_to(path, lock):
+            if _is_file_of(path, lock):
                 path.unlink()
         os.close(lock)
         with contextlib.suppress(OSError):
@@ -50,14 +50,15 @@ def locked(workdir: Path) -> Iterator[None]:
 
 def cannot_write(workdir: Path, error: OSError) -> UserError:
     return UserError(
-        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another"
+        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another "
+        "directory"
     )
 
 
 def _lock(path: Path) -> int:
     """Create and lock the lock file, verify its path, and return its descriptor.
 
-    Locks a file, because NFS does not lock directories between machines.
+    The lock is on a file, because NFS does not lock directories between machines.
     """
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for _ in range(MAX_TRIES):
@@ -83,16 +84,16 @@ def _lock(path: Path) -> int:
                 os.close(descriptor)
                 raise cannot_write(path.parent, error) from None
             tell(
-                f"warning: {path.parent}: no file can be locked there "
+                f"warning: {path.parent}: the file system supports no locks "
                 f"({error.strerror}), so a second run can start at the same time"
             )
-        if _leads_to(path, descriptor):
+        if _is_file_of(path, descriptor):
             return descriptor
         os.close(descriptor)  # Another run ended and removed the file.
     raise cannot_write(path.parent, gone)
 
 
-def _leads_to(path: Path, descriptor: int) -> bool:
+def _is_file_of(path: Path, descriptor: int) -> bool:
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError:

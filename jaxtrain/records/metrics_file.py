@@ -24,7 +24,7 @@ NUM_NAMED = 5
 
 
 class MetricsLine(TypedDict):
-    """A line of the file; its other fields are metrics or details of an event."""
+    """A line of `metrics.jsonl`; further fields are metrics, or details of an event."""
 
     kind: str
     step: int
@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Writer that appends records to `metrics.jsonl`; evaluations keep only scalars."""
+    """Writer that appends records to `metrics.jsonl`; of evaluations, only scalars."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS
@@ -53,15 +53,20 @@ class JsonLinesWriter(ConfiguredWriter):
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
-    """Parse a line, or raise UserError."""
+    """Parse a line of `metrics.jsonl`, or raise UserError.
+
+    Args:
+      line: JSON object, in UTF-8.
+      where: Name of the file, for messages.
+    """
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 
 def truncate_after(path: Path, step: int) -> None:
     """Remove the lines after a step, which the run will write again.
 
-    Damaged and truncated lines are moved to a file next to it, with a warning: the run
-    does not need them.
+    Damaged and truncated lines are moved to `metrics.damaged.jsonl`, with a warning:
+    the run does not need them.
 
     Raises:
       UserError: The file cannot be read or written.
@@ -89,7 +94,7 @@ def truncate_after(path: Path, step: int) -> None:
 
 
 def read_last(path: Path, name: str) -> dict[str, Any] | None:
-    """Return the last line with a number of this name, or None."""
+    """Return the last line with a number in the field `name`, or None."""
     with contextlib.suppress(OSError):
         for text in reversed(read_bytes(path, MAX_TABLE_BYTES).splitlines()):
             with contextlib.suppress(UserError):
@@ -126,12 +131,12 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
 
 def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
-    # Copied before the file is truncated, so that a kill in between loses no line.
+    # The lines are copied before the file is truncated, so that a kill loses no line.
     with open(links.open_in_place(aside, APPEND), "ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"
     tell(
-        f"warning: {path}: damaged or cut off: {word} "
+        f"warning: {path}: damaged or truncated {word} "
         f"{first_of(list(damaged), NUM_NAMED)}, moved to {aside.name}; the run "
         "continues"
     )

@@ -13,9 +13,9 @@ from rich.text import Text
 
 # Seconds between refreshes of a bar.
 EVERY_SECONDS = 1.0
-# Half-life of step times in the estimate, as a share of the run.
+# Half-life of step times in the estimate, as a fraction of the run's steps.
 HALF_LIFE = 0.1
-# Share of the forward pass in a step: the backward pass has twice the FLOPs.
+# Fraction of a step in the forward pass: the backward pass has twice the FLOPs.
 FORWARD_SHARE = 1 / 3
 
 
@@ -64,7 +64,7 @@ class NotebookBar:
     """Progress bar as an HTML element, since rich's bar requires ipywidgets."""
 
     def __init__(self, get_state: Callable[[], BarState]):
-        # IPython is installed wherever this runs.
+        # Every notebook has IPython.
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
         self._get_state, self._completed_at = get_state, time.monotonic()
@@ -113,8 +113,8 @@ class Remaining:
       step: Completed steps at the start.
       total_steps: Number of steps of the run.
       seconds: Clock in seconds.
-      evaluated_after: Function from a step to the number of examples of the evaluations
-        after it, in training batches.
+      evaluated_after: Function from a step to the number of examples of all later
+        evaluations, in units of training batches.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Remaining:
         """Record an evaluation between two steps.
 
         Args:
-          num_batches: Number of its examples, in training batches.
+          num_batches: Number of evaluated examples, in units of training batches.
           seconds: Duration without compilation, in seconds.
           pause: Total time between the steps, in seconds.
         """
@@ -169,7 +169,7 @@ class Remaining:
         one = self.step_seconds()
         if one is None or self._completed_at is None:
             return None
-        # The current step counts for no more than one average step.
+        # The elapsed part of the current step counts as at most one average step.
         started = min(self._seconds() - self._completed_at, one)
         batch = FORWARD_SHARE * one
         if self._batch_seconds is not None:
@@ -179,7 +179,7 @@ class Remaining:
 
 
 def duration(seconds: float | None) -> str:
-    """Return seconds as H:MM:SS."""
+    """Format seconds as H:MM:SS, and None as -:--:--."""
     if seconds is None:
         return "-:--:--"
     minutes, rest = divmod(round(seconds), 60)
@@ -188,5 +188,5 @@ def duration(seconds: float | None) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Return seconds as `S.S s`, or as H:MM:SS from one minute."""
+    """Format seconds as `S.S s`, or as H:MM:SS from one minute."""
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)

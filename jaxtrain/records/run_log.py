@@ -51,7 +51,7 @@ class RunLog:
         self.screen.write(kind, step, values)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Record values without showing them, if the screen has another message."""
+        """Send values to the metric writers, but not to the screen."""
         wall = round(self._wall_seconds(), 3)
         values = {"epoch": self._epoch(step), "wall_seconds": wall, **values}
         for writer in self._writers:
@@ -63,7 +63,7 @@ class RunLog:
             writer.finish(summary)
 
     def show_earlier(self) -> None:
-        """Show the last evaluations of a resumed run, if there is a bar."""
+        """Show the last evaluations before a resume, if there is a progress bar."""
         self.screen.earlier(lambda: read_evaluations(self._metrics))
 
     def close(self) -> None:
@@ -76,7 +76,7 @@ class Interval:
 
     def __init__(self, values: dict[str, list[float]] | None = None):
         self._values: dict[str, list[float]] = dict(values or {})
-        # Steps of this process, without those restored from a checkpoint.
+        # Number of steps since the start of this process: without restored values.
         self.num_new = 0
         self._on_device: list[dict[str, jax.Array]] = []
 

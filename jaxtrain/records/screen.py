@@ -22,7 +22,7 @@ from jaxtrain.tasks.metrics import formatted
 
 # Seconds without output before a status line, if there is no progress bar.
 QUIET_SECONDS = 60.0
-# Formats of GPU telemetry, and the smallest share of data waits that is shown.
+# Formats of GPU telemetry, and the smallest fraction of data waits that is shown.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
@@ -46,7 +46,8 @@ class Screen:
       epoch: Function from a step to epochs.
       shown: Names of the metrics to show.
       earlier_seconds: Total time of earlier attempts, in seconds.
-      evaluated_after: Examples of later evaluations, as in `Remaining`.
+      evaluated_after: Function from a step to the number of examples of all later
+        evaluations, in units of training batches.
       console: Console to print to. Defaults to standard output.
       seconds: Clock in seconds.
     """
@@ -66,8 +67,9 @@ class Screen:
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
         self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # Latest metrics; current activity other than training, and its start.
+        # Texts of the bar: the latest metrics, or before them the first loss.
         self._metrics = self._first_loss = ""
+        # Activity other than training, its start, and the time of the last line.
         self._doing: str | None = FIRST_STEP
         self._doing_since = self._line_at = seconds()
         self._train_loss: float | None = None
@@ -93,10 +95,14 @@ class Screen:
         self._print(text)
 
     def earlier(self, read: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        """Print the last earlier evaluations again, if there is a bar."""
+        """Print the last evaluations before a resume, if there is a progress bar.
+
+        Args:
+          read: Function that reads the evaluations from `metrics.jsonl`.
+        """
         if self._bar is None or not (evaluations := read()):
             return
-        text = f"{counted(len(evaluations), 'evaluation')} so far, by metrics.jsonl"
+        text = f"{counted(len(evaluations), 'evaluation')} so far (metrics.jsonl)"
         more = len(evaluations) > NUM_EARLIER
         self._print(text + (f"; the last {NUM_EARLIER}:" if more else ":"))
         for values in evaluations[-NUM_EARLIER:]:
@@ -118,7 +124,7 @@ class Screen:
 
     @property
     def wants_loss(self) -> bool:
-        """Whether a bar has no metrics to show yet."""
+        """Whether there is a progress bar without metrics yet."""
         return self._bar is not None and not self._metrics
 
     def first_loss(self, loss: float) -> None:
@@ -133,7 +139,7 @@ class Screen:
 
         Args:
           split: Name of the split.
-          num_batches: Number of its examples, in training batches.
+          num_batches: Number of examples of the split, in units of training batches.
           seconds: Function that returns the total time of evaluations so far, without
             compilation, in seconds.
         """
@@ -208,7 +214,7 @@ class Screen:
 
 
 def fold(text: str, width: int) -> str:
-    """Break a line between its parts, separated by two spaces, and indent the rest."""
+    """Wrap a line at double spaces to `width` columns; indent continuation lines."""
     first, *others = text.split("  ")
     lines = [first]
     for part in others:

@@ -39,9 +39,7 @@ FOLDERS = (
 # Key of `SUMMARY` of an ensemble: its member runs, with their metrics.
 MEMBERS = "members"
 # Remedy for a damaged data record.
-WITHOUT_DATA = (
-    "move it away to continue without comparing the data with those at the run's start"
-)
+WITHOUT_DATA = "move it away to continue without a check that the data are unchanged"
 # Maximum number of changed fields whose old values a message gives as options.
 MAX_OPTIONS = 3
 
@@ -66,12 +64,12 @@ def resolve_link(workdir: Path) -> Path:
         if link.is_symlink() and not link.exists():
             raise UserError(
                 f"--workdir {workdir}: {link} is a link to {os.path.realpath(link)}, "
-                "which is not there: mount or make it, or choose another --workdir"
+                "which does not exist: mount or create it, or choose another --workdir"
             )
     if os.path.islink(workdir) and not folder.parent.is_dir():
         raise UserError(
-            f"--workdir {workdir} is a link to {folder}, and there is no "
-            f"{folder.parent}: mount or make it, or choose another --workdir"
+            f"--workdir {workdir} is a link to {folder}, and {folder.parent} does not "
+            "exist: mount or create it, or choose another --workdir"
         )
     return workdir if str(folder) == os.path.abspath(workdir) else folder
 
@@ -84,9 +82,9 @@ def open_workdir(
     fresh: bool,
     resume_step: int | None = None,
 ) -> RunId:
-    """Check that the directory is empty or holds a run of this config.
+    """Check that a directory is empty or contains a run of the given config.
 
-    The caller must hold the lock (see `locked`).
+    The caller must have locked the directory (see `folder_lock.locked`).
 
     Args:
       workdir: Directory of the run.
@@ -99,7 +97,7 @@ def open_workdir(
       The id of the resumed run, or of a new run.
 
     Raises:
-      UserError: The directory is not writable, holds a run of another config or of
+      UserError: The directory is not writable, contains a run of another config or of
         other data, or contains a link that leads outside.
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
@@ -117,7 +115,7 @@ def open_workdir(
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             old, run = _read_config(workdir)
             _check_no_ensemble(workdir, run)
-            _check_same(workdir, old, config, data, run)
+            _check_unchanged(workdir, old, config, data, run)
         else:
             run = RunId.new(workdir)
         write_start(workdir, config, data, run)
@@ -131,8 +129,8 @@ def write_start(
 ) -> None:
     """Write the records of a run's start: config, data, custom modules."""
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
-    # Checks that the file is writable. It is replaced before lines are appended, so
-    # hard links are allowed.
+    # Check that the metrics file is writable. Hard links are allowed, because the file
+    # is replaced before lines are appended.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     os.close(links.open_in_place(workdir / METRICS, flags, refuse_hard_links=False))
     atomic_file.write(workdir / CONFIG, config_lib.to_json(config, run))
@@ -201,7 +199,7 @@ def _read_config(workdir: Path) -> tuple[Config, RunId]:
     try:
         config = config_lib.read_config(path)
         if config is None:
-            raise UserError(f"{path} is not there")
+            raise UserError(f"{path} does not exist")
         return config, RunId.read(workdir)
     except UserError as error:
         raise UserError(
@@ -216,12 +214,12 @@ def _check_no_ensemble(workdir: Path, run: RunId) -> None:
     end = read_of_run(workdir / SUMMARY, dict[str, Any], run, advice=advice)
     if end is not None and MEMBERS in end:
         raise UserError(
-            f"{workdir} holds an ensemble, which cannot be trained further: choose "
-            "another --workdir, or give --fresh to move it aside and start anew"
+            f"{workdir} contains an ensemble, which cannot be trained further: choose "
+            "another --workdir, or give --fresh to move it aside and start a new run"
         )
 
 
-def _check_same(
+def _check_unchanged(
     workdir: Path, old: Config, new: Config, data: dict[str, Any], run: RunId
 ) -> None:
     saved = read_of_run(workdir / DATA, DataRecord, run, advice=WITHOUT_DATA)
@@ -232,18 +230,19 @@ def _check_same(
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
         remedies.append("its own config" + _options(old, fields))
-    # Also reported if config fields that depend on the data differ, such as the mean.
+    # Changed data are reported even if fields that depend on the data, such as
+    # data.mean, are reported above.
     if saved is not None and (diff := data_record.describe_changes(saved, data)):
         changed += diff
         others.append("other data")
         remedies.append("its original data")
     if changed:
         raise UserError(
-            f"{workdir} holds a run of {' and '.join(others)}:\n  "
+            f"{workdir} contains a run of {' and '.join(others)}:\n  "
             + "\n  ".join(changed)
             + f"\nContinue with {' and '.join(remedies)}, give --fresh to move it "
-            + "aside and start anew, or "
-            + _elsewhere(workdir, fields)
+            + "aside and start a new run, or "
+            + _other_workdir(workdir, fields)
         )
 
 
@@ -260,8 +259,8 @@ def _options(config: Config, fields: list[str]) -> str:
     return f" ({' '.join(options)})" if 0 < len(fields) <= MAX_OPTIONS else ""
 
 
-def _elsewhere(workdir: Path, fields: list[str]) -> str:
-    """Return advice on another workdir, with this run's weights if they fit."""
+def _other_workdir(workdir: Path, fields: list[str]) -> str:
+    """Return advice on another workdir, which may start from the weights of the run."""
     if any(path.startswith(("model.", "task")) for path in fields):
         return "choose another --workdir"
     weights = f"--model.pretrained {shlex.quote(str(workdir))}"
@@ -269,10 +268,10 @@ def _elsewhere(workdir: Path, fields: list[str]) -> str:
 
 
 def _move_aside(workdir: Path) -> Path:
-    """Move the contents of the directory, except the lock, to a sibling.
+    """Move the contents of a workdir, except the lock, to a new sibling directory.
 
-    The directory itself stays in place, locked. Checkpoints come last: without its
-    config, a run that a kill left half-moved is refused instead of restarted.
+    The workdir itself remains, locked. Checkpoints are moved last: if the process is
+    killed in between, the next start refuses checkpoints without a config.
     """
     place, stamp = workdir.absolute(), time.strftime("%Y%m%d-%H%M%S")
     aside = unused(place.with_name(f"{place.name}.old-{stamp}"))
@@ -284,7 +283,7 @@ def _move_aside(workdir: Path) -> Path:
         aside.mkdir(mode=workdir.stat().st_mode & 0o777)
         for name in names:
             (workdir / name).rename(aside / name)
-    except BaseException as error:  # Including signals.
+    except BaseException as error:  # Including exceptions of signal handlers.
         for name in names:
             if os.path.lexists(aside / name):
                 (aside / name).rename(workdir / name)

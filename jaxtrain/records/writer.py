@@ -40,8 +40,8 @@ class LoggedRun:
       total_steps: Number of steps of the run.
       epoch: Function from a number of steps to epochs.
       task: Task, which names the metrics to show and draws figures of an evaluation.
-      evaluated_after: Function from a step to the number of examples of the evaluations
-        after it, in training batches.
+      evaluated_after: Function from a step to the number of examples of all later
+        evaluations, in units of training batches.
     """
 
     workdir: Path
@@ -63,7 +63,7 @@ class MetricWriter(Protocol):
         Args:
           kind: One of train, eval and event.
           step: Completed steps of the run.
-          values: Numbers, texts, or nested lists of them. Numbers may be NaN.
+          values: Numbers, strings, or nested lists of both. Numbers may be NaN.
         """
 
     def finish(self, summary: dict[str, Any]) -> None:
@@ -77,8 +77,8 @@ class ConfiguredWriter(MetricWriter):
     """A writer of `jaxtrain.records.writers.WRITERS`, enabled by the config.
 
     Attributes:
-      may_fail: Config field to name in the single warning if the writer fails; with
-        None, a failure ends the run.
+      may_fail: Config field that a warning names if the writer fails. With None, a
+        failure ends the run.
     """
 
     may_fail: ClassVar[str | None] = None
@@ -110,19 +110,19 @@ class AppendedFile:
         self._warned = False
 
     def write(self, record: bytes) -> None:
-        """Append a record, after pending ones."""
+        """Append a record, after pending records."""
         self._waiting += record
         try:
             while self._waiting:
                 self._waiting = self._waiting[self._file.write(self._waiting) :]
         except OSError as error:
             if not self._warned:
-                text = f"{self._path}: {error.strerror}; its lines are kept in memory"
+                text = f"{self._path}: {error.strerror}; lines are buffered in memory"
                 tell(f"warning: {text}")
             self._warned = True
 
     def close(self) -> None:
-        """Retry pending writes, warn about lost ones, and close the file."""
+        """Retry pending writes, warn about lost records, and close the file."""
         self.write(b"")
         if self._waiting:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"

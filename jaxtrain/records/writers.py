@@ -83,7 +83,7 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
         ) from error
     if not isinstance(writer, MetricWriter):
         raise UserError(
-            f"{OWN} = {name!r} makes {writer!r}, which is not a "
+            f"{OWN} = {name!r} returns {writer!r}, which is not a "
             "jaxtrain.records.writer.MetricWriter"
         )
     return Guarded(f"{OWN} = {name!r}", writer)

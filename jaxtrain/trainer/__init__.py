@@ -1,1 +1,1 @@
-"""A training run: its parts, its loop, its callbacks."""
+"""A training run: setup, training loop and callbacks."""

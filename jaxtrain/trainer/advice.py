@@ -6,16 +6,16 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# Accounts with fewer seconds than this are not reported as bottlenecks.
+# Minimum seconds of an account (see `clock.ACCOUNTS`) to be reported as a bottleneck.
 MIN_SECONDS = 10.0
 # Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
 LOW_MFU = 0.2
-# Steps are a bottleneck only above this share of the time.
+# Minimum fraction of the time in steps for steps to be reported as a bottleneck.
 MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """Advice that is given if an account's share of the time exceeds `above`."""
+    """Advice for an account whose fraction of the time exceeds `above`."""
 
     account: str
     name: str
@@ -32,10 +32,11 @@ RULES = (
         "data_wait",
         "waiting for data",
         0.1,
-        "raise data.workers, or set data.cache to device if the images fit there",
+        "raise data.workers, or set data.cache to device if the images fit in its "
+        "memory",
         "",
         "reading files",
-        lambda config: _of_files(config.data),
+        lambda config: _has_image_files(config.data),
     ),
     Rule(
         "compile",
@@ -72,21 +73,21 @@ RULES = (
         "a one-time cost, whose share is smaller in a longer run",
         "",
         "opening files",
-        lambda config: _of_files(config.data),
+        lambda config: _has_image_files(config.data),
     ),
 )
 
 
-def _of_files(data: DataConfig) -> bool:
+def _has_image_files(data: DataConfig) -> bool:
     """Whether the images are separate files, which can be packed."""
     return data.source.partition(":")[0] in ("folder", "csv", "masks", "coco", "yolo")
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Share of each account in the total time, largest first."""
-    whole = sum(seconds.values())
+    """Fraction of each account in the total time, largest first."""
+    total = sum(seconds.values())
     largest = sorted(seconds, key=lambda name: -seconds[name])
-    return {name: seconds[name] / whole for name in largest} if whole > 0 else {}
+    return {name: seconds[name] / total for name in largest} if total > 0 else {}
 
 
 def advise(

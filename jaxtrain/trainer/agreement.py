@@ -32,7 +32,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     """Check that all processes were started with the same config, code and devices.
 
     Args:
-      config: Config of the recipe with the overrides of the command line.
+      config: Config of the recipe, with the overrides of the command line.
       options: Other options of the command, by name.
 
     Raises:
@@ -40,7 +40,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     """
     if cluster.current().num == 1:
         return
-    # `check_same_data` compares the data later, once they are open.
+    # `check_same_data` compares the data later, after the data are opened.
     fields = config_lib.shared_values(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}
@@ -75,10 +75,14 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
 
 
 def check_same_workdir(workdir: Path, run: RunId) -> None:
-    """Check that all processes see the same workdir as process 0.
+    """Check that all processes see the workdir that process 0 opened.
+
+    Args:
+      workdir: Workdir of this process.
+      run: Id of the run in the workdir of process 0.
 
     Raises:
-      UserError: A process does not see it.
+      UserError: The workdir of a process does not contain this run.
     """
     told = None if jax.process_index() == 0 else _look_for(workdir, run)
     for process, reason in enumerate(cluster.current().gather(told)):

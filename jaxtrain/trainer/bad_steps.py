@@ -10,19 +10,22 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.calls import Call
 from jaxtrain.trainer.run_state import RunState
 
-# Maximum number of logged steps, each with the indices of its examples; later ones are
+# Maximum number of logged steps, each with the indices of its examples. Later steps are
 # only counted.
 MAX_TOLD = 20
 
 
 class BadSteps(Callback):
-    """Callback that logs bad steps; `train.max_bad_steps` in a row end the run."""
+    """Callback that logs skipped steps and loss spikes.
+
+    `train.max_bad_steps` of them in a row end the run.
+    """
 
     def on_metrics(self, run: RunState, call: Call) -> None:
-        _look(run, call.start, call.metrics)
+        _check(run, call.start, call.metrics)
 
 
-def _look(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
+def _check(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
     in_a_row = jax.device_get(metrics["bad_steps"]).tolist()
     spikes = [0] * len(in_a_row)
     if "spike" in metrics:
@@ -34,13 +37,13 @@ def _look(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
         step = start + index
         names = ["loss", "grad_norm", *(["loss_limit"] if spike else [])]
         found = {n: float(jax.device_get(metrics[n])[index]) for n in names}
-        _tell(run, "loss spike" if spike else "bad step", step, found)
+        _log(run, "loss spike" if spike else "bad step", step, found)
         if count >= train.max_bad_steps:
             _stop(run, step, count, found)
 
 
-def _tell(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
-    """Log a skipped step or a spike, up to `MAX_TOLD` of them."""
+def _log(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
+    """Log a skipped step or a loss spike, unless `MAX_TOLD` are logged already."""
     progress = run.progress
     progress.bad_steps_told += 1
     if progress.bad_steps_told > MAX_TOLD:

@@ -36,9 +36,9 @@ class Callback:
     saved with each checkpoint.
 
     Attributes:
-      profiles: Whether it profiles steps, which requires XLA flags.
-      sets_rate: Whether it calls `run.set_rate_factor`, which requires that the state
-        has a factor.
+      profiles: Whether the callback profiles steps, which requires XLA flags.
+      sets_rate: Whether the callback calls `run.set_rate_factor`. The training state
+        then contains the factor.
     """
 
     profiles: bool = False
@@ -51,10 +51,15 @@ class Callback:
         """Called before a call of the training step is dispatched."""
 
     def on_step_end(self, run: "RunState", metrics: dict[str, Any]) -> None:
-        """Called after a call is dispatched; its metrics may not be computed yet."""
+        """Called after a call of the training step is dispatched.
+
+        Args:
+          run: State of the run.
+          metrics: Metrics of the call, arrays (steps,) that may not be computed yet.
+        """
 
     def on_metrics(self, run: "RunState", call: "Call") -> None:
-        """Called with the metrics of a finished call, in order of the calls.
+        """Called with each finished call of the training step, in order.
 
         Raises:
           BadNumbersError: The callback ends the run, with exit code 5.
@@ -70,13 +75,13 @@ class Callback:
         """Called before a save, to update `run.progress`."""
 
     def on_stop(self, run: "RunState") -> None:
-        """Called after the last step, also when the run is not complete."""
+        """Called after the last step, also if the run was stopped early."""
 
     def close(self) -> None:
         """Release resources, after success or failure."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        """Called after a run is complete, with `summary` written and the log closed."""
+        """Called after a complete run: `summary` is written, and the log is closed."""
 
 
 class Callbacks(Callback):

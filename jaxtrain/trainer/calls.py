@@ -18,8 +18,9 @@ class Call:
 
     Attributes:
       start: Number of steps before the call.
-      metrics: Metrics of its steps, (steps,) each.
-      finished: Time in seconds at which the device finished; infinity until then.
+      metrics: Metrics of the steps, arrays (steps,) on the devices.
+      finished: Time at which the device finished the call, in seconds of the queue's
+        clock; infinity before.
     """
 
     start: int
@@ -40,14 +41,14 @@ class Call:
 
 
 class CallQueue:
-    """FIFO queue of calls: the loop dispatches ahead of the device."""
+    """FIFO queue of dispatched calls, which the devices execute asynchronously."""
 
     def __init__(self, seconds: Callable[[], float]):
         self._seconds = seconds
         self._calls = collections.deque[Call]()
         # Finish time of the last finished call.
         self.finished = seconds()
-        # Number of steps completed at that time; None before the first finished call.
+        # Number of steps completed at `finished`; None before the first finished call.
         self.done_step: int | None = None
         # Seconds per step of the most recently finished calls.
         self._step_seconds: float | None = None

@@ -44,7 +44,7 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
-            f"{config.data.batch_size}",
+            f"{config.data.batch_size}: set a multiple of data.repeats",
             ("data.repeats", "data.batch_size"),
         )
     num_shards = data_sharding.num_batch_shards(mesh)
@@ -85,7 +85,7 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_rate_factor(config: Config) -> Iterator[Problem]:
-    """Refuse a learning-rate factor if the optimizer reads the rate in its update."""
+    """Refuse callbacks that scale the learning rate of an unsupported optimizer."""
     name = config.optimizer.name
     if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
         yield Problem(

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
-# `setup` ends where the loop starts, `step` is the loop without the other accounts,
-# and `lost` is the time after a checkpoint until the interruption, repeated on resume.
+# `setup` is the time before the loop, `step` the loop without the other accounts, and
+# `lost` the time from a checkpoint to the interruption, whose steps a resume repeats.
 Account = Literal[
     "setup",
     "compile",
@@ -21,14 +21,14 @@ Account = Literal[
     "other",
 ]
 ACCOUNTS: tuple[Account, ...] = get_args(Account)
-# Lower bound in seconds of the interval in `Clock.speed`.
+# Lower bound of the interval in `Clock.speed`, in seconds.
 MIN_SECONDS = 1e-3
 # Accounts that `train_seconds` excludes.
 NOT_TRAINING = ("setup", "compile", "lost")
 
 
 class Clock:
-    """Charges each second of a run to exactly one account.
+    """Charges each second of a run to exactly one of `ACCOUNTS`, such as `step`.
 
     Compilation time is charged to `compile` instead of the current account.
 
@@ -51,7 +51,7 @@ class Clock:
         self._charged_at = now() if began is None else began
         self._compiled = compile_seconds()
         # `step_seconds` at the last log line.
-        self._told = 0.0
+        self._logged_seconds = 0.0
 
     def switch(self, account: Account) -> Account:
         """Charge another account from now on; return the previous one."""
@@ -89,8 +89,8 @@ class Clock:
           examples: Number of examples of these steps.
           until: Finish time of these steps, in `step_seconds`.
         """
-        seconds, self._told = until - self._told, until
-        # The interval is zero if both calls finished by the same poll.
+        seconds, self._logged_seconds = until - self._logged_seconds, until
+        # The interval is 0 if the last calls of both intervals were polled together.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(
@@ -100,14 +100,14 @@ class Clock:
 
         Args:
           saved: Seconds by account at the resumed checkpoint.
-          spent: Total seconds of the earlier starts, as far as they were logged.
-          since: Account to charge for the seconds after the checkpoint.
+          spent: Total seconds of the earlier starts, up to the last log line.
+          since: Account to charge for the seconds between checkpoint and last log line.
         """
         self._charge()
         for name, seconds in saved.items():
             self._seconds[name] += seconds
         self._seconds[since] += max(0.0, spent - sum(saved.values()))
-        self._told = self.step_seconds()
+        self._logged_seconds = self.step_seconds()
 
     def update(self, progress: Progress) -> None:
         """Write the seconds to `progress`."""

@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
     from jaxtrain.data.sources import Splits
 
-# Kind of a problem: the task does not fit the data.
+# Kind of the problem that the task does not support the data.
 TASK = "task"
 
 
 def task_of_data(config: Config, splits: Splits) -> Task:
-    """Create the task of a run for its data.
+    """Create the task of a config for the metadata of its training split.
 
     Raises:
-      UserError: The data do not fit the task, or there is nothing to learn.
+      UserError: The data are incompatible with the task, or have no labels.
     """
     facts = training_facts(config, splits.train)
     return build_task(config, splits.input_shape, facts)
@@ -51,8 +51,8 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
         values = getattr(config.data, name)
         if values is not None and len(values) != channels:
             yield Problem(
-                f"data.{name} = {values} has {counted(len(values), 'value')}, the "
-                f"images have {counted(channels, 'channel')}",
+                f"data.{name} = {values} has {counted(len(values), 'value')}, but the "
+                f"images have {counted(channels, 'channel')}: set a value per channel",
                 (f"data.{name}",),
             )
 
@@ -66,8 +66,8 @@ def check_augment(config: Config, splits: Splits, task: Task) -> list[Problem]:
 def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
     """Check the targets of the splits against the task.
 
-    The host crops and resizes images, but their targets only if the store supports it.
-    The augmentations of the step transform both.
+    The host crops and resizes the targets together with the images only if the store
+    supports it. Augmentations in the training step transform images and targets.
     """
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
@@ -82,7 +82,7 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
         yield Problem(
             f"data.augment.augmix = {data.augment.augmix} mixes copies of an image "
             "with different geometric transforms, which the targets of this task "
-            "cannot follow; leave it out",
+            "cannot follow; leave data.augment.augmix out",
             ("data.augment.augmix",),
         )
     problems = ProblemList()
@@ -159,16 +159,17 @@ def judge(
 ) -> tuple[str | None, list[tuple[str, str]]]:
     """Check the data of a run; return its task and all problems.
 
-    Custom code named by the config must have been allowed (`own.allow`).
+    The caller allows custom code named by the config (`own.allow`).
 
     Args:
       config: Config of the run.
-      splits: Splits of its data.
-      with_recipe: Whether there is a recipe; else the task is inferred from the data,
-        unless the config sets one.
+      splits: Splits of the data.
+      with_recipe: Whether the config is from a recipe. If not, and if the config sets
+        no task, the task is inferred from the data.
 
     Returns:
-      Name of the task, or None if no task fits, and (kind, message) of each problem.
+      Name of the task, or None if no task supports the data, and (kind, message) of
+      each problem.
     """
     if not with_recipe and config.task == config_lib.Config().task:
         train = splits.train

@@ -16,7 +16,7 @@ from jaxtrain.training.state import TrainState, as_dict
 
 
 def due(run: RunState) -> bool:
-    """Whether validation is due after this step."""
+    """Whether validation is due at the current step of the run."""
     step, timetable = run.step, run.trainer.timetable
     every = timetable.eval_every_steps
     if every is None or run.progress.evaluated_step == step:
@@ -33,7 +33,7 @@ def validate(run: RunState) -> None:
     run.callbacks.on_eval_start(run, "validation")
     run.renew_statistics()
     trainer, progress = run.trainer, run.progress
-    metrics = _pass_over(run, "validation")
+    metrics = _evaluate(run, "validation")
     if metrics is None:
         return
     progress.chosen = trainer.task.choose(metrics)
@@ -46,8 +46,8 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
     """Restore the best checkpoint into the run, and evaluate it on the test split.
 
     Returns:
-      The test evaluation, and the validation metrics of the same weights or None;
-      None instead of both if a signal came.
+      The test evaluation, and the validation metrics of the same weights (None if they
+      were not validated). None if a signal cancelled the evaluation.
 
     Raises:
       CheckpointError: No checkpoint can be read.
@@ -56,7 +56,7 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
         return None
     step, validation, chosen = _load_best(run)
     run.callbacks.on_eval_start(run, "test")
-    values = _pass_over(run, "test", chosen)
+    values = _evaluate(run, "test", chosen)
     if values is None:
         return None
     evaluation = Evaluation("test", step, values)
@@ -67,23 +67,23 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
 def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
     """Load the best checkpoint into the run.
 
-    Returns:
-      Its step, its validation metrics, and its fitted thresholds.
-
     `evaluate`, `predict`, `export` and `serve` use the same checkpoint. A damaged
-    checkpoint is moved aside, and the best remaining one is loaded.
+    checkpoint is moved aside, and the best remaining checkpoint is loaded.
+
+    Returns:
+      Step, validation metrics and fitted thresholds of the checkpoint.
     """
     saved, loaded = run.saved, run.step
     abstract = as_dict(run.trainer.abstract_state)
     with run.clock.charging("checkpoint"), run.watchdog.saving():
-        while (step := _choose(run)) != loaded:
+        while (step := _best_step(run)) != loaded:
             # Free the current state first: device memory may not hold two.
             jax.tree.map(lambda array: array.delete(), run.state)
             loaded = None
             try:
                 fields, _ = saved.restore(step, abstract)
             except DamagedError as error:
-                run.tell(f"{error}; put aside")
+                run.tell(f"{error}; moved aside")
                 saved.put_aside(step)
                 continue
             run.state, loaded = TrainState(**fields), step
@@ -91,18 +91,18 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
         return step, info["metrics"], info["progress"]["chosen"]
 
 
-def _choose(run: RunState) -> int:
+def _best_step(run: RunState) -> int:
     """Select the best step in process 0, for all processes."""
     step = None
     if jax.process_index() == 0:
         steps = run.saved.listed()
         if not steps:
-            raise CheckpointError(f"{run.saved.directory} no longer holds a checkpoint")
+            raise CheckpointError(f"{run.saved.directory} has no checkpoint any more")
         step = best_step(run.saved.info(steps[-1]), steps)
     return cluster.current().gather(step)[0]
 
 
-def _pass_over(
+def _evaluate(
     run: RunState, split: str, chosen: Mapping[str, Any] | None = None
 ) -> Values | None:
     def should_stop() -> bool:

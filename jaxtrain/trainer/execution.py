@@ -22,15 +22,15 @@ from jaxtrain.training.state import TrainState
 if TYPE_CHECKING:
     from jaxtrain.config import Config, ParallelConfig
 
-# Programs: create weights, create the state, train (by phase), evaluate.
+# Programs: weights, initial state, training step of each phase, evaluation.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
 
 
 class Execution(abc.ABC):
     """Placement of a model on the devices of a run, and the programs of its steps.
 
-    `EXECUTIONS` holds the subclasses. Class methods make the meshes and check the task;
-    `build` returns an instance for a model.
+    `EXECUTIONS` contains the subclasses. Class methods create the meshes and check the
+    task; `build` returns an instance for a model.
     """
 
     # Reason why features of frozen layers cannot be cached, or None.
@@ -48,7 +48,7 @@ class Execution(abc.ABC):
           devices: Devices of the run. Defaults to `jax.devices()`.
 
         Raises:
-          UserError: The section does not fit the devices.
+          UserError: The mesh of the section does not match the number of devices.
         """
 
     @classmethod  # noqa: B027
@@ -68,12 +68,12 @@ class Execution(abc.ABC):
 
         Args:
           model: Model with abstract arrays.
-          images: Shape of a micro-batch.
+          images: Shape, dtype and sharding of a micro-batch of images, (B, H, W, C).
           layouts: Layout on each mesh of `make_meshes`.
           num_micro: Number of micro-batches of a step.
 
         Raises:
-          UserError: The model does not fit this number of meshes.
+          UserError: The model cannot be split over this number of meshes.
         """
 
     @property
@@ -83,7 +83,7 @@ class Execution(abc.ABC):
 
     @abc.abstractmethod
     def formats(self, abstract: TrainState) -> tuple[Any, Any]:
-        """Memory formats and shardings of a state."""
+        """Memory formats and shardings of a state: two trees like `abstract`."""
 
     @abc.abstractmethod
     def programs(

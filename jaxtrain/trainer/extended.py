@@ -8,7 +8,7 @@ from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.trainer.timetable import Timetable
 
-# A change of the learning rate by more than this factor, either way, is a jump.
+# A jump is an increase or a decrease of the learning rate by more than this factor.
 MAX_FACTOR = 1.5
 
 
@@ -17,15 +17,20 @@ def describe_jump(
 ) -> list[str]:
     """Describe a jump of the learning rate in a run whose length was changed.
 
-    A jump differs from both the last rate and the old schedule's next rate, so that
-    scheduled drops do not count.
+    At a jump the next learning rate differs from the last learning rate and from the
+    next learning rate of the old schedule. A scheduled drop is therefore no jump.
 
     Args:
+      setup: Setup of the resumed run.
       saved: Config of the checkpoint, as JSON.
+      step: Number of completed steps.
       taken: Number of optimizer steps, without skipped steps.
+
+    Returns:
+      The warning, or [] without a jump.
     """
     length = {name: saved["train"][name] for name in ("epochs", "steps")}
-    # With 1, `make_timetable` never refuses the value for the old length.
+    # `steps_per_call` = 1 is valid for every length; the set value may be too large.
     train = replace(setup.config.train, **length, steps_per_call=1)
     before = make_timetable(
         replace(setup.config, train=train),
@@ -48,9 +53,9 @@ def describe_jump(
         return []
     return [
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
-        f"next: the {schedule_name(setup.config)} schedule spans the whole run, "
-        f"which was {before.total_steps} steps long and is now {after.total_steps}. A "
-        "run of that length from the start has no such jump"
+        f"next step: the {schedule_name(setup.config)} schedule spans the full run, "
+        f"which had {before.total_steps} steps and now has {after.total_steps}. A new "
+        "run of this length has no such jump"
     ]
 
 

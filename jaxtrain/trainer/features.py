@@ -48,9 +48,9 @@ class FeaturePlan:
     def describe(self) -> str:
         """Describe the plan for the start-up table."""
         if self.obstacle is not None:
-            return f"of frozen layers computed in each step: {self.obstacle}"
+            return f"of frozen layers, computed in each step: {self.obstacle}"
         return (
-            f"of the first {self.part.stop} pieces computed once, "
+            f"of the first {self.part.stop} pieces, computed once, "
             f"{num_bytes(self.features) / 1e6:,.1f} MB on each device"
         )
 
@@ -81,12 +81,12 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     """Reason why features cannot be cached, or None."""
     config, kind = setup.config, type(setup.task)
     obstacles = {
-        "they are trained later": setup.timetable.unfreeze_step is not None,
+        "the layers are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
         **kept.changes_of_images(config.data, setup.splits.train.input),
         "the task computes its targets from the images": kind.target is not Task.target,
-        "method may look at the images": config.method.name != "plain",
-        "the task may look at the images": defines(kind, "objective"),
+        "method may use the images": config.method.name != "plain",
+        "the task may use the images": defines(kind, "objective"),
         setup.execution.obstacle: setup.execution.obstacle is not None,
         "images are sharded (parallel.spatial)": any(
             setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
@@ -97,14 +97,14 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
 
 
 def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
-    """Cache the features of frozen layers, if the plan allows it.
+    """Cache the features of frozen layers, unless the plan has an obstacle.
 
     Args:
-      trainer: Trainer whose programs start with the images.
+      trainer: Trainer whose training step takes images.
       state: State with the weights of the frozen layers.
 
     Returns:
-      A trainer whose steps start after these layers, or the same trainer.
+      A trainer whose training step takes the cached features, or else `trainer`.
     """
     if not trainer.phases[0].frozen.layers:
         return trainer

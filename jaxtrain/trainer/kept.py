@@ -1,6 +1,6 @@
 """Outputs computed once per training example and cached on the devices.
 
-Requires images that are the same in every epoch, without augmentation.
+The images must be the same in every epoch, that is, without augmentation.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
       input: Kind of the training examples.
 
     Returns:
-      Mapping from each possible reason to whether it holds.
+      Mapping from each possible reason to whether it applies.
     """
     return {
         **input.changes(),
@@ -51,11 +51,11 @@ def of_each_example(
     dataset: Dataset,
     mesh: Mesh,
 ) -> Any:
-    """Map a function over all training examples; put the outputs on every device.
+    """Map a function over all training examples; replicate the outputs on all devices.
 
     Args:
-      apply: Function of a batch, traced.
-      weights: Parameters and other state for `apply`.
+      apply: Function `(weights, data, batches) -> (outputs, batch)`, to be traced.
+      weights: Parameters and other model state for `apply`.
       abstract: Outputs for all examples, (examples, ...) each, with shardings.
       config: Config section `data`.
       dataset: Training split of the run.

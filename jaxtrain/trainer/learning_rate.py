@@ -21,7 +21,7 @@ def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
     """Create the learning-rate schedule; None for an optimizer with a line search.
 
     Raises:
-      UserError: Options do not fit the schedule or the run.
+      UserError: An option is invalid for the schedule or the length of the run.
     """
     schedule = _before_swa(config, timetable)
     factor, peak = config.train.swa_factor, config.optimizer.learning_rate
@@ -31,7 +31,7 @@ def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
 
 
 def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
-    """Create the schedule, without SWA's constant rate."""
+    """Create the schedule, without SWA's constant learning rate."""
     peak = config.optimizer.learning_rate
     if config.train.fine_tune:
         if peak is None:

@@ -18,9 +18,9 @@ class MetricLines(Callback):
     def on_start(self, run: RunState) -> None:
         self._interval = Interval(run.progress.interval)
         self._machine = MachineSampler(run)
-        # Sum and number of the losses: of written intervals, and at the last
-        # call of `_mean_loss`.
-        self._told, self._counted = np.zeros(2), np.array(self._interval.losses())
+        # (sum, count) of the losses: in logged intervals, and up to the last call of
+        # `_mean_loss`.
+        self._logged, self._counted = np.zeros(2), np.array(self._interval.losses())
 
     def on_metrics(self, run: RunState, call: Call) -> None:
         self._interval.add(call.metrics)
@@ -36,7 +36,7 @@ class MetricLines(Callback):
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         if evaluation.split == "test" and self._interval.values():
-            # The steps since the last log line, an incomplete interval.
+            # Log the steps since the last log line, an incomplete interval.
             self._write(run, run.step, run.calls.finished)
         told: dict[str, Any] = {"split": evaluation.split, **evaluation.metrics}
         if evaluation.split == "test":
@@ -50,7 +50,7 @@ class MetricLines(Callback):
         """Mean loss of the steps since the last call; None without steps."""
         before, num_before = self._counted
         with run.clock.charging("other"):
-            self._counted = total, num = np.add(self._told, self._interval.losses())
+            self._counted = total, num = np.add(self._logged, self._interval.losses())
         return (total - before) / (num - num_before) if num > num_before else None
 
     def _write(self, run: RunState, step: int, finished: float) -> None:
@@ -64,4 +64,4 @@ class MetricLines(Callback):
             examples_per_second=speed,
             **self._machine.sample(step - 1, speed),
         )
-        self._told = self._told + interval.losses()
+        self._logged = self._logged + interval.losses()

@@ -36,7 +36,10 @@ def check_all(
     task: Task | None,
     mesh: Mesh | None,
 ) -> None:
-    """Check the model against images, task and devices, as far as they are known."""
+    """Run all checks of a model against images, task and devices.
+
+    A check is skipped if an earlier problem left one of its arguments None.
+    """
     images = None if blueprint is None else blueprint.images(2)
     shape = None if images is None else images.shape[1:]
     problems.check(check_pieces, config, model, mesh)
@@ -48,7 +51,7 @@ def check_all(
 
 
 def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
-    """Refuse options that require a model of pieces if it is a plain Flax module."""
+    """Refuse options that plain Flax modules do not support."""
     if model.has_pieces:
         return
     name = config.model.name
@@ -67,7 +70,7 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
             yield Problem(
                 f"{path} = {config_lib.get(config, path)!r} needs a model of pieces "
                 f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
-                "Flax module: leave it out",
+                f"Flax module: leave {path} out",
                 (path, "model.name"),
             )
 
@@ -130,7 +133,7 @@ def check_outputs(
         found = jax.eval_shape(forward, params, model_state, images)
     except (TypeError, ValueError, AttributeError) as error:
         yield Problem(
-            f"{type(model).__name__} does not take images {images.shape}: "
+            f"{type(model).__name__} does not accept images {images.shape}: "
             f"{own.told(error)}"
         )
         return
@@ -138,9 +141,9 @@ def check_outputs(
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (found, wanted))
     if shapes != expected:
         yield Problem(
-            f"the model puts out {shapes} for images {images.shape}: expected "
-            f"{expected}, as the task says; choose another model.name, or one of your "
-            "own that takes output_spec (docs/extending.md)"
+            f"the model's output shape is {shapes} for images {images.shape}: "
+            f"expected {expected}, as the task requires; choose another model.name, or "
+            "a custom model that accepts output_spec (docs/extending.md)"
         )
 
 

@@ -30,9 +30,9 @@ PURPOSE = "a batch for the statistics of averaged weights"
 class NewStatistics:
     """Batch-norm statistics of the averaged weights of a run.
 
-    Means over micro-batches of a fixed set of training images (or of sliding windows)
-    with evaluation preprocessing. They depend only on the weights: stops and resumes
-    do not change them.
+    The statistics are means over micro-batches of a fixed set of training images (or of
+    sliding windows) with evaluation preprocessing. They depend only on the weights, so
+    stops and resumes do not change them.
 
     Attributes:
       setup: Setup of the run.
@@ -77,15 +77,16 @@ def make_new_statistics(
         return None
     programs = []
     for phase in setup.phases:
-        # The average needs new statistics even when the weights' statistics are fixed.
+        # In a phase with fixed batch-norm statistics, which are statistics of the
+        # current weights, the averaged weights still need recomputed statistics.
         frozen = replace(phase.frozen, statistics=False)
-        keeps = {
-            path: kept
-            for path, kept in phase.momenta.items()
+        momenta = {
+            path: momentum
+            for path, momentum in phase.momenta.items()
             if path.rpartition("/")[0] not in frozen.layers
         }
-        if keeps:
-            apply = partial(_of_batch, setup, plain, keeps, frozen)
+        if momenta:
+            apply = partial(_batch_statistics, setup, plain, momenta, frozen)
             program = compiler(apply, setup.mesh, PURPOSE)(MEAN)
             programs.append((phase.start, program))
     if not programs:
@@ -93,10 +94,10 @@ def make_new_statistics(
     return NewStatistics(setup=setup, dataset=dataset, programs=tuple(programs))
 
 
-def _of_batch(
+def _batch_statistics(
     setup: Setup,
     plain: Preprocess,
-    keeps: Mapping[str, float],
+    momenta: Mapping[str, float],
     frozen: Frozen,
     weights: Any,
     data: Any,
@@ -106,5 +107,5 @@ def _of_batch(
     batch = prepare_plain(plain, data, batches)
     images = layout.images(setup.grid.cut(batch["image"], batch[WINDOW]))
     whole = layout.gather_params(weights[0]), weights[1]
-    rest = images, keeps, frozen, layout.cpus
+    rest = images, momenta, frozen, layout.cpus
     return statistics_of_batch(setup.graphdef, *whole, *rest), batch

@@ -22,7 +22,7 @@ class FinishedRun(NamedTuple):
 
     Attributes:
       workdir: Workdir of the run.
-      words: Command-line arguments that name the run.
+      words: Command-line arguments that select the run, such as `--workdir runs/1`.
       config: Resolved config.
       task: Task of the run.
     """
@@ -38,7 +38,7 @@ class FinishedRun(NamedTuple):
         return decoder_of(self.config, self.task)
 
 
-# Returns the command without the program; None if it does not fit the run.
+# Returns a command, without the program's name; None if the run does not support it.
 NextCommand = Callable[[FinishedRun], str | None]
 NEXT_COMMANDS: Table[NextCommand] = Table(
     "next_commands",

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Groups of mutually exclusive fields.
 LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
-# Quantizer ranges are fixed after FIX_FROM of a run, once the learning rate stays below
-# LOW_RATE of its peak: at larger rates, models with fixed batch-norm statistics diverge
-# (docs/decisions.md).
+# Quantizer ranges are fixed once the learning rate stays below LOW_RATE of its peak,
+# but not before the fraction FIX_FROM of the run: at larger learning rates, models with
+# fixed batch-norm statistics diverge (docs/decisions.md).
 FIX_FROM, LOW_RATE = 0.75, 0.1
 
 
@@ -36,10 +36,15 @@ def make_timetable(
     An epoch is `num_examples // batch_size` steps: the remainder, different examples in
     each epoch, is dropped.
 
+    Args:
+      config: Config of the run.
+      num_examples: Number of training examples.
+      has_validation: Whether there is a validation split.
+
     Raises:
-      UserError: All problems: the batch is larger than the training split, the step
-        count overflows, `steps_per_call` is longer than every period, or a required
-        validation split is missing.
+      UserError: The batch is larger than the training split, the step count overflows,
+        `steps_per_call` is longer than every period, or a required validation split is
+        missing. The message lists all problems.
     """
     data, train, save = config.data, config.train, config.checkpoint
     problems = ProblemList()
@@ -87,7 +92,7 @@ def make_timetable(
 
 def _check_length(config: Config, total: int) -> Iterator[Problem]:
     if total > MAX_COUNT:
-        length = _set_one(config, LENGTH)
+        length = _field_that_is_set(config, LENGTH)
         yield Problem(
             f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
             f"steps: shorten it to at most {MAX_COUNT} steps",
@@ -112,7 +117,8 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
     """Step at which frozen layers are unfrozen, or None if this never happens.
 
-    With `train.fine_tune` it defaults to one epoch, or to half of a shorter run.
+    With `train.fine_tune` the default is one epoch, or half of the run if the run has
+    at most one epoch.
     """
     train = config.train
     if train.first_epochs is None:
@@ -131,7 +137,7 @@ def _period(steps: int | None, default: int) -> int:
 def _image_sizes(
     sizes: tuple[int, ...], total: int, per_epoch: int
 ) -> tuple[tuple[int, int], ...]:
-    """First step of each image size, at epoch boundaries."""
+    """Pairs (first step, image size in pixels), at epoch boundaries."""
     epochs = total / per_epoch
     starts = [round(i * epochs / len(sizes)) * per_epoch for i in range(len(sizes))]
     if starts != sorted(set(starts)) or any(start >= total for start in starts):
@@ -151,7 +157,7 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
         length = total / per_epoch
         raise UserError(
             f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} "
-            "epochs, so no epoch would have mosaics; give fewer epochs, or leave "
+            "epochs, so no epoch has mosaics; give fewer epochs, or leave "
             "data.augment.mosaic out"
         )
     return step
@@ -162,12 +168,12 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
     if config.model.quantize is None:
         return None
     total = timetable.total_steps
-    step = max(1, round(_low_from(config, timetable) * total))
+    step = max(1, round(_low_rate_start(config, timetable) * total))
     return None if step >= total else step
 
 
-def _low_from(config: Config, timetable: Timetable) -> float:
-    """Fraction of the run after which the learning rate stays low; 1 if it never is."""
+def _low_rate_start(config: Config, timetable: Timetable) -> float:
+    """Fraction of the run after which the learning rate stays below LOW_RATE, or 1."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule == "plateau":
         return 1.0
@@ -244,12 +250,12 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
         return
     periods = {
         "logging.every_steps": timetable.log_every_steps,
-        _set_one(config, EVALUATIONS): timetable.eval_every_steps,
-        _set_one(config, CHECKPOINTS): timetable.save_every_steps,
+        _field_that_is_set(config, EVALUATIONS): timetable.eval_every_steps,
+        _field_that_is_set(config, CHECKPOINTS): timetable.save_every_steps,
         "train.freeze_epochs": timetable.unfreeze_step,
         "data.augment.close_mosaic": timetable.close_mosaic_step,
         "model.quantize": timetable.fix_step,
-        _set_one(config, LENGTH): timetable.total_steps,
+        _field_that_is_set(config, LENGTH): timetable.total_steps,
     }
     shortest = [path for path, steps in periods.items() if steps == largest]
     raise UserError(
@@ -260,8 +266,8 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     )
 
 
-def _set_one(config: Config, name: str) -> str:
-    """Field of a group that is set, or the first, which has a default."""
+def _field_that_is_set(config: Config, name: str) -> str:
+    """Field that is set in a group of exclusive fields, or else the group's first."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])
 

@@ -1,4 +1,4 @@
-"""Phases of a run: frozen layers, optimizer, augmentation and image size of each."""
+"""Phases of a run, with frozen layers, optimizer, augmentation and image size."""
 
 from __future__ import annotations
 
@@ -53,6 +53,7 @@ def build_phases(
     """Create the phases in order; the state has the same structure in all of them.
 
     Args:
+      config: Config of the run.
       timetable: Timetable with the step at which layers are unfrozen.
       model: Abstract model of the run.
       schedule: Learning-rate schedule; None with a line search.
@@ -60,7 +61,8 @@ def build_phases(
       sets_rate: Whether a callback scales the learning rate.
 
     Raises:
-      UserError: Optimizer, learning rates, frozen layers and model do not fit.
+      UserError: The optimizer, learning rates or frozen layers are invalid for the
+        model.
     """
     frozen = find_frozen(config, model)
     start = timetable.unfreeze_step
@@ -103,12 +105,12 @@ def build_phases(
         tx = trained_only(tx, frozen)
         phases = {0: replace(phase, tx=finished(tx), frozen=frozen)}
     if timetable.fix_step is not None:
-        told = finished(with_told_rate(tx, make))
-        phases = _with_fixed_statistics(phases, timetable.fix_step, told)
+        fixed_tx = finished(with_told_rate(tx, make))
+        phases = _with_fixed_statistics(phases, timetable.fix_step, fixed_tx)
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
-        # Reset `close_mosaic` too, which is refused without mosaics.
+        # Reset `close_mosaic` too: without mosaics it is an error.
         plain = AugmentConfig()
         augments[timetable.close_mosaic_step] = replace(
             config.data.augment,
@@ -117,43 +119,43 @@ def build_phases(
         )
     return tuple(
         replace(
-            _last(phases, step),
+            _value_at(phases, step),
             start=step,
-            augment=_last(augments, step),
-            image_size=_last(sizes, step),
+            augment=_value_at(augments, step),
+            image_size=_value_at(sizes, step),
         )
         for step in sorted(phases.keys() | augments.keys() | sizes.keys())
     )
 
 
 def _with_fixed_statistics(
-    phases: dict[int, Phase], start: int, told: Tx
+    phases: dict[int, Phase], start: int, tx: Tx
 ) -> dict[int, Phase]:
     """Fix batch-norm statistics and quantizer ranges from a step on.
 
-    The learning rate is the schedule's value at `start` or later, even if skipped steps
-    left the optimizer's count behind.
+    The learning rate is the schedule's value at `start` or later, even if the step
+    count of the optimizer is smaller because of skipped steps.
 
     Args:
       phases: Phases by first step.
       start: First step with fixed statistics.
-      told: Optimizer that takes the learning rate as an argument, in place of one
-        that counts its own steps.
+      tx: Optimizer whose `update` takes `learning_rate`. It replaces optimizers that
+        evaluate the schedule at their step count.
     """
 
     def fixed(phase: Phase) -> Phase:
         if phase.schedule is not None:
             if phase.rate_from is None:
-                phase = replace(phase, tx=told)
+                phase = replace(phase, tx=tx)
             phase = replace(phase, rate_from=max(start, phase.rate_from or 0))
         return replace(phase, frozen=replace(phase.frozen, statistics=True))
 
-    at = phases | {start: _last(phases, start)}
+    at = phases | {start: _value_at(phases, start)}
     return {step: phase if step < start else fixed(phase) for step, phase in at.items()}
 
 
-def _last(changes: Mapping[int, T], step: int) -> T:
-    """Value at a step, from a mapping of the first step of each value."""
+def _value_at(changes: Mapping[int, T], step: int) -> T:
+    """Value at a step, from a mapping of first steps to values."""
     return changes[max(start for start in changes if start <= step)]
 
 
@@ -168,7 +170,7 @@ def find_frozen(config: Config, model: Model) -> Frozen:
     frozen = Frozen(frozenset().union(*found))
     if not frozen.part(split_model(model)[1])[0]:
         raise UserError(
-            f"train.freeze = {patterns} leaves nothing to train: name fewer layers"
+            f"train.freeze = {patterns} leaves no layer to train: name fewer layers"
         )
     return frozen
 

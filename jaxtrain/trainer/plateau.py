@@ -1,7 +1,7 @@
 """Plateau schedule: evaluations without improvement reduce the learning rate.
 
-Its memory is part of the run's progress, saved with each checkpoint; only the factor is
-part of the state on the devices.
+The best value and the number of evaluations without improvement are host-side state,
+saved with each checkpoint; only the factor is part of the state on the devices.
 """
 
 from typing import Any
@@ -40,15 +40,15 @@ class PlateauSchedule(Callback):
 def after_evaluation(
     config: OptimizerConfig, before: dict[str, Any], goal: Goal, value: Any
 ) -> dict[str, Any]:
-    """Update the schedule's memory after an evaluation.
+    """Update the host-side state of the plateau schedule after an evaluation.
 
-    Same rule as PyTorch's ReduceLROnPlateau with threshold=0: after more than
-    `patience` evaluations in a row without improvement, the rate is reduced and
-    counting restarts.
+    The rule is PyTorch's ReduceLROnPlateau with threshold=0: after more than `patience`
+    evaluations in a row without improvement, the learning rate is reduced and the count
+    restarts at 0.
 
     Args:
       config: Config section of the optimizer.
-      before: Previous memory: `factor`, `best` and `waited`; {} at first.
+      before: Previous state: `factor`, `best` and `waited`; {} at first.
       goal: Monitored metric and its direction.
       value: Value of the metric, of any type.
     """

@@ -27,15 +27,14 @@ MAX_PIXELS = 5000 * 32 * 32
 
 
 def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
-    """Match pretrained weights with the model of a run.
+    """Match pretrained weights with the model of a run; None without weights.
 
     Args:
       setup: Setup of the run.
-      trained: Pretrained weights. Defaults to `setup.trained`; if that is None too, the
-        result is None.
+      trained: Pretrained weights. Defaults to `setup.trained`.
 
     Raises:
-      UserError: The weights do not fit.
+      UserError: Names or shapes of the weights do not match the model.
     """
     trained = trained or setup.trained
     if trained is None:
@@ -63,7 +62,8 @@ def first_weights(
       start: Pretrained weights. Defaults to the weights of `model.pretrained`, if set.
 
     Raises:
-      UserError: The weights of `model.pretrained` do not fit, or are damaged.
+      UserError: The weights of `model.pretrained` do not match the model, or are
+        damaged.
     """
     config = setup.config
     weights = programs.weights(keys.root_key(config.seed))
@@ -114,7 +114,7 @@ def _fit_kernels(
 def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
     """Read evenly spaced, normalized training images, [N, H, W, C].
 
-    With sliding-window evaluation, the result holds windows of images.
+    With sliding-window evaluation, the result contains windows of images.
     """
     source, grid = run_data.train_set.source, setup.grid
     most = max(1, MAX_PIXELS // math.prod(grid.window))

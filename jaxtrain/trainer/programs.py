@@ -41,7 +41,7 @@ class Programs:
     """Compiled functions of a run, and the input arrays of its training method.
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
-    `train` holds the first step of each phase and its function `(state, root_key, data,
+    `train` has the first step of each phase and its function `(state, root_key, data,
     batches, **beside) -> (state, metrics)`, where `beside` are the input arrays of the
     method. `eval` is `((params, model_state), data, batches) -> (found, known)`, the
     metrics of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics`
@@ -103,7 +103,7 @@ def make_programs(setup: Setup, run_data: RunData) -> Programs:
 def _beside(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
-    """Load the inputs of the method, passed to a step by keyword."""
+    """Load the inputs of the method, as keyword arguments of the training step."""
     inputs = setup.method_inputs
     if inputs is None:
         return {}
@@ -159,7 +159,7 @@ def unaugmented(
 
 
 def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
-    """Get the compiled training step of a run on one mesh."""
+    """Jit the training step of a run on one mesh; the first call compiles it."""
     remat, platform = setup.config.train.remat, setup.layout.platform
     return Compiled(
         step,

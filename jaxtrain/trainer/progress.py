@@ -1,4 +1,4 @@
-"""Progress of a run: the host-side state."""
+"""Host-side state of a run, saved with each checkpoint."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ class Progress:
     best: dict[str, Any] | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
-    # Memory of each callback, by name.
+    # Host-side state of each callback, JSON values by callback name.
     callbacks: dict[str, Any] = field(default_factory=dict)
     # Number of skipped steps and spikes, logged or not.
     bad_steps_told: int = 0

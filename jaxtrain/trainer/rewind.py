@@ -1,4 +1,4 @@
-"""Return to an earlier checkpoint; later ones are moved aside."""
+"""Return to an earlier checkpoint; later checkpoints are moved aside."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,12 @@ from jaxtrain.records import workdir as workdir_lib
 
 
 def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
-    """Rename newer checkpoints and the summary; keep a copy of the metrics.
+    """Move newer checkpoints and the summary aside, and copy the metrics file.
+
+    Args:
+      workdir: Workdir of the run.
+      saved: Checkpoints of the run.
+      step: Step of the checkpoint to return to.
 
     Returns:
       The event that the run logs.
@@ -41,7 +46,7 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
             summary.rename(_aside(summary, newest))
     saved.put_aside_after(step)
     cluster.current().barrier()
-    return {"event": "rewound, as asked", "from_step": newest}
+    return {"event": "rewound (--resume-step)", "from_step": newest}
 
 
 def _aside(path: Path, step: int) -> Path:

@@ -32,7 +32,7 @@ Telemetry = dict[str, float]
 
 @dataclass(kw_only=True)
 class RunState:
-    """State of one start of a run.
+    """Mutable state of a run since its start or resume in this process.
 
     Attributes:
       trainer: Model, data and programs.
@@ -52,10 +52,10 @@ class RunState:
       renewed: Step at which the batch-norm statistics of averaged weights were last
         recomputed.
       end_reason: Reason to stop the run early; None to continue.
-      stop_asked: Reason for a stop by a callback of this process.
+      stop_asked: Reason why a callback of this process requested a stop, or None.
       save_asked: Whether a callback requested a save of this step.
-      telemetry: Last telemetry of each process; of other processes as of the last
-        synchronization.
+      telemetry: Telemetry by process: current for this process, and as of the last
+        synchronization for the others.
     """
 
     trainer: Trainer
@@ -81,24 +81,26 @@ class RunState:
     def request_stop(self, reason: str) -> None:
         """Stop the run after this call, with a save and without a test.
 
-        With several processes, a request of process 0 stops all of them after the next
-        evaluation.
+        With several processes, a request of process 0 stops all processes after the
+        next evaluation; requests of other processes are ignored.
         """
         self.stop_asked = reason
         if cluster.current().num == 1:
             self.end_reason = reason
 
     def request_save(self) -> None:
-        """Request a save of this step; with several processes, each must request it.
+        """Request a save of the current step.
 
-        The initial weights, before the first step, are not saved.
+        With several processes, each process must call the method. The initial weights,
+        before the first step, are not saved.
         """
         self.save_asked = True
 
     def set_rate_factor(self, factor: float) -> None:
         """Set a factor on the scheduled learning rate, from the next step on.
 
-        A resumed run keeps the factor. With several processes, each must set it.
+        A resumed run restores the factor. With several processes, each process must
+        call the method with the same factor.
 
         Raises:
           UserError: The state of this run has no learning-rate factor.
@@ -135,9 +137,9 @@ class RunState:
     def keep_near(self) -> None:
         """Throttle dispatches, and pass metrics of finished calls to callbacks.
 
-        Each process measures the duration of calls itself and waits accordingly, but
-        all processes read the same calls after the same step: non-finite numbers must
-        stop them at the same step.
+        Each process measures the duration of calls separately and waits accordingly.
+        All processes read the metrics of the same calls after the same step, so that a
+        non-finite loss stops all of them at the same step.
 
         Raises:
           BadNumbersError: See `settle`.
@@ -150,9 +152,9 @@ class RunState:
         self.settle(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
 
     def settle(self, in_flight: int = 0) -> None:
-        """Pass the metrics of all calls but the last few to the callbacks.
+        """Pass the metrics of all calls except the last `in_flight` to the callbacks.
 
-        Waits for these calls if the device has not finished them.
+        The method waits until the device has finished these calls.
 
         Args:
           in_flight: Number of calls that may remain in the queue.
@@ -175,7 +177,8 @@ class RunState:
     def renew_statistics(self) -> None:
         """Recompute the batch-norm statistics of the averaged weights.
 
-        Called before evaluations and saves; no effect if the statistics are averaged.
+        Called before evaluations and saves. Has no effect if the average includes the
+        batch-norm statistics.
         """
         if self.renewed != self.step and self.trainer.programs.statistics is not None:
             with self.clock.charging("evaluation"), self.watchdog.saving():

@@ -22,8 +22,8 @@ MAX_FAILURES = 3
 class Saves:
     """Saves the device state together with the host-side state.
 
-    `MAX_FAILURES` failed saves in a row end a run. With several processes, each writes
-    its shards; only process 0 detects failures, and if it ends, the others end too.
+    `MAX_FAILURES` failed saves in a row end a run. With several processes, each process
+    writes its shards. Only process 0 detects failures; when it exits, all exit.
     """
 
     def __init__(self, run: RunState):
@@ -34,17 +34,17 @@ class Saves:
         self._remedy = ""
 
     def done(self) -> bool:
-        """Whether this step is saved, or being saved."""
+        """Whether the current step is saved, or is being saved."""
         return self._step == self._run.step
 
     def due(self) -> bool:
-        """Whether a save is due at this step, by the timetable or a callback."""
+        """Whether the timetable or a callback requests a save of the current step."""
         run = self._run
         every = run.trainer.timetable.save_every_steps
         return not self.done() and (run.save_asked or run.step % every == 0)
 
     def save(self) -> None:
-        """Start saving this step, after reporting all earlier steps.
+        """Start saving the current step, after callbacks received all metrics.
 
         Raises:
           BadNumbersError: The state is not finite.
@@ -69,32 +69,35 @@ class Saves:
             # Other processes wait here, not in a collective, which may time out.
             run.meet()
             self._error = None
-            with self._counted():
+            with self._counting_failures():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
             # An error of process 0 ends the others here, not within a step.
             cluster.current().barrier()
         self._step = run.step
 
     def look(self, *, wait: bool = False) -> None:
-        """Warn if the last save failed; optionally wait for it.
+        """Warn if the last save failed.
 
-        With several processes it acts only with `wait`, at synchronization points: no
-        process may fail while others are in a step.
+        With several processes a call without `wait` has no effect: failures are raised
+        only at synchronization points, never while other processes are in a step.
+
+        Args:
+          wait: Whether to wait for the last save.
 
         Raises:
           CheckpointError: Too many saves failed in a row.
         """
         if not wait and cluster.current().num > 1:
             return
-        with self._counted():
+        with self._counting_failures():
             if self._run.saved.committed(None if wait else 0):
                 self._failures = 0
 
     def amend(self) -> None:
-        """Add the evaluation of this step to a checkpoint saved without it.
+        """Add the evaluation of the current step to its checkpoint, if it is missing.
 
-        The evaluation is missing if a signal cancelled it. Without it, the checkpoint
-        could not become the best.
+        A checkpoint is saved without an evaluation if a signal cancels the evaluation.
+        Only checkpoints with evaluations can become the best.
         """
         run, progress = self._run, self._run.progress
         if not (self.done() and self._evaluated()):
@@ -112,14 +115,14 @@ class Saves:
         return self._run.progress.evaluated_step == self._run.step
 
     def _metrics(self) -> dict[str, float] | None:
-        """Validation metrics saved with this step; None if it is not ranked."""
+        """Validation metrics that rank the checkpoint; None if it is not ranked."""
         ranked = self._run.step >= self._run.trainer.timetable.ranked_from
         if not (ranked and self._evaluated()):
             return None
         return self._run.progress.eval_metrics
 
     def finish(self) -> None:
-        """Save the last step and wait; verify it unless a signal is pending.
+        """Save the last step and wait; verify the checkpoint if no signal is pending.
 
         Raises:
           CheckpointError: The step could not be saved.
@@ -133,15 +136,15 @@ class Saves:
     def _wait(self) -> None:
         saved = self._run.saved
         try:
-            # A stop has little time; the next start verifies the checkpoint.
+            # After a signal there is little time: the next start verifies the save.
             saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
-            self._note(error)
+            self._record_error(error)
         if self._error is not None:
             raise CheckpointError(
                 f"{self._error}: this was the last save, and the run is not finished "
-                f"without it. To fix it: {self._remedy}; the same command goes on "
-                "from the checkpoint before"
+                f"without it. To fix it: {self._remedy}; the same command resumes "
+                "from the previous checkpoint"
             )
 
     @contextlib.contextmanager
@@ -152,8 +155,8 @@ class Saves:
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:
             yield
 
-    def _note(self, error: CheckpointError) -> CheckpointError:
-        """Record the error of the last save, with its folder and advice."""
+    def _record_error(self, error: CheckpointError) -> CheckpointError:
+        """Record the error of the last save, with directory, free space and remedy."""
         folder = self._run.saved.directory
         place, self._remedy = str(folder), remedy_of(error)
         if is_of_space(error):
@@ -162,14 +165,14 @@ class Saves:
         return self._error
 
     @contextlib.contextmanager
-    def _counted(self) -> Iterator[None]:
-        """Count a failure; re-raise it if there are too many in a row."""
+    def _counting_failures(self) -> Iterator[None]:
+        """Count and log a failed save; re-raise after `MAX_FAILURES` in a row."""
         try:
             yield
         except CheckpointError as error:
             self._failures += 1
-            message = f"{self._note(error)}: failure {self._failures} of {MAX_FAILURES}"
-            message += " in a row"
+            count = f"failure {self._failures} of {MAX_FAILURES} in a row"
+            message = f"{self._record_error(error)}: {count}"
             if self._failures < MAX_FAILURES:
                 self._run.tell(
                     f"{message}; training continues, and the next save is tried"

@@ -1,8 +1,9 @@
 """Resolution of config values from pretrained weights and from training targets.
 
-Pretrained weights assume their own preprocessing and model options: a field that the
-recipe leaves unset gets the value recorded with the weights. `config.json` then holds
-it, with the digest of the weights, so that a resumed run does not need them.
+Pretrained weights assume the preprocessing and model options of their training: a field
+that the recipe leaves unset gets the value recorded with the weights. `config.json`
+then contains the value and the digest of the weights, so that a resumed run does not
+need the weights.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ if TYPE_CHECKING:
 
 
 class Settled(NamedTuple):
-    """A config resolved by pretrained weights.
+    """A config with values from pretrained weights.
 
     Attributes:
-      config: Config, resolved except for mean and standard deviation, which need the
-        number of channels.
-      trained: Pretrained weights; None in a resumed run or if the config names no file.
-      method: Method of the run, with open files.
+      config: Config, resolved except for mean and standard deviation, which depend on
+        the number of channels of the images.
+      trained: Pretrained weights; None in a resumed run or without `model.pretrained`.
+      method: Training method of the run, with open files.
     """
 
     config: Config
@@ -47,23 +48,24 @@ class Settled(NamedTuple):
 
 
 def settle(config: Config, workdir: Path | None = None) -> Settled:
-    """Resolve the fields that a recipe leaves to pretrained and teacher weights.
+    """Fill in unset fields with values recorded with pretrained and teacher weights.
 
     Args:
-      workdir: Workdir of a run to resume, whose values are used.
+      config: Config of the recipe.
+      workdir: Workdir of a run to resume, whose resolved values are used.
 
     Raises:
       UserError: The weights are missing, of another model, or differ from
         `model.pretrained_digest`; or the method cannot open its files.
     """
     model, data = config.model, config.data
-    begun = None if workdir is None else _begun(workdir)
+    begun = None if workdir is None else _saved_config(workdir)
     trained, prepared = None, dict[str, Any]()
     if model.pretrained is None:
         pass
     elif begun is not None and begun.model.pretrained == model.pretrained:
         asked, digest = model.pretrained_digest or "", begun.model.pretrained_digest
-        model = _filled(model, vars(begun.model))
+        model = _fill_unset(model, vars(begun.model))
         if (digest or "").startswith(asked):
             model = dataclasses.replace(model, pretrained_digest=digest)
         prepared = {name: getattr(begun.data, name) for name in from_weights(data)}
@@ -73,10 +75,10 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
-        model = _filled(model, options_of(about.model))
+        model = _fill_unset(model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
-    data = _filled(data, prepared)
-    # The default crop_mode stays None, as in runs of older versions.
+    data = _fill_unset(data, prepared)
+    # crop_mode remains None by default, as in the configs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     before = {} if begun is None else begun.method.arguments()
@@ -111,7 +113,7 @@ def of_model(trained: ModelConfig, model: ModelConfig) -> bool:
 
 
 def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
-    """Fields of a section that take their values from pretrained weights.
+    """Fields of the `data` section with defaults from pretrained weights.
 
     Args:
       data: Config section of the data.
@@ -122,9 +124,9 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
 
 
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
-    """Resizing fields to take from pretrained weights.
+    """Values of resizing fields from pretrained weights.
 
-    The crop fraction is taken only if the weights are of the full model.
+    The crop is included only for weights of the full model, not of a backbone.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):
@@ -136,7 +138,7 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
     return found
 
 
-def _begun(workdir: Path) -> Config | None:
+def _saved_config(workdir: Path) -> Config | None:
     """Config of a workdir with checkpoints, read by process 0 for all processes."""
     text, folder = None, workdir / CHECKPOINTS
     try:
@@ -151,14 +153,14 @@ def _begun(workdir: Path) -> Config | None:
         return None
 
 
-def _filled(section: Any, values: dict[str, Any]) -> Any:
+def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
     """Fill in the unset fields of a section."""
     unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
     return dataclasses.replace(section, **unset)
 
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
-    """Options that define the function of a model."""
+    """Options of a model that are set and affect its outputs, by name."""
     names = with_metadata(type(model), "part_option")
     found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
     return {k: v for k, v in found.items() if v not in (None, {})}

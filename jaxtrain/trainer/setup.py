@@ -1,6 +1,6 @@
-"""Setup of a run: all parts, built and checked from the config before any work.
+"""Setup of a run: its components, built from the config and checked before training.
 
-Only this module reads the full config; modules below take their sections.
+Only this module reads the full config; lower-level modules receive config sections.
 """
 
 from __future__ import annotations
@@ -131,17 +131,18 @@ def build_setup(
     workdir: Path | None = None,
     sets_rate: bool = False,
 ) -> Setup:
-    """Resolve a config, open its data and build all parts; allocate nothing large.
+    """Resolve and check a config, open its data, and build an abstract model.
 
     Args:
-      schedule: Learning-rate schedule. Defaults to the config's.
+      config: Config of the recipe.
+      schedule: Learning-rate schedule. Defaults to the schedule of the config.
       devices: Devices of the run. Defaults to `jax.devices()`.
-      workdir: Workdir of a run to resume, whose values are used.
+      workdir: Workdir of a run to resume, whose resolved values are used.
       sets_rate: Whether a callback scales the learning rate.
 
     Raises:
-      UserError: Unknown names, or data, model, batch and devices that do not fit: all
-        problems in one message.
+      UserError: A name is unknown, or data, model, batch and devices are incompatible.
+        The message lists all problems.
     """
     problems, recipe = ProblemList(), config
     problems.check(check_names, recipe)
@@ -222,7 +223,7 @@ def build_setup(
         )
         for mesh in meshes
     ]
-    # Use the abstract model: building it again takes as long as tracing its step.
+    # Reuse the abstract model: another build takes as long as tracing a training step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
     micro = blueprint.images(config.micro_batch_size)
     method, method_inputs = method.plan_inputs(

@@ -35,7 +35,7 @@ def make_meshes(
         micro, data = config.micro_batch_size, config.data
         sizes = [
             micro,
-            # Mixed examples lie on one device.
+            # Examples that are mixed with each other must be on one device.
             micro // (data.repeats * data.augment.group),
             eval_batch_size(data),
             config.norm_groups if config.norm_groups > 1 else 0,
@@ -49,7 +49,7 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
     asked = config.parallel.reduce_dtype
     compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
     summed = wide(params) if asked is None else jnp.dtype(asked)
-    # XLA reduces in the layers' dtype, which may be wide enough.
+    # Without copies XLA sums gradients in the compute dtype, which may be wide enough.
     enough = asked is None and compute.itemsize >= summed.itemsize
     if (
         data_sharding.num_batch_shards(mesh) == 1
@@ -57,7 +57,7 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
         or compute == params == summed
     ):
         return None
-    # Layers cast narrower weights themselves: fewer bytes to all-gather.
+    # All-gather in the narrower dtype: layers cast the weights to the compute dtype.
     gathered = min(compute, params, key=lambda dtype: dtype.itemsize)
     return Copies(mesh, copied_paths(model), gathered, summed)
 
@@ -97,13 +97,17 @@ def whole_layers(params: Any) -> list[str]:
 def place(
     abstract: TrainState, layout: Layout, execution: Execution, config: Config
 ) -> TrainState:
-    """Compute shardings and memory formats of an abstract state."""
+    """Add shardings and memory formats to an abstract state.
+
+    Raises:
+      UserError: `parallel.model` divides the channels of no layer.
+    """
     formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]
     if model > 1 and not splits_channels(shardings):
         raise UserError(
             f"parallel.model = {model} divides the channels of no layer of "
-            f"{config.model.name}"
+            f"{config.model.name}: set another value, or 1"
         )
     return jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),

@@ -17,10 +17,10 @@ def summarize(
     validation: dict[str, Any] | None,
     skipped_steps: int,
 ) -> dict[str, Any]:
-    """Compile the contents of summary.json.
+    """Create the contents of summary.json.
 
     Args:
-      run: Run that is complete.
+      run: State of a complete run.
       test: Evaluation on the test split.
       validation: Validation metrics of the same weights; None if they were not
         evaluated.

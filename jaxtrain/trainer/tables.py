@@ -47,13 +47,13 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
         **describe_absent(setup),
         **describe_remarks(remarks),
         **_describe_windows(setup),
-        "batch": f"{timetable.batch_size} a step",
+        "batch": f"{timetable.batch_size} examples per step",
         "steps": f"{steps:,} in {timetable.epoch(steps):g} epochs of "
         f"{timetable.steps_per_epoch:,}",
         "optimizer": f"{config.optimizer.name}, {schedule_name(config)}",
         **_describe_frozen(setup),
         **_describe_transforms(setup),
-        **_describe_rounded(setup),
+        **_describe_quantization(setup),
         "precision": f"{config.precision}: {setup.policy.describe()}",
         "devices": f"{setup.num_devices} x {device.device_kind}, "
         f"{counted(jax.process_count(), 'process', 'processes')}",
@@ -89,13 +89,13 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
     return {"evaluated": f"{whole}x{whole}, in {len(setup.grid)} windows"}
 
 
-def _describe_rounded(setup: Setup) -> dict[str, str]:
+def _describe_quantization(setup: Setup) -> dict[str, str]:
     """Describe quantization, and the step at which ranges are frozen."""
     step = setup.timetable.fix_step
     if setup.config.model.quantize is None:
         return {}
-    until = "" if step is None else f", whose ranges stay from step {step} on"
-    return {"rounded": f"weights and activations to 8 bits{until}"}
+    until = "" if step is None else f", with fixed ranges from step {step} on"
+    return {"quantized": f"weights and activations to 8 bits{until}"}
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
@@ -127,15 +127,13 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
         dtype = compute if copies is None else copies.sum_dtype
         sums.append(f"{dtype} over the examples")
     if data_sharding.num_image_parts(mesh) > 1:
-        sums.append(f"{compute} over the parts of an image")
+        sums.append(f"{compute} over the shards of an image")
     if sums:
         rows["gradient sums"] = ", ".join(sums)
     names = whole_layers(setup.abstract_state.params) if size > 1 else []
     if names:
         shown = ", ".join(names)
-        rows["left whole"] = (
-            f"parallel.model = {size} divides but does not split {shown}"
-        )
+        rows["not split"] = f"parallel.model = {size} could split {shown}, but does not"
     return rows
 
 
@@ -149,8 +147,8 @@ def describe_result(
         **{f"test {name}": text for name, text in shown.items()},
         "examples": test["num_examples"],
         **_describe_weights(setup, summary),
-        **_describe_zeros(summary),
-        # Total of all starts, as in the next row.
+        **_describe_sparsity(summary),
+        # Totals over all starts of the run, as in the next row.
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),
@@ -158,7 +156,7 @@ def describe_result(
     }
 
 
-def _describe_zeros(summary: dict[str, Any]) -> dict[str, str]:
+def _describe_sparsity(summary: dict[str, Any]) -> dict[str, str]:
     found = summary.get("sparsity")
     if found is None:
         return {}
@@ -193,8 +191,8 @@ def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
     if best is not None and best["step"] != model["step"]:
         found = told({**best, "validation": {metric: best["value"]}})
         if setup.config.checkpoint.keep_best:
-            rows["best weights"] = f"{found}: its checkpoint is gone"
+            rows["best weights"] = f"{found}: its checkpoint was removed"
         else:
-            rows["best evaluation"] = f"{found}; the last weights are the model"
+            rows["best evaluation"] = f"{found}; the last weights were tested"
             rows["best evaluation"] += " (checkpoint.keep_best = 0)"
     return rows

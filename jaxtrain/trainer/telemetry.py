@@ -1,7 +1,7 @@
 """Machine metrics of a log line: utilization, memory, power, data wait.
 
-The loop samples them when it writes a line, without a thread. Process 0 has the figures
-of other processes from the last evaluation or save.
+The loop samples them when it writes a line, without a thread. Process 0 has the metrics
+of other processes as of the last evaluation or save.
 """
 
 import multiprocessing
@@ -18,7 +18,7 @@ from jaxtrain.parallel.gpus import peak_flops
 from jaxtrain.trainer.run_state import RunState, Telemetry
 from jaxtrain.trainer.trainer import Trainer
 
-# Reduction of the figures of several GPUs or processes.
+# Metric -> reduction over several GPUs or processes.
 COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_memory_bytes": max,
@@ -34,7 +34,7 @@ class MachineSampler:
     """Sampler of this process, its GPUs, and the loop's waits for data.
 
     Args:
-      run: Run whose figures are logged.
+      run: State of the run to log.
       sensors: Sensors of the GPUs. Defaults to the GPUs of this process.
       seconds: Clock, in seconds.
     """
@@ -55,8 +55,8 @@ class MachineSampler:
         """Machine metrics of all processes in process 0; {} in other processes.
 
         Args:
-          step: A step of the log line.
-          examples_per_second: Throughput of the line's steps.
+          step: Any step since the last log line.
+          examples_per_second: Throughput since the last log line.
         """
         own = combine([*self._sensors.read(), *self._memory(), self._host()])
         telemetry = self._run.telemetry
@@ -81,7 +81,7 @@ class MachineSampler:
         return seconds["data_wait"], seconds["step"]
 
     def _memory(self) -> list[Telemetry]:
-        """Peak bytes in use of each GPU, by JAX."""
+        """Peak bytes in use per GPU, as reported by JAX's allocator."""
         stats = [device.memory_stats() or {} for device in self._devices]
         peaks = [found.get("peak_bytes_in_use") for found in stats]
         return [{"gpu_peak_bytes": peak} for peak in peaks if peak is not None]
@@ -90,13 +90,13 @@ class MachineSampler:
         cpu_seconds, memory = host_seconds()
         now, used = self._seconds(), cpu_seconds - self._cpu_seconds
         elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
-        # Negative if a data worker ended, since its seconds are no longer counted.
+        # `used` is negative if a data worker ended: its seconds are no longer included.
         cores = max(0.0, used) / max(elapsed, 1e-9)
         return {"host_cpu_cores": cores, "host_memory_bytes": memory}
 
 
 def combine(samples: Sequence[Telemetry]) -> Telemetry:
-    """Reduce samples to one figure per name (see `COMBINED`)."""
+    """Reduce samples to one value per metric (see `COMBINED`)."""
     found = {name: [s[name] for s in samples if name in s] for name in COMBINED}
     return {name: COMBINED[name](every) for name, every in found.items() if every}
 
@@ -110,7 +110,7 @@ def flop_utilization(
 
     Args:
       trainer: Trainer with the programs of the steps.
-      step: A step of the measured period.
+      step: Any step of the measured period.
       examples_per_second: Throughput of the measured period.
     """
     products = trainer.policy.product_dtype

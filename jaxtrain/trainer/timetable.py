@@ -56,10 +56,11 @@ class Timetable:
     def call_sizes(
         self, start: int, steps_per_call: int, stop: int | None = None
     ) -> Iterator[int]:
-        """Yield the steps of each call: `steps_per_call`, or 1 before a boundary.
+        """Yield the number of steps of each call.
 
-        At most two programs are compiled, and nothing is due within a call. A resumed
-        run has the same calls, so its results are rounded in the same way.
+        A call has `steps_per_call` steps, or a single step if a boundary is nearer.
+        Therefore at most two programs are compiled, and nothing is due within a call. A
+        resumed run has the same calls, so its results are rounded in the same way.
 
         Args:
           start: Number of steps before the first call.

@@ -62,22 +62,22 @@ def train(
 ) -> dict[str, Any]:
     """Train, or resume the run in `workdir`; return the summary.
 
-    For other arguments and errors see `jaxtrain.train`.
+    See `jaxtrain.train` for the other arguments and errors.
 
     Args:
-      callbacks: Called after the core's callbacks, such as a profiler.
+      callbacks: Callbacks, such as a profiler, to call after the core's callbacks.
       signals: Signals that stop the run gracefully; None ignores signals.
       began: Start time by `time.perf_counter`. Defaults to now.
 
     Raises:
       StartAgainError: Data workers were lost; the last checkpoint remains.
-      Interrupted: A signal came; the state is saved.
+      Interrupted: A signal stopped the run; the state is saved.
     """
     clock = Clock(began)
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
-    NEXT_COMMANDS.check()  # Used after the run has ended.
+    NEXT_COMMANDS.check()  # Fail now, not when they are shown after the run.
     workdir = workdir_lib.resolve_link(workdir)
     if fresh:
         check_kept(config, workdir)
@@ -102,8 +102,8 @@ def train(
             if resume_step is not None:
                 rewound = go_back(workdir, saved, resume_step)
             starting.begin("preparing the data, the model and its state")
-            _describe(trainer, workdir, run_id)
-            run, begun, news = _begin(
+            _write_description(trainer, workdir, run_id)
+            run, begun, warnings = _begin(
                 trainer, workdir, saved, callbacks, signals, clock
             )
             ending.enter_context(contextlib.closing(run.callbacks))
@@ -113,7 +113,7 @@ def train(
                     if event is not None:
                         run.log.write("event", run.step, **event)
                 run.signals.defer = True
-                for message in news:
+                for message in warnings:
                     run.tell(message)
                 clock.switch("other")
                 take_steps(run)
@@ -148,8 +148,8 @@ def _open(
             folder = workdir / CHECKPOINTS
             check_space(folder, trainer.abstract_state, config.checkpoint)
         else:
-            where = f"see {workdir_lib.SUMMARY} there"
-            print(f"{workdir} holds a finished run: {where}")
+            where = f"see its {workdir_lib.SUMMARY}"
+            print(f"{workdir} contains a finished run: {where}")
             show_next(workdir, trainer.config, trainer.task)
     told = (summary, None if run is None else run.value)
     summary, run_id = cluster.current().gather(told)[0]
@@ -158,8 +158,8 @@ def _open(
     return summary, run
 
 
-def _describe(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    _ = trainer.programs  # Checks inputs and metrics before anything is written.
+def _write_description(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
+    _ = trainer.programs  # Making them checks inputs and metrics before any write.
     if jax.process_index() == 0:
         about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))
@@ -182,10 +182,10 @@ def _begin(
     parts = own_parts(trainer.config)
     state, progress, info, begun = _restore_or_create(trainer, saved)
     step, skipped = int(state.step), state.skipped_steps
-    news: list[str] = []
+    warnings: list[str] = []
     if info is not None:
-        news += describe_jump(trainer, info["config"], step, step - skipped)
-        news += [
+        warnings += describe_jump(trainer, info["config"], step, step - skipped)
+        warnings += [
             f"{file} has changed since step {step} was saved"
             for file, digest in info["own_parts"].items()
             if parts.get(file, digest) != digest
@@ -200,7 +200,7 @@ def _begin(
         task=trainer.task,
         evaluated_after=trainer.evaluated_after,
     )
-    _count_earlier(workdir, clock, step, progress)
+    _charge_earlier(workdir, clock, step, progress)
     starting.end()
     core = MetricLines(), BadSteps(), BestCheckpoint(), PlateauSchedule()
     timeout = trainer.config.train.step_timeout_seconds
@@ -221,17 +221,15 @@ def _begin(
         calls=CallQueue(clock.step_seconds),
         renewed=step,
     )
-    return run, None if begun is None else {"event": begun}, news
+    return run, None if begun is None else {"event": begun}, warnings
 
 
-def _count_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
-    """Add the seconds of earlier starts, and those lost after the checkpoint.
-
-    The seconds of earlier starts are known only up to their last log line.
-    """
+def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
+    """Add the seconds of earlier starts to the clock, up to their last log line."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # If the last log line is at the checkpoint's step, the rest was the save.
+        # Seconds after the checkpoint's record are lost if later steps were logged;
+        # otherwise they were the time of the save.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
@@ -260,12 +258,12 @@ def _finish(run: RunState) -> dict[str, Any]:
     """Test the model and write the summary, if the run is complete.
 
     Raises:
-      Interrupted: A signal came.
+      Interrupted: A signal stopped the run or its test.
     """
     signals, saved = run.signals, run.step > 0
     if not run.complete and not signals.requested():
         reason = run.end_reason
-        event = "stopped, as asked" if reason is None else f"stopped: {reason}"
+        event = f"stopped: {'train.stop_after_steps' if reason is None else reason}"
         run.log.write("event", run.step, event=event, saved=True)
         return {"step": run.step}
     skipped_steps = run.state.skipped_steps
@@ -275,7 +273,7 @@ def _finish(run: RunState) -> dict[str, Any]:
         event = f"stopped by {signal.Signals(signals.signum).name}"
         run.log.record("event", run.step, event=event, saved=saved)
         message = f"step {run.step} is saved" if saved else "no step was taken"
-        message += "; the same command goes on"
+        message += "; the same command resumes the run"
         raise Interrupted(signals.signum, message)
     run.clock.update(run.progress)
     summary = summarize(run, *found, skipped_steps)

@@ -60,7 +60,7 @@ class StepBatch(NamedTuple):
 class Trainer(Setup):
     """Model, data and compiled programs of a config; immutable.
 
-    The constructor opens and checks the data; they are loaded, and programs compiled,
+    The constructor opens and checks the data. Data are loaded, and programs compiled,
     at first use. The methods can be used separately:
 
         trainer = jaxtrain.Trainer(config)
@@ -88,7 +88,8 @@ class Trainer(Setup):
             (`Callback.sets_rate`).
 
         Raises:
-          UserError: Unknown name, or data, model, batch and devices do not fit.
+          UserError: A name is unknown, or data, model, batch and devices are
+            incompatible.
         """
         setup = build_setup(config, schedule, workdir=workdir, sets_rate=sets_rate)
         vars(self).update(vars(setup))
@@ -100,7 +101,7 @@ class Trainer(Setup):
 
     @cached_property
     def programs(self) -> Programs:
-        """Compiled functions."""
+        """Jitted functions of the run, compiled at their first calls."""
         return make_programs(self, self.data)
 
     @cached_property
@@ -108,7 +109,7 @@ class Trainer(Setup):
         """Pretrained weights matched with the model, or None.
 
         Raises:
-          UserError: The weights do not fit.
+          UserError: Names or shapes of the weights do not match the model.
         """
         return plan_start(self)
 
@@ -163,9 +164,9 @@ class Trainer(Setup):
 
         Args:
           batch: `image`, uint8 (B, H, W, C), and `target`, as stored by the source;
-            optionally `index`, (B,), example indices that augmentation depends on.
-            Defaults to 0, 1, ... With several processes, each passes its local rows.
-          step: Number of steps before this one.
+            optionally `index`, (B,), example indices that augmentation depends on, by
+            default 0, 1, ... Each of several processes passes its shard of the batch.
+          step: Number of steps before this step.
 
         Raises:
           UserError: An array is missing.
@@ -240,10 +241,10 @@ class Trainer(Setup):
             None for the defaults of the task.
           renew: Whether to recompute batch-norm statistics of averaged weights first
             (see `renewed`).
-          should_stop: Called between batches; True ends the evaluation.
+          should_stop: Function called between batches; True cancels the evaluation.
 
         Returns:
-          `loss`, the metrics of the task, and `num_examples`; None if stopped.
+          `loss`, the metrics of the task, and `num_examples`; None if cancelled.
 
         Raises:
           UserError: Unknown or missing split.
@@ -293,5 +294,5 @@ class Trainer(Setup):
         found = splits.get(split)
         if found is None:
             known = ", ".join(name for name, x in splits.items() if x is not None)
-            raise UserError(f"split = {split!r}: the data have {known}")
+            raise UserError(f"split = {split!r}: expected {known}")
         return found

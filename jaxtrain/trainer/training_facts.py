@@ -1,4 +1,4 @@
-"""Facts of a training split, from which a task is created."""
+"""Metadata of a training split, from which a task is created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def training_facts(config: Config, train: Source) -> dict[str, Any]:
-    """Facts of a data set, with functions that read its training split on demand."""
+    """Metadata of a training split, with functions that read its targets on demand."""
     return {
         **train.facts,
         # Only custom sources and `UNLABELLED` splits have examples without a label.
@@ -31,7 +31,10 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
 
 
 def class_counts(config: Config, train: Source) -> np.ndarray:
-    """Relative class frequencies in training, (C,).
+    """Relative frequency of each class in training batches, int64 (C,).
+
+    The frequencies are counts of examples; with balanced sampling 1, or 0 for a class
+    without examples.
 
     Raises:
       UserError: The targets are not classes.
@@ -49,7 +52,7 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
 def pixel_counts(config: Config, train: Source) -> np.ndarray:
     """Number of pixels of each value in the training masks, int64 (256,).
 
-    Masks are counted in their stored sizes; unreadable ones are skipped.
+    Masks are counted at their stored sizes; unreadable masks are skipped.
 
     Raises:
       UserError: The data set has no masks to count.

@@ -49,7 +49,8 @@ def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
     """Create the transforms of a run in order, plug-ins first.
 
     Raises:
-      UserError: Options of a transform do not fit the run, or two have one name.
+      UserError: Options of a transform are invalid, or two transforms have the same
+        name.
     """
     config = facts.config
     average = make_average(config.optimizer, config.train, facts.timetable.swa)

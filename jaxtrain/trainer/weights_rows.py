@@ -1,4 +1,4 @@
-"""Rows of the start-up table on pretrained weights and values taken from them."""
+"""Rows of the start-up table on pretrained weights and config values from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def settled_rows(trainer: Trainer) -> dict[str, str]:
-    """Rows on config values that were resolved automatically."""
+    """Rows on pretrained weights, and on config values that the recipe leaves unset."""
     rows = _describe_settled(trainer.recipe, trainer.config, trainer.trained)
     if trainer.pretrained is not None:
         rows |= trainer.pretrained.rows
@@ -38,7 +38,7 @@ def _describe_settled(
     if trained is None:
         return {"weights": f"started from {model.pretrained}{digest}"}
     taken, changed = [], []
-    for path, value in _theirs(trained, config).items():
+    for path, value in _recorded_values(trained, config).items():
         used = config_lib.get(config, path)
         if config_lib.get(recipe, path) in (None, {}):
             taken += [f"{path} = {_shown(used)}"] if used is not None else []
@@ -52,7 +52,7 @@ def _describe_settled(
     return {name: text for name, text in rows.items() if text}
 
 
-def _theirs(trained: Weights, config: Config) -> dict[str, Any]:
+def _recorded_values(trained: Weights, config: Config) -> dict[str, Any]:
     """Config values recorded with the pretrained weights, by field path."""
     about = trained.about
     found: dict[str, Any] = {}

@@ -25,7 +25,7 @@ from jaxtrain.training.step import make_train_step
 
 # Purpose of the programs that create the state, and the fix if memory runs out.
 FIRST_STATE = (
-    "the first state of the run",
+    "the initial state of the run",
     "set parallel.fsdp or a smaller model",
 )
 

@@ -14,7 +14,7 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import SCHEDULE_FREE_NAMES
 
 Memory = dict[str, jax.Array]
-# The authors' default of momentum (schedule-free SGD) and b1 (schedule-free AdamW).
+# Default of the authors' package: momentum of schedule-free SGD, b1 of AdamW.
 SCHEDULE_FREE_BETA = 0.9
 # Step size of Lookahead's slow weights: alpha in the paper.
 LOOKAHEAD_RATE = 0.5

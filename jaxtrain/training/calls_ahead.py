@@ -1,4 +1,4 @@
-"""Limit of asynchronously dispatched calls.
+"""Limit on the number of asynchronously dispatched calls.
 
 A few calls in flight keep the device busy. Together they must take a few seconds at
 most: a run that receives a stop signal saves only after they have finished.
@@ -10,12 +10,12 @@ from typing import Any
 
 import jax
 
-# Largest number of calls in flight.
+# Maximum number of calls in flight.
 MAX_IN_FLIGHT = 8
-# Largest total duration of the calls in flight, in seconds.
+# Maximum total duration of the calls in flight, in seconds.
 AHEAD_SECONDS = 1.0
-# One call may always be queued behind the running call, unless a call takes longer than
-# this: the device then waits only briefly for the next dispatch.
+# Longest call, in seconds, behind which another call is queued. After a longer call the
+# idle time of the device until the next dispatch is negligible.
 LONG_CALL_SECONDS = 5.0
 
 

@@ -30,17 +30,17 @@ class Compiled:
 
     All other arguments must have the same shapes and dtypes in each call.
 
-    The matmul precision is the one set at creation (`jax.default_matmul_precision`).
+    The matmul precision is the value of `jax.default_matmul_precision` at creation.
     Several processes compile the same programs in the same order and wait for each
     other: the first collective on CPUs times out after 30 s, and another process may
     have to compile a program that this one read from its cache.
 
-    A program that needs more memory than the devices have, according to the compiler,
-    raises UserError instead of running.
+    If the compiler reports that a program needs more memory than the devices have, the
+    call raises UserError before the program runs.
 
     Attributes:
       seconds: Total seconds of tracing and compilation.
-      compiling: Whether a compilation is in progress, here or in another process.
+      compiling: Whether a compilation is in progress, in any process of the run.
       programs: Compiled programs by (shape, dtype) of each array of the last argument.
       flops: FLOPs of each program (see `count_flops`), by the same key.
     """
@@ -76,7 +76,8 @@ class Compiled:
     def __call__(self, *args: Any, **named: Any) -> Any:
         arrays = _shapes(args)
         if arrays not in self.programs:
-            with self._compiling():  # Shortens tracebacks.
+            # Calling `self.compile` would add a frame to the tracebacks of users.
+            with self._compiling():
                 self._compile(arrays, self._jitted.trace(*args, **named))
         return self.programs[arrays](*args, **named)
 

@@ -16,10 +16,10 @@ from jaxtrain.training.transforms.base import StepTransform
 
 @dataclass(frozen=True, eq=False)
 class CreateState:
-    """Pure function from the root key to the initial TrainState, in two steps.
+    """Pure function from the root key to the initial TrainState.
 
-    Jit it with `out_shardings` to create each array sharded. A run jits the two steps
-    separately, and may load pretrained weights between them.
+    Jit it with `out_shardings` to create each array sharded. A run jits `weights` and
+    `begin` separately, and may load pretrained weights between the two calls.
 
     Attributes:
       blueprint: Model to build.

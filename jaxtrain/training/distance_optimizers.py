@@ -18,8 +18,8 @@ def _distance(
 ) -> Tx:
     """Adam that estimates the learning rate from the distance to the initial weights.
 
-    At a learning rate of 0, as in the first step of a warm-up, optax computes 0 / 0:
-    such a step only increments the step count.
+    At a learning rate of 0, as in the first step of a warm-up, optax computes 0 / 0.
+    The wrapper then leaves parameters and state unchanged, except for the step count.
 
     Args:
       make: Constructor of optax, called without weight decay.

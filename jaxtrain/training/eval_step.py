@@ -22,11 +22,20 @@ def make_apply(
     view: View = plain,
     size: tuple[int, int] | None = None,
 ) -> Callable[[Any, Any, Batch], tuple[Any, Batch]]:
-    """Return `((params, model_state), data, batches) -> (outputs, batch)`.
+    """Make the forward pass of an evaluation, without dropout.
 
-    Dropout is off. `view` is the test-time augmentation of the prepared images, `size`
-    the input size of the model (None: the size of the prepared images). The returned
-    batch has the target of the task.
+    Args:
+      task: Task of the run; computes the target of a batch.
+      graphdef: Structure of the model.
+      preprocess: Preprocessing of evaluation batches.
+      layout: Layout of the run.
+      view: Test-time augmentation of the prepared images.
+      size: Height and width of the model's input. Defaults to the size of the prepared
+        images.
+
+    Returns:
+      Function `((params, model_state), data, batches) -> (outputs, batch)`, where
+      `batch` has the prepared images and the target of the task.
     """
 
     def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:
@@ -45,7 +54,7 @@ def make_apply(
 
 
 def prepare_plain(preprocess: Preprocess, data: Any, batches: Batch) -> Batch:
-    """Preprocess a single batch, arrays (1, B, ...), without random augmentation."""
+    """Preprocess a batch without random augmentation: (1, B, ...) -> (B, ...)."""
     batch = jax.tree.map(lambda x: x[0], batches)
     unused = jnp.zeros((), jnp.int32)
     return preprocess(data, batch, keys.root_key(0), unused)

@@ -23,13 +23,13 @@ def _flops(equation: JaxprEqn) -> int:
     name, params = equation.primitive.name, equation.params
     if name in PRODUCTS:
         return PRODUCTS[name](equation)
-    inner = [count_flops(jaxpr) for jaxpr in _inner(params)]
+    inner = [count_flops(jaxpr) for jaxpr in _inner_jaxprs(params)]
     if name == "cond":
         return max(inner)
-    return sum(inner) * _times(name, params)
+    return sum(inner) * _num_executions(name, params)
 
 
-def _inner(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
+def _inner_jaxprs(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
     for value in params.values():
         for one in value if isinstance(value, tuple | list) else (value,):
             if isinstance(one, ClosedJaxpr):
@@ -38,7 +38,7 @@ def _inner(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
                 yield one
 
 
-def _times(name: str, params: Mapping[str, Any]) -> int:
+def _num_executions(name: str, params: Mapping[str, Any]) -> int:
     """Number of executions of an equation's inner jaxpr."""
     if name == "scan":
         return params["length"]

@@ -65,7 +65,7 @@ NOTHING = Frozen()
 
 
 def merge(one: Any, other: Any) -> Any:
-    """Merge the two trees of `part`."""
+    """Merge two partitions of a tree, the inverse of `Frozen.part`."""
     if not isinstance(one, dict):
         return one
     merged = {**other, **one}
@@ -84,10 +84,10 @@ def trained_only(tx: Tx, frozen: Frozen) -> Tx:
 
 
 def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
-    """Make `update` of an optimizer take `learning_rate` as an argument.
+    """Wrap an optimizer so that `update` takes `learning_rate` as a keyword argument.
 
     Args:
-      tx: Optimizer with a schedule, which counts its own steps.
+      tx: Optimizer with a schedule, whose state has the step count.
       make: Function from a schedule to an optimizer with the same state.
     """
 

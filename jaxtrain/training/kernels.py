@@ -29,8 +29,8 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
     The squares of arrays of equal size are added elementwise before the reduction, in a
     single kernel; small arrays are zero-padded to equal size. On several devices only
     arrays of equal shape are added. A barrier keeps each sum in a separate kernel:
-    XLA:GPU of jaxlib 0.11.2 fuses it with the sum of the updated parameters for
-    bfloat16 gradients, and the norm was then wrong by a factor of up to ten
+    without it, XLA:GPU of jaxlib 0.11.2 fuses the sum of bfloat16 gradients with the
+    sum of the updated parameters, and the norm is wrong by a factor of up to ten
     (benchmarks/RESULTS.md, "Norms that were wrong").
 
     Args:
@@ -69,7 +69,7 @@ def in_rows(grads: Any, layout: Layout) -> Any:
     twice. With the barrier only the gradient is transposed.
 
     Args:
-      grads: Gradients of trained parameters, as `Layout.reduce_grads` leaves them.
+      grads: Gradients of trained parameters, from `Layout.reduce_grads`.
       layout: Layout of the run. XLA reads a layout constraint as a sharding constraint
         too, so it is applied per device shard.
     """

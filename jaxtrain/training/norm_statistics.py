@@ -29,7 +29,7 @@ def statistics_of_batch(
     params: Any,
     model_state: Any,
     images: Any,
-    keeps: Mapping[str, float],
+    momenta: Mapping[str, float],
     frozen: Frozen = NOTHING,
     cpus: Mesh | None = None,
 ) -> dict[str, jax.Array]:
@@ -40,13 +40,13 @@ def statistics_of_batch(
       params: Parameters of the model.
       model_state: Other state of the model.
       images: Prepared images (B, H, W, C).
-      keeps: Momentum of each running statistic to recompute, by path.
+      momenta: Momentum of each running statistic to recompute, by path.
       frozen: Layers that run in evaluation mode.
-      cpus: Mesh of CPU devices, as `apply_model` takes it.
+      cpus: Data-parallel mesh of CPU devices (see `apply_model`); None on accelerators.
     """
 
     def from_zero(path: Any, x: jax.Array) -> jax.Array:
-        return jnp.zeros_like(x) if path_name(path) in keeps else x
+        return jnp.zeros_like(x) if path_name(path) in momenta else x
 
     # From 0, one update yields (1 - momentum) times the batch statistics.
     zeros = jax.tree_util.tree_map_with_path(from_zero, model_state)
@@ -55,16 +55,19 @@ def statistics_of_batch(
         graphdef, params, zeros, images, key, frozen=frozen, cpus=cpus
     )
     found = by_path(after)
-    return {path: found[path] / (1 - kept) for path, kept in keeps.items()}
+    return {path: found[path] / (1 - momentum) for path, momentum in momenta.items()}
 
 
 def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
-    """Choose images to recompute from: indices, int64 (batches, batch_size).
+    """Choose the training images for recomputed batch-norm statistics.
 
     Args:
       num_examples: Number of training images.
       batch_size: Number of images per batch.
-      most: Largest number of images.
+      most: Maximum number of images.
+
+    Returns:
+      Image indices, int64 (batches, batch_size).
     """
     chosen = epoch_order(0, 0, num_examples)[:most]
     num = len(chosen) // batch_size
@@ -74,13 +77,13 @@ def chosen_images(num_examples: int, batch_size: int, most: int) -> np.ndarray:
 def chosen_windows(
     grid: WindowGrid, num_examples: int, batch_size: int, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose windows to recompute from: indices of images and of their windows.
+    """Choose sliding windows of training images for recomputed batch-norm statistics.
 
     Args:
       grid: Number of windows per image.
       num_examples: Number of training images.
       batch_size: Number of windows per batch.
-      most: Largest number of windows.
+      most: Maximum number of windows.
 
     Returns:
       Image indices and window indices, int64 (batches, batch_size) each.

@@ -39,7 +39,9 @@ def make_optimizer(
     if config.name == LINE_SEARCH:
         _check_line_search(config)
     elif schedule is None:
-        raise UserError(f"optimizer.learning_rate is not set: {config.name} needs it")
+        raise UserError(
+            f"optimizer.learning_rate is not set: {config.name} requires a value"
+        )
     return _widened(
         call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
     )
@@ -155,7 +157,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
     """Subtract `lr * weight_decay * kernel` from the updates, after the momentum.
 
-    `optax.add_decayed_weights` takes no schedule.
+    Replaces `optax.add_decayed_weights`, which takes no schedule.
     """
 
     def init(params: Any) -> Any:
@@ -221,7 +223,10 @@ def _lbfgs(lr: None, weight_decay: float) -> Tx:
 
 def _check_nesterov(momentum: float, nesterov: bool) -> None:
     if nesterov and not momentum:
-        raise UserError("optimizer.nesterov = True has no effect without momentum")
+        raise UserError(
+            "optimizer.nesterov = True has no effect without momentum: set "
+            "optimizer.momentum, or leave it out"
+        )
 
 
 def _check_line_search(config: OptimizerConfig) -> None:

@@ -26,13 +26,15 @@ class Phase:
       momenta: Momentum of each running statistic of batch norm, per micro-batch, by
         path.
       num_micro: Number of micro-batches of gradient accumulation.
-      rate_from: Smallest step at which the schedule is evaluated, however many steps
-        were skipped; the learning rate is then an argument of `update`. None: the
-        step count of the optimizer sets the learning rate.
+      rate_from: Lower bound of the step at which the schedule is evaluated: skipped
+        steps do not count, so the step may lag behind. The learning rate is then an
+        argument of `update`. None means that the optimizer evaluates the schedule at
+        its step count.
       line_search: Whether the optimizer evaluates the loss at other parameters.
-      remat: Outputs that the backward pass recomputes.
+      remat: Rematerialization: activations that the backward pass recomputes.
       augment: Augmentation of the images.
-      image_size: Height and width of training images; None: the size in evaluation.
+      image_size: Height and width of training images in pixels. None means the size in
+        evaluation.
     """
 
     tx: optax.GradientTransformationExtraArgs

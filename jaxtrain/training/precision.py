@@ -47,7 +47,7 @@ class Policy(jmp.Policy):
 
 
 def parse(text: str) -> Policy:
-    """Parse a short name, or `params=DTYPE,compute=DTYPE,output=DTYPE`.
+    """Parse a name of `POLICIES`, or `params=DTYPE,compute=DTYPE,output=DTYPE`.
 
     Raises:
       UserError: Invalid text, or float64 without `jax_enable_x64`.

@@ -19,11 +19,11 @@ def make_rates(
 
     Args:
       model: Model, which may be abstract.
-      layer_decay: Layer-wise decay: piece i of n has the factor
+      layer_decay: A number is a layer-wise decay: piece i of n has the factor
         layer_decay**(n - 1 - i), as in timm, whose layer groups of a ResNet equal our
-        pieces: the stem, each block, the head. Or factors by path pattern: the last
-        matching pattern applies, and unmatched parameters have 1. None means 1 for
-        all parameters.
+        pieces: the stem, each block, the head. A mapping has factors by path pattern:
+        the last matching pattern applies, and unmatched parameters have the factor 1.
+        None means 1 for all parameters.
 
     Returns:
       The factors by path; {} if all are 1.

@@ -36,14 +36,14 @@ def make_schedule(
 ) -> Schedule:
     """Create the learning-rate schedule, a function from the step to a float32.
 
-    The first step is 0. A decay ends at step `total_steps`, one after the last step;
-    the learning rate is constant from there on.
+    The first step is 0. A decay ends at step `total_steps`, one after the last step.
+    Afterwards the learning rate is constant.
 
     Args:
       config: Name and options of the schedule, and its peak.
       total_steps: Number of steps of the run.
-      warmup_steps: Number of linear warm-up steps, part of `total_steps`; for
-        one_cycle, the steps of its rise.
+      warmup_steps: Number of linear warm-up steps, included in `total_steps`. For
+        one_cycle, the number of steps until the peak.
 
     Raises:
       UserError: Unknown name, missing learning rate, too long a warm-up, or an option
@@ -62,7 +62,9 @@ def make_schedule(
         )
     peak = config.learning_rate
     if peak is None:
-        raise UserError("optimizer.learning_rate is not set: it is the schedule's peak")
+        raise UserError(
+            "optimizer.learning_rate is not set: set the peak of the schedule"
+        )
     schedule = call_row(
         SCHEDULES, config, "optimizer.schedule", peak, total_steps, warmup_steps
     )
@@ -78,13 +80,13 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
     The first cycle, which trains only the head, rises from 1/25 of `peak` to `peak` in
     the first 99 % of its steps. The second cycle rises from 1/10 to 1/2 of `peak` in
-    the first 30 % of its steps. Both rise and fall along cosines, down to 1e-5 of their
-    highest rates (the defaults of fastai 2.7). The momentum is not cycled.
+    the first 30 % of its steps. Both cycles rise and fall along cosines, and end at
+    1e-5 of their peaks (the defaults of fastai 2.7). The momentum is not cycled.
 
     Args:
-      peak: Peak of the first cycle.
-      first_steps: Length of the first cycle.
-      total_steps: Length of both cycles.
+      peak: Peak learning rate of the first cycle.
+      first_steps: Number of steps of the first cycle.
+      total_steps: Number of steps of both cycles together.
     """
 
     def cycle(part: jax.Array, peak: float, *, start: float, rise: float) -> jax.Array:
@@ -106,7 +108,7 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
 
 def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
-    """Hold a schedule at the constant `rate` from step `start` on."""
+    """Replace a schedule by the constant learning rate `rate` from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)
@@ -115,7 +117,8 @@ def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
     return learning_rate
 
 
-# Function (peak, steps after the warm-up, total steps) -> schedule after the warm-up.
+# The following functions take the peak learning rate, the number of steps after the
+# warm-up and the total number of steps, and return the schedule after the warm-up.
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
@@ -189,7 +192,8 @@ def _warmup_stable_decay(
     if decay_steps > steps:
         raise UserError(
             f"optimizer.decay_fraction = {decay_fraction}: the decay starts at step "
-            f"{total - decay_steps}, within the warm-up of {total - steps} steps"
+            f"{total - decay_steps}, within the warm-up of {total - steps} steps; set "
+            "a smaller fraction"
         )
     end = peak * end_factor
     return optax.linear_schedule(peak, end, decay_steps, steps - decay_steps)
@@ -223,7 +227,8 @@ def _step(
     if drops and drops[0] < 0:
         raise UserError(
             f"optimizer.milestones = {milestones}: the first is step "
-            f"{drops[0] + warmup_steps}, within the warm-up of {warmup_steps} steps"
+            f"{drops[0] + warmup_steps}, within the warm-up of {warmup_steps} steps; "
+            "set later milestones"
         )
     levels = [peak * step_factor**k for k in range(len(drops) + 1)]
     return optax.join_schedules([*map(optax.constant_schedule, levels)], drops)

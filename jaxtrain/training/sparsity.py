@@ -47,8 +47,8 @@ def sparsity_of(params: Any) -> ModelSparsity | None:
 
 def describe_sparsity(found: ModelSparsity) -> dict[str, str]:
     """Table rows: nonzero weights of all kernels together and of each kernel."""
-    rows = {"all kernels": _told(found)}
-    return rows | {path: _told(one) for path, one in found["layers"].items()}
+    rows = {"all kernels": _describe(found)}
+    return rows | {path: _describe(one) for path, one in found["layers"].items()}
 
 
 def _share(weights: int, nonzero: int) -> ZeroShare:
@@ -59,6 +59,6 @@ def _share(weights: int, nonzero: int) -> ZeroShare:
     }
 
 
-def _told(share: ZeroShare) -> str:
-    left = counted(share["weights"], "weight")
-    return f"{share['nonzero']:,} of {left} are not 0: {share['sparsity']:.2%} sparse"
+def _describe(share: ZeroShare) -> str:
+    total = counted(share["weights"], "weight")
+    return f"{share['nonzero']:,} of {total} are not 0: {share['sparsity']:.2%} sparse"

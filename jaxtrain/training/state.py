@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from flax import nnx
 
-# Names of transforms whose arrays are read outside of the transforms.
+# Names of the transforms whose arrays other modules read.
 AVERAGE, GUARD = "average", "guard"
 
 
@@ -52,13 +52,17 @@ def as_dict(state: TrainState) -> dict[str, Any]:
 
 
 def eval_weights(fields: dict[str, Any]) -> tuple[Any, Any]:
-    """Get parameters and model state to evaluate from the fields of a state."""
+    """Select (params, model_state) to evaluate: the averages, if the run has them.
+
+    Args:
+      fields: Fields of a TrainState (see `as_dict`), for example from a checkpoint.
+    """
     average = fields["extras"].get(AVERAGE, fields)
     return average["params"], average["model_state"]
 
 
 def with_extra(state: TrainState, name: str, extra: dict[str, Any]) -> TrainState:
-    """Replace the arrays of the transform `name` in a state."""
+    """Return a state with new arrays of the transform `name`."""
     return replace(state, extras={**state.extras, name: extra})
 
 

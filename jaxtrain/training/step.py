@@ -47,12 +47,10 @@ def make_train_step(
     method: Method = PLAIN,
     normalization: Normalization = UNCHANGED,
 ) -> Callable[..., tuple[TrainState, Metrics]]:
-    """Make `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
+    """Make the training step of a phase, to be jitted.
 
-    `batches` has a leading axis of steps, which all run in one call; `metrics` has one
-    value per step. `beside` holds the input arrays of the method. A step with a
-    non-finite loss, gradient, batch-norm statistic or new parameter is skipped: it is
-    counted, but model and optimizer do not change.
+    A step with a non-finite loss, gradient, batch-norm statistic or new parameter is
+    skipped: it is counted, but model and optimizer do not change.
 
     Args:
       task: Task of the run; defines the objective.
@@ -66,6 +64,11 @@ def make_train_step(
       mixes: Whether `preprocess` mixes examples of a batch.
       method: Method that computes gradients of the objective.
       normalization: Mean and standard deviation of the pixel normalization.
+
+    Returns:
+      Function `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
+      `batches` has a leading axis of steps, which all run in one call; `metrics` has
+      one value per step. `beside` are the input arrays of the method.
     """
     make_objective = MakeObjective(task, graphdef, phase, layout, part, normalization)
     num_micro, frozen = phase.num_micro, phase.frozen
@@ -80,7 +83,7 @@ def make_train_step(
         root: jax.Array, data: Any, beside: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
-            # The inner step must not capture the data set.
+            # Drop the data set: a loop over micro-batches must not capture it.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
         params, rest = frozen.part(layout.trained_params(gradient_params(phase, state)))
@@ -182,7 +185,7 @@ def loss_at(
 def micro_batch(x: jax.Array, num: int, index: Any) -> jax.Array:
     """Select a micro-batch (batch / num, ...) from (batch, ...).
 
-    It consists of every num-th example, so that no example moves to another device.
+    A micro-batch has every `num`-th example, so that no example changes its device.
     """
     parts = x.reshape(x.shape[0] // num, num, *x.shape[1:])
     return jax.lax.dynamic_index_in_dim(parts, index, 1, keepdims=False)

@@ -1,10 +1,9 @@
 """Update of the training state from the gradients of a step.
 
-`total` is the sum of the gradients over micro-batches and devices, times the loss
-scale; `grads` are the mean gradients that transforms and the optimizer take.
+In this module `total` is the sum of the gradients over micro-batches and devices, times
+the loss scale; `grads` are mean gradients, the input of transforms and optimizer.
 
-Norms are arguments because they are over all layers, and a pipeline stage has only a
-part of the layers.
+Global norms are arguments: a pipeline stage cannot compute them from its own layers.
 """
 
 import math
@@ -66,7 +65,7 @@ def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
 def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
     """Compute the mean gradients of a step.
 
-    They keep the dtype of `total`: in float16, small unscaled gradients would
+    The result has the dtype of `total`: in float16, small unscaled gradients would
     underflow.
 
     Args:
@@ -148,8 +147,8 @@ def apply_gradients(
       state: State before the step; a skipped step changes only the step counts.
       root: Key of the run.
       grads: Mean gradients of the trainable parameters.
-      grad_norm: Global gradient norm of the model; non-finite if batch-norm statistics
-        are (`jaxtrain.models.batch_norm`).
+      grad_norm: Global gradient norm of the model. A non-finite batch-norm statistic
+        makes it non-finite (see `jaxtrain.models.batch_norm`).
       model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
       norm: Function from the `checked` arrays of a state to their norm over the full
@@ -220,7 +219,7 @@ def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
 
 
 def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
-    """Select the new state if the step is taken, else the old one."""
+    """Select the new state if the step is taken, else the old state."""
 
     def changed(state: TrainState) -> dict[str, Any]:
         fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}

@@ -32,7 +32,7 @@ def flip(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over the four corners and the centre, as torchvision's FiveCrop."""
+    """Average over crops of the four corners and the centre, as in FiveCrop."""
     return _mean(apply, crops(pixels, size))
 
 
@@ -47,11 +47,11 @@ def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
     The order is torchvision's: top left, top right, bottom left, bottom right, centre.
     """
-    (height, width), (whole, wide) = size, pixels.shape[1:3]
-    down, right = whole - height, wide - width
-    places = [(0, 0), (0, right), (down, 0), (down, right)]
-    places.append((round(down / 2), round(right / 2)))
-    return jnp.stack([pixels[:, y : y + height, x : x + width] for y, x in places])
+    (height, width), (full_height, full_width) = size, pixels.shape[1:3]
+    bottom, right = full_height - height, full_width - width
+    corners = [(0, 0), (0, right), (bottom, 0), (bottom, right)]
+    corners.append((round(bottom / 2), round(right / 2)))
+    return jnp.stack([pixels[:, y : y + height, x : x + width] for y, x in corners])
 
 
 def _mean(apply: Apply, views: jax.Array) -> jax.Array:
@@ -116,12 +116,12 @@ def _covered(places: Sequence[int], part: int, whole: int) -> np.ndarray:
     return counts
 
 
-# Views by option name.
+# Test-time augmentations by option value.
 VIEWS: dict[str, View] = {"flip": flip, "five_crop": five_crop, "ten_crop": ten_crop}
 # Views that take images larger than the model's input size.
 CROPS = ("five_crop", "ten_crop")
 
 
 def named(name: str | None) -> View:
-    """Get a view by option name; None leaves the image unchanged."""
+    """Get the test-time augmentation of an option value; None means no augmentation."""
     return plain if name is None else VIEWS[name]

@@ -1,1 +1,1 @@
-"""Facts about the models, readable without JAX: published results and costs."""
+"""Published results and costs of the models, readable without JAX."""

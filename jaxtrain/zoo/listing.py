@@ -36,7 +36,7 @@ def find(name: str) -> ListedModel:
     known = {model.name: model for model in models()}
     if name not in known:
         raise UserError(
-            f"there is no model {name!r}{nearest(name, known)}; {command('models')} "
+            f"unknown model {name!r}{nearest(name, known)}; {command('models')} "
             "lists all models"
         )
     return known[name]
@@ -79,7 +79,7 @@ def _line(row: tuple[str, ...]) -> str:
 
 
 def details(model: ListedModel) -> str:
-    """Format all facts of a model as text."""
+    """Format costs, published results and matching weights of a model as text."""
     _, image, num_params, flops, memory, *_ = cells(model)
     rows = [
         ("model.name", model.name),

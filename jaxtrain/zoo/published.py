@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Published facts of a model.
+    """Image shape, outputs and published results of a model.
 
     Attributes:
       image_shape: Image shape (H, W, C) in the published evaluation.
@@ -70,7 +70,7 @@ def _paper(top1: float, number: str) -> Result:
 
 
 def _maps(*results: Result, size: int) -> Published:
-    """Facts of a segmentation model for the classes of Pascal VOC with background."""
+    """Segmentation model for the 20 classes of Pascal VOC and background."""
     return Published((size, size, 3), 21, results, has_maps=True)
 
 

@@ -91,7 +91,7 @@ def test_damaged_files_change_no_run(
     for kind, paths in by_kind(runs).items():
         caplog.clear()
         ends[kind] = end_of(runs, tmp_path / "run", paths[-1], damage)
-        assert ("put aside" in caplog.text) == (ends[kind] == "found")
+        assert ("moved aside" in caplog.text) == (ends[kind] == "found")
     print(ends, file=sys.stderr)
     assert ends["array"] == "found"
     # As what a kill in the middle of a save leaves.
@@ -115,4 +115,4 @@ def test_the_command_goes_behind_two_damaged_steps(runs: Path, cli: Cli):
     for step in (BEFORE, NEWEST):
         assert f"step {step}: " in result.stderr
     assert "params.conv2.kernel" in result.stderr
-    assert result.stderr.count("put aside") == 2
+    assert result.stderr.count("moved aside") == 2

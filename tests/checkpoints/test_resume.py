@@ -77,7 +77,7 @@ def test_signal_saves_and_the_same_command_goes_on(undisturbed: Path, cli: Cli):
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
-    assert "is saved; the same command goes on" in stderr
+    assert "is saved; the same command resumes" in stderr
     saved = max(int(p.name) for p in (run / "checkpoints").iterdir())
     assert saved == read_lines(run, "train")[-1]["step"] >= 5
     cli.done(*words, "--train.steps", saved + 3)

@@ -154,8 +154,8 @@ def test_failed_save_is_told(tmp_path: Path):
         (OSError(errno.ENOSPC, "No space"), "free some space"),
         (OSError(errno.EMFILE, "Too many"), "raise the limit of open files, "),
         (OSError(errno.EACCES, "Denied"), "change the permissions"),
-        (OSError(errno.ENODEV, "No such device"), "mend the disk"),
-        (DamagedError("step 5 is not what was saved"), "mend the disk"),
+        (OSError(errno.ENODEV, "No such device"), "repair the disk"),
+        (DamagedError("step 5 is not what was saved"), "repair the disk"),
         (
             TypeError("got an unexpected keyword"),
             "install a version of orbax-checkpoint",

@@ -50,7 +50,7 @@ def test_an_interrupt_saves_and_the_same_call_goes_on(config: Config, tmp_path: 
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(KeyboardInterrupt, match="is saved; the same command goes on"):
+    with pytest.raises(KeyboardInterrupt, match="is saved; the same command resumes"):
         jaxtrain.train(endless, workdir)
     thread.join()
     stopped = read_lines(workdir)[-1]["step"]

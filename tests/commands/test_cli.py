@@ -294,7 +294,7 @@ def test_a_wrong_option_points_to_the_help_that_has_them_all(
 
 def test_unknown_command_lists_the_known(capsys: pytest.CaptureFixture[str]):
     assert main(["guess"]) == 2
-    assert f"'guess': there is {', '.join(COMMANDS)}\n" in capsys.readouterr().err
+    assert f"'guess': expected {', '.join(COMMANDS)}\n" in capsys.readouterr().err
 
 
 # (words, what the message names). {digits} stands for the digits recipe.
@@ -670,7 +670,7 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--list --workdir nowhere", "nowhere: holds no folder checkpoints"),
+        ("--list --workdir nowhere", "nowhere: has no folder checkpoints"),
         ("--workdir nowhere", "give one of --list and --verify"),
     ],
 )

@@ -106,7 +106,7 @@ def test_code_that_a_run_names_is_not_trusted(
         parse("train", [*words, "--model.name", NET])
         own.check_allowed("model.name", NET)
     assert main(words) == 2
-    assert f"model.name = '{NET}' is code, and named by a saved run" in (
+    assert f"model.name = '{NET}' is custom code named only by a saved run" in (
         capsys.readouterr().err
     )
     # It is shown, and run.

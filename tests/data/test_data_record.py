@@ -67,7 +67,7 @@ def test_changed_data_are_refused(here: Path, capsys: pytest.CaptureFixture[str]
             path.rmdir() if path.is_dir() else path.unlink()
         assert start("--workdir", "run") == 2
         told = capsys.readouterr().err
-        assert "run holds a run of other data:\n" in told and message in told
+        assert "run contains a run of other data:\n" in told and message in told
     # Elsewhere they are no less changed: then the source itself is refused.
     (here / "set").rename(here / "moved")
     assert start("--workdir", "run", "--data.source", "folder:moved") == 2

@@ -190,8 +190,8 @@ def test_targets_follow_an_augmentation_of_ones_own(monkeypatch: pytest.MonkeyPa
         monkeypatch.setitem(GEOMETRIC, "own", (config, None, Fit()))
         test_pixels_and_points_go_where_the_image_goes("own")
         for name, message in (
-            ("flagged", "is not a class or function, but True"),
-            ("wrong", "moves returned (20, 24), expected a Geometry"),
+            ("flagged", "expected a class or a function, got True"),
+            ("wrong", "moves returned (20, 24); it is a function"),
         ):
             config = AugmentConfig(own=(f"{HELPER}:{name}",))
             (problem,) = check_augmentations(config, (20, 24, 1))

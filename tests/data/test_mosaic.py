@@ -221,7 +221,7 @@ def test_the_last_epochs_are_without():
 
     assert closes(0) is None
     assert [closes(n) for n in (2, 0.5, 0.001)] == [30, 45, 49]
-    with pytest.raises(UserError, match="the run has 5 epochs, so no epoch would"):
+    with pytest.raises(UserError, match="the run has 5 epochs, so no epoch has"):
         closes(5)
 
 

@@ -71,7 +71,7 @@ def test_signal_to_the_whole_group(undisturbed: Path, cli: Cli):
     os.killpg(process.pid, signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
-    assert "is saved; the same command goes on" in stderr and "Traceback" not in stderr
+    assert "is saved; the same command resumes" in stderr and "Traceback" not in stderr
     wait_until(lambda: not any(map(alive, workers)))
     # Without workers the rest is the same.
     assert cli(*words, "--data.workers", 0, "--data.cache", "stream").code == 0

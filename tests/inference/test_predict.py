@@ -223,9 +223,9 @@ def test_the_screen_shows_the_first_rows_and_no_others_are_read(
     assert len(read) == 20
     assert [name for name in in_order() if name in told] == in_order()[:20]
     assert "unreadable: " in told and "1 of 20 images could not be read" in told
-    assert "5 more were not looked at: --out predictions.csv takes all" in told
+    assert "5 more images were not predicted: --out predictions.csv writes all" in told
     assert run("photos --features f.npy") == 0
-    assert "5 more are not shown" in capsys.readouterr().out
+    assert "5 more images are not shown" in capsys.readouterr().out
     assert np.load("f.npy").shape == (NUM + 1, 84)
 
 
@@ -320,7 +320,7 @@ BAD = {
         "--out folder.csv photos"
     ),
     "--out file/x.csv: cannot write there": "--out file/x.csv photos",
-    "--features x.csv: it is a file of NumPy": "--features x.csv photos",
+    "--features x.csv: expected a NumPy file": "--features x.csv photos",
     "--explain file is a file: give a folder": "--explain file photos",
     "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",

@@ -148,10 +148,10 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
     ("name", "message"),
     [
         ("Asks", "requires depth: give a default, or a value in model.options"),
-        ("Five", r"puts out \(2, 5\) .* expected \(2, 10\)"),
+        ("Five", r"output shape is \(2, 5\) .* expected \(2, 10\)"),
         (
             "Fails",
-            r"does not take images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
+            r"does not accept images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
         ),
         ("Keeps", "noise is a random key, which checkpoints cannot store"),
         ("Uncalled", "has no __call__"),

@@ -76,7 +76,7 @@ def test_one_model_with_its_sources(capsys: pytest.CaptureFixture[str]):
 
 def test_an_unknown_model(capsys: pytest.CaptureFixture[str]):
     assert main(["models", "resnet5"]) == 2
-    message = "there is no model 'resnet5'; perhaps you meant resnet50"
+    message = "unknown model 'resnet5'; perhaps you meant resnet50"
     assert message in capsys.readouterr().err
 
 

@@ -107,7 +107,9 @@ def test_a_model_of_an_older_version_is_read_without_its_removed_fields():
 
 def test_outputs_of_another_shape_are_refused_with_both():
     blueprint = describe("lenet").blueprint()
-    told = r"puts out \(2, 7\) for images .*: expected {'box': \(2, 4\), 'kind': "
+    told = (
+        r"output shape is \(2, 7\) for images .*: expected {'box': \(2, 4\), 'kind': "
+    )
     task = make_task("TwoOutputs")
     (problem,) = check_outputs(blueprint.abstract(), blueprint.images(2), task)
     assert re.search(told, problem.text)

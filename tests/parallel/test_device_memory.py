@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_refused_before_it_runs(
         return " ".join(result.stderr.split())
 
     told = refused(size, *words)
-    assert "error: the first state of the run needs" in told
+    assert "error: the initial state of the run needs" in told
     assert "set parallel.fsdp or a smaller" in told
     told = refused(8 * size, *words)
     assert "error: a training step needs" in told

@@ -151,7 +151,7 @@ def test_step_that_one_cannot_read_is_put_aside_by_both(finished: Path, cli: Cli
     both = [cli.start(*each, program=DAMAGED_FOR_ONE) for each in two(*words)]
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0], errors
-    assert "could not read step 30: DamagedError: as a test; put aside" in errors[0]
+    assert "could not read step 30: DamagedError: as a test; moved aside" in errors[0]
     assert steps(run) == {"20", "30", "33", f"{DAMAGED}-30"}
     assert [line["step"] for line in read_lines(run, "event")] == [20]
 

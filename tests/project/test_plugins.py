@@ -251,8 +251,8 @@ def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_work(
     plugin.installed()
     warned = capsys.readouterr().err.splitlines()
     assert len(warned) == 2
-    assert "'absent' is left out: importing missing_module:absent failed" in warned[0]
-    assert "'odd' is left out: others_plugins:odd is 'text'" in warned[1]
+    assert "'absent' is skipped: importing missing_module:absent failed" in warned[0]
+    assert "'odd' is skipped: others_plugins:odd is 'text'" in warned[1]
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_a_plugin_that_cannot_be_imported_is_one_line_of_a_command(
     assert main(["models"]) == 0
     captured = capsys.readouterr()
     (line,) = captured.err.splitlines()
-    assert line.startswith("warning: the plug-in 'absent' is left out: importing")
+    assert line.startswith("warning: the plug-in 'absent' is skipped: importing")
     assert "resnet18" in captured.out
 
 

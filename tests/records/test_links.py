@@ -104,7 +104,10 @@ def test_what_is_no_regular_file_is_not_replaced(workdir: Path):
 IN_PLACE: dict[str, tuple[Callable[[Path, Path], Any], str]] = {
     "link": (lambda path, victim: path.symlink_to(victim / "file"), "is a link"),
     "dangling": (lambda path, victim: path.symlink_to(victim / "new"), "is a link"),
-    "hard link": (lambda path, victim: os.link(victim / "file", path), "has 2 names"),
+    "hard link": (
+        lambda path, victim: os.link(victim / "file", path),
+        "has 2 hard links",
+    ),
     "pipe": (lambda path, victim: os.mkfifo(path), "regular file|No such device"),
     "folder": (lambda path, victim: path.mkdir(), "directory"),
 }
@@ -135,12 +138,12 @@ def test_paths_lie_below_the_real_folder(victim: Path, workdir: Path):
         for name in ("new", "in", "in/new", "deep/../deep"):
             links.check_inside(root / name, root)
         for name in ("out", "out/3", "../victim", "deep/../../victim"):
-            with pytest.raises(OSError, match=f"leads out of it, to {victim}"):
+            with pytest.raises(OSError, match=f"leads out of .*, to {victim}"):
                 links.check_inside(root / name, root)
     # Names that begin alike are not below each other.
-    with pytest.raises(OSError, match="leads out of it"):
+    with pytest.raises(OSError, match="leads out of"):
         links.check_inside(workdir.parent / "running", workdir)
-    with pytest.raises(OSError, match="leads out of it"):
+    with pytest.raises(OSError, match="leads out of"):
         links.remove_tree(workdir / "out" / "3", workdir)
     links.remove_tree(workdir / "out", workdir)  # The link alone.
     links.remove_tree(workdir / "deep", workdir)
@@ -154,7 +157,7 @@ def test_a_folder_that_leads_out_of_the_workdir_is_refused(
 ):
     (workdir / name).parent.mkdir(parents=True, exist_ok=True)
     (workdir / name).symlink_to(victim / target)
-    with pytest.raises(UserError, match=f"{workdir / name} leads out of it") as error:
+    with pytest.raises(UserError, match=f"{workdir / name} leads out of") as error:
         open_workdir(workdir, Config(), {}, fresh=False)
     assert f"--workdir {workdir}: cannot write there" in str(error.value)
 
@@ -205,13 +208,13 @@ def test_checkpoints_are_removed_in_the_workdir_alone(victim: Path, workdir: Pat
         lambda: folder_lib.rename(directory, 7),
         lambda: replace_info(directory / "7", {"step": 1}),
     ):
-        with pytest.raises(OSError, match="leads out of it"):
+        with pytest.raises(OSError, match="leads out of"):
             change()
     directory.unlink()
     directory.mkdir()
     for step in ("3", "7"):
         (directory / step).symlink_to(victim / step)
-    with pytest.raises(OSError, match="leads out of it"):
+    with pytest.raises(OSError, match="leads out of"):
         replace_info(directory / "7", {"step": 1})
     folder_lib.remove_uncommitted(directory)
     assert [p.name for p in directory.iterdir()] == ["7"]

@@ -157,7 +157,7 @@ def test_checkpoints_of_another_run_are_refused(
         capsys.readouterr()
         assert main(words.split()) == 2, words
         told = capsys.readouterr().err
-        assert "run/checkpoints/" in told and "put it back there" in told, words
+        assert "run/checkpoints/" in told and "restore the original" in told, words
         assert f"belongs to {others}, and run/config.json to {mine}" in told, words
         assert told.count("error:") == 1 and "Traceback" not in told
     # Nothing was removed, renamed or added.

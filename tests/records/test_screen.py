@@ -164,9 +164,9 @@ def test_a_resumed_run_shows_the_evaluations_of_before(tmp_path: Path, bar: Show
     write_run(path, 2)
     bar.screen.earlier(lambda: read_evaluations(path))
     bar.screen.write("event", 20, {"event": "resumed"})
-    lines = [line for line in bar.lines if "so far, by" in line or "  step " in line]
+    lines = [line for line in bar.lines if "so far (" in line or "  step " in line]
     assert [line.rpartition("\x1b")[2].partition("K")[2] or line for line in lines] == [
-        "2 evaluations so far, by metrics.jsonl:",
+        "2 evaluations so far (metrics.jsonl):",
         "epoch 1.00  step 10/100  train: loss 2.1000  "
         "validation: loss 13.0000 accuracy 0.5000",
         "epoch 2.00  step 20/100  train: loss 2.0500  "
@@ -180,7 +180,7 @@ def test_of_many_evaluations_the_last_are_shown(tmp_path: Path, bar: Shown):
     write_run(path, 13)
     bar.screen.earlier(lambda: read_evaluations(path))
     text = bar.output.getvalue()
-    assert "13 evaluations so far, by metrics.jsonl; the last 10:" in text
+    assert "13 evaluations so far (metrics.jsonl); the last 10:" in text
     assert text.count("validation:") == 10
     assert "step 30/100" not in text and "step 40/100" in text
 

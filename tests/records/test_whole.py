@@ -151,13 +151,13 @@ def test_an_evaluation_is_shown_before_it_is_written(
     monkeypatch.setattr(evaluation, "evaluate", lambda *args: RESULT)
     words = ["evaluate", "--workdir", str(run)]
     assert main(words) == 0
-    assert f"{run / 'evaluation.json'} has the result" in capsys.readouterr().out
+    assert f"wrote {run / 'evaluation.json'}" in capsys.readouterr().out
     assert has_digest(run / "evaluation.json")
     monkeypatch.setattr(os, "replace", full)
     (run / "evaluation.json").unlink()
     assert main(words) == 2
     told = capsys.readouterr()
-    assert "0.6250  (0.5000 to 0.7500)" in told.out and "has the result" not in told.out
+    assert "0.6250  (0.5000 to 0.7500)" in told.out and "wrote" not in told.out
     assert (
         told.err.count("error:") == 1 and "evaluation.json (No space left" in told.err
     )

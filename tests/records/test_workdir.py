@@ -294,7 +294,9 @@ def test_file_system_without_locks_is_told(
 
     monkeypatch.setattr(folder_lock.fcntl, "flock", fail)
     with locked(tmp_path):
-        assert f"{tmp_path}: no file can be locked there" in capfd.readouterr().err
+        assert (
+            f"{tmp_path}: the file system supports no locks" in capfd.readouterr().err
+        )
     assert not names(tmp_path)
 
 
@@ -335,7 +337,7 @@ def test_run_that_a_kill_of_fresh_left_in_parts_is_refused(small_run: Path):
     (small_run / "config.json").unlink()
     with (
         locked(small_run),
-        pytest.raises(UserError, match=r"config\.json is not there"),
+        pytest.raises(UserError, match=r"config\.json does not exist"),
     ):
         open_workdir(small_run, Config(), {}, fresh=False)
     assert set(files(small_run)) >= {"checkpoints/10/commit_success.txt"}
@@ -406,7 +408,7 @@ def test_link_that_leads_nowhere(
     assert start(undisturbed, link) == 2
     error = capfd.readouterr().err
     assert f"--workdir {link} is a link to {tmp_path}/disk/run" in error
-    assert f"there is no {tmp_path}/disk: mount or make it" in error
+    assert f"{tmp_path}/disk does not exist: mount or create it" in error
     assert names(tmp_path) == {"link"}
     assert start(undisturbed, link / "digits") == 2  # A folder behind the link.
     assert f"{link} is a link to {tmp_path}/disk/run" in capfd.readouterr().err
@@ -436,14 +438,14 @@ def test_path_without_links_is_left_as_it_is(
         (
             {"optimizer.learning_rate": 0.5},
             "Continue with its own config (--optimizer.learning-rate None), give "
-            "--fresh to move it aside and start anew, or choose another --workdir "
+            "--fresh to move it aside and start a new run, or choose another --workdir "
             "(with its weights: --model.pretrained {run})",
         ),
         (
             {"data.channels": 3, "precision": "bf16"},
             "Continue with its own config (--precision fp32 --data.channels None), ",
         ),
-        ({"model.width": 0.5}, "start anew, or choose another --workdir"),
+        ({"model.width": 0.5}, "start a new run, or choose another --workdir"),
         (
             {"data.augment.own": ("a.py:f",)},
             "Continue with its own config, give --fresh",

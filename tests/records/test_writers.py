@@ -108,7 +108,10 @@ def test_failures_of_a_writer_are_one_warning(
     ("name", "message"),
     [
         ("Late", "does not start (ConnectionError: refused)"),
-        ("nothing", "makes None, which is not a jaxtrain.records.writer.MetricWriter"),
+        (
+            "nothing",
+            "returns None, which is not a jaxtrain.records.writer.MetricWriter",
+        ),
     ],
 )
 def test_a_writer_that_does_not_start_closes_the_others(
@@ -129,6 +132,6 @@ def _first(recorder: Recorder, build: Any) -> Any:
 
 
 def test_a_writer_that_only_a_saved_config_names_is_not_loaded(refer):
-    with pytest.raises(UntrustedError, match="is code, and named by a saved run"):
+    with pytest.raises(UntrustedError, match="is custom code named only by"):
         writers.check(refer("Faulty", allow=False))
     assert "my_writers" not in sys.modules

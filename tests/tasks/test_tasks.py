@@ -78,7 +78,7 @@ def test_stopped_and_resumed_it_ends_the_same(one: Path, tmp_path: Path):
     run(tmp_path, "half", "--train.stop-after-steps 6")
     run(tmp_path, "half")
     events = [line["event"] for line in read_lines(tmp_path / "half", "event")]
-    assert events == ["stopped, as asked", "resumed"]
+    assert events == ["stopped: train.stop_after_steps", "resumed"]
     assert_same_run(one, tmp_path / "half", STEPS)
 
 

@@ -99,8 +99,8 @@ def test_the_longest_valley_is_that_of_all_subsequences(seed: int):
 
 
 WRONG = {
-    "--start 1 --end 0.1: the learning rate rises": "--start 1 --end 0.1",
-    "to one of at most 1e+06": "--end 1e30",
+    "--start 1 --end 0.1: expected 0 < start": "--start 1 --end 0.1",
+    "< end <= 1e+06": "--end 1e30",
     "--steps 5: expected 20 or more": "--steps 5",
     "the loss diverged after": "--start 1e5 --end 1e6",
     "there is no learning rate to find": "--optimizer.name lbfgs --out {found}/new/lr",

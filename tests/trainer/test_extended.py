@@ -54,7 +54,7 @@ def test_jumps(
         assert told == []
     else:
         (message,) = told
-        for part in (*jump, f"{old} steps long and is now {new}"):
+        for part in (*jump, f"had {old} steps and now has {new}"):
             assert part in message
 
 
@@ -71,7 +71,7 @@ def test_a_saved_setting_that_is_refused_today_does_not_end_the_run():
     saved = asdict(config(100, schedule="linear"))
     saved["train"]["steps_per_call"] = 1000
     told = describe_jump(setup, saved, 100, 100)
-    assert len(told) == 1 and "100 steps long" in told[0]
+    assert len(told) == 1 and "had 100 steps" in told[0]
 
 
 @pytest.mark.slow
@@ -89,4 +89,4 @@ def test_a_longer_run_tells_of_the_jump(
         assert ("warning: the learning rate jumps from" in stderr) == told, stderr
     events = [line["event"] for line in read_lines(tmp_path / "run", "event")]
     assert len(events) == 2
-    assert any("which was 4 steps long and is now 8" in e for e in events)
+    assert any("which had 4 steps and now has 8" in e for e in events)

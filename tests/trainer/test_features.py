@@ -62,13 +62,13 @@ def test_the_table_says_why_not(monkeypatch: pytest.MonkeyPatch):
     def told(train: dict[str, Any], **sections: Any) -> str:
         return planned(layered(train, **sections)).describe()
 
-    assert "of the first 2 pieces computed once, 0.0 MB" in told(FROZEN)
+    assert "of the first 2 pieces, computed once, 0.0 MB" in told(FROZEN)
     later = {**FROZEN, "freeze_epochs": 1}
-    assert "they are trained later" in told(later)
+    assert "the layers are trained later" in told(later)
     augmented = DataConfig(**DATA, augment=AugmentConfig(crop_padding=1))
     assert "images are augmented" in told(FROZEN, data=augmented)
     assert "the first piece of the model is trained" in told({"freeze": ("block*",)})
     method = CustomConfig(name=BY_HAND)
-    assert "method may look at the images" in told(FROZEN, method=method)
+    assert "method may use the images" in told(FROZEN, method=method)
     monkeypatch.setattr(datasets, "CACHE_FRACTION", 1e-9)
     assert "they take 0 MB, more than" in told(FROZEN)

@@ -74,7 +74,7 @@ def test_going_back_alone_ends_like_an_undisturbed_run(
     workdir = copy(undisturbed, tmp_path)
     run(tmp_path, "run", "--resume-step", 40)
     assert_same_run(undisturbed, workdir, STEPS)
-    (event,) = events(workdir, "rewound, as asked")
+    (event,) = events(workdir, "rewound (--resume-step)")
     assert (event["step"], event["from_step"]) == (40, STEPS)
     newer = {f"rewound-{step}" for step in range(50, STEPS + 1, EVERY)}
     assert newer < names(workdir)

@@ -73,8 +73,8 @@ def test_commands_of_plugins_vanish_with_them(
 @each_row(
     ("keep_best", "row", "told"),
     [
-        (0, "best evaluation", "the last weights are the model"),
-        (1, "best weights", "its checkpoint is gone"),
+        (0, "best evaluation", "the last weights were tested"),
+        (1, "best weights", "its checkpoint was removed"),
     ],
 )
 def test_results_say_why_the_best_weights_were_not_tested(

@@ -136,7 +136,7 @@ def test_a_damaged_best_checkpoint_is_put_aside_and_the_last_is_tested(run: Path
     for path in files(run / "checkpoints" / str(best) / "state"):
         zero(path)
     stderr = again(run)
-    assert re.search(rf"warning: .*step {best}:.*; put aside", stderr)
+    assert re.search(rf"warning: .*step {best}:.*; moved aside", stderr)
     assert (run / "checkpoints" / f"quarantine-{best}").is_dir()
     summary, found = read_summary(run), evaluated(run)
     assert found["run"]["step"] == summary["model"]["step"] == 16

@@ -97,7 +97,7 @@ def test_a_tree_is_parted_and_put_together():
     assert trained == {"stage2_block1": {"conv2": {"kernel": 3}}}
     assert frozen.part(rest) == ({}, rest)
     everything = resnet({"freeze": ("*",)})
-    with pytest.raises(UserError, match="leaves nothing to train"):
+    with pytest.raises(UserError, match="leaves no layer to train"):
         find_frozen(everything, model_of(everything))
 
 
@@ -216,7 +216,7 @@ def test_a_run_stopped_in_either_phase_ends_like_an_undisturbed_one(
     assert (
         main(shlex.split(f"{head} {quoted(tmp_path / 'parts')} --train.steps 9")) == 0
     )
-    assert "the fine_tune schedule spans the whole run" in capsys.readouterr().err
+    assert "the fine_tune schedule spans the full run" in capsys.readouterr().err
     words = (
         f"{head} {quoted(tmp_path / 'parts')} --train.steps 9 --train.freeze-epochs 2"
     )

@@ -403,7 +403,7 @@ def test_an_option_that_is_not_taken_is_an_error(name: str) -> None:
         value = VALUES[option]
         with pytest.raises(UserError) as raised:
             make(name=name, **{option: value})
-        start, _, told = str(raised.value).rpartition(", which takes: ")
+        start, _, told = str(raised.value).rpartition(", which accepts: ")
         assert start == f"optimizer.{option} = {value!r} has no effect on {name}"
         takes, _, owners = told.partition(f"; {option} is an option of ")
         assert set(takes.split(", ")) == taken

@@ -183,7 +183,7 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
         ({"end_factor": 0.1}, "end_factor = 0.1 .* constant, .*: warmup_factor"),
         (
             {"schedule": "step", "end_factor": 0.0},
-            "takes: milestones, step_every, step_factor, warmup_factor",
+            "accepts: milestones, step_every, step_factor, warmup_factor",
         ),
         ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
         ({"schedule": "cosine_restarts", "cycles": 1}, "cycles = 1: expected 2 to 100"),
@@ -203,7 +203,7 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
         ({"warmup_factor": 0.1}, "warmup_factor = 0.1 .* without optimizer.warm"),
         (
             {"schedule": "one_cycle", "warmup_factor": 0.1, "warmup_epochs": 1},
-            "warmup_factor = 0.1 .* one_cycle, which takes: end_factor",
+            "warmup_factor = 0.1 .* one_cycle, which accepts: end_factor",
         ),
         ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
         ({"warmup_steps": 40}, "40 steps must be shorter than the run of 40 steps"),

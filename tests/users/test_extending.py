@@ -326,16 +326,16 @@ def get_config():
 
 
 WRONG = {
-    "--model.name none.py:Small": "there is no file none.py",
+    "--model.name none.py:Small": "no file none.py",
     "--model.name my_model.py:Large": "has no 'Large'; it has",
     "--model.name my_model.py:first --model.dropout None": "requires conv, norm, x",
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model.name json.py:Small": "another module is called 'json'",
-    "--model.name my_model.py:Small --model.options depth 3": "options are: channels",
-    "--model.options depth 3": "model.options = {'depth': 3} is for custom parts",
+    "--model.name my_model.py:Small --model.options depth 3": "takes channels",
+    "--model.options depth 3": "model.options = {'depth': 3} is for custom code",
     "--optimizer.name my_model.py:last": "does not accept its arguments",
-    "--data.source my_source.py:np": "is not a class or function",
-    "--data.augment.own wrong.py:half": "expected the same dtype and shape",
+    "--data.source my_source.py:np": "expected a class or a function",
+    "--data.augment.own wrong.py:half": "it must keep both",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
     "--logging.writers my_tracker.py:Tracker": "does not accept its arguments",
 }
@@ -479,7 +479,7 @@ def test_parts_of_a_trained_run_are_loaded_on_trust_alone(
     for words in AFTER:
         capsys.readouterr()
         assert main(words.split()) == 2, words
-        assert "is code, and named by a saved run" in capsys.readouterr().err
+        assert "is custom code named only by a saved run" in capsys.readouterr().err
         assert main([*words.split(), "--trust"]) == 0, words
         told = capsys.readouterr().err
         assert "my_model.py, sha256 " in told and told.count("as recorded") >= 1

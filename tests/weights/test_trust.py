@@ -145,7 +145,7 @@ def refused(words: str, field: str, part: str, capsys: pytest.CaptureFixture) ->
     """Run a command, which must name the part and how to allow it, once, and end."""
     assert main(words.split()) == 2
     told = capsys.readouterr().err
-    assert f"{field} = {part!r} is code" in told and "give --trust" in told
+    assert f"{field} = {part!r} is custom code" in told and "give --trust" in told
     assert told.count("error:") == 1 and "Traceback" not in told
     assert not ran()
 

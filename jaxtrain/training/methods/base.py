@@ -37,9 +37,9 @@ class Objective:
         `training` the model runs in evaluation mode.
       scale: Loss scale of the gradients; 1 without loss scaling.
       normalization: Mean and standard deviation of the pixel normalization.
-      whole: Function that all-reduces the gradients over the micro-batch, then applies
-        `StepTransform.project`. The all-reduce only affects parameters of which each
-        device trains a separate copy.
+      whole: Function that all-reduces gradients over the micro-batch, then applies
+        `StepTransform.project`. The all-reduce has an effect only on parameters with a
+        separate copy per device.
       norm: Function from the gradients of the full micro-batch, or arrays of the same
         shapes, to their global norm, in at least float32.
       task: Task of the run, for methods with additional losses.
@@ -101,14 +101,14 @@ class Method:
 
         Args:
           options: Options of the method, from the config.
-          begun: Options recorded by the resumed run; {} for a new one.
+          begun: Options recorded by the resumed run; {} for a new run.
 
         Returns:
           The method with open files, and the options to record in `config.json`, for
           example with digests of the files.
 
         Raises:
-          UserError: A file is missing, or has another digest.
+          UserError: A file is missing, or its digest differs from the options.
         """
         del begun
         return self, {**options}
@@ -119,11 +119,11 @@ class Method:
         """Plan the input arrays of the method, `objective.beside`.
 
         Returns:
-          The method, ready to read its inputs, and the inputs, or None for a method
-          without inputs.
+          The method, changed to read the inputs, and the inputs; (self, None) for a
+          method without inputs.
 
         Raises:
-          UserError: The inputs do not fit the run.
+          UserError: The inputs are incompatible with model, task or data of the run.
         """
         del context
         return self, None

@@ -25,10 +25,11 @@ def build_method(config: Part) -> Method:
             f"method = {name!r} returns {method!r}, which is not a "
             "jaxtrain.training.methods.base.Method"
         )
-    asks = getattr(method, "teacher", None) is not None or hasattr(method, "taught_by")
-    if asks and type(method).plan_inputs is Method.plan_inputs:
+    teacher = getattr(method, "teacher", None)
+    has_teacher = teacher is not None or hasattr(method, "taught_by")
+    if has_teacher and type(method).plan_inputs is Method.plan_inputs:
         raise UserError(
             f"method = {name!r} has a teacher but no `plan_inputs` that opens "
-            "it: derive it from the base class in docs/extending.md"
+            "the teacher: derive the method from the base class in docs/extending.md"
         )
     return method

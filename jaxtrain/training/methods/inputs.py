@@ -28,7 +28,7 @@ class MethodContext:
       task: Task of the run.
       source: Training split of the run.
       layout: Layout of the run.
-      images: Abstract images of a micro-batch, (B, H, W, C).
+      images: Shape, dtype and sharding of the images of a micro-batch, (B, H, W, C).
     """
 
     config: Config
@@ -41,8 +41,8 @@ class MethodContext:
 class MethodInputs:
     """Inputs of a method, passed to its step as `objective.beside`.
 
-    They are arguments of the compiled step rather than constants, and they are not part
-    of the state: a checkpoint does not contain them, and a resumed run loads them
+    The inputs are arguments of the compiled step rather than constants. They are not
+    part of the state: checkpoints do not contain them, and a resumed run loads them
     again.
     """
 

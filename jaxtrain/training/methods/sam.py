@@ -20,9 +20,9 @@ ETA = 0.01
 class Sam(Plain):
     """Two forward and backward passes per step, the second at perturbed weights.
 
-    Gradients come from the second pass, batch-norm statistics and metrics from the
-    first. Both use the same random numbers. The perturbation is along the gradient of
-    the full micro-batch, over all devices.
+    The gradients are from the second pass, the batch-norm statistics and metrics from
+    the first. Both passes use the same PRNG key. The perturbation is along the gradient
+    of the full micro-batch, over all devices.
     """
 
     Options = SamConfig
@@ -34,25 +34,25 @@ class Sam(Plain):
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
         grads, after, metrics = super().gradients(objective, params, *given)
-        sharpest = self._sharpest(objective, params, grads)
-        grads, _, there = super().gradients(objective, sharpest, *given)
-        metrics = {**metrics, "sharpness": there["loss"] - metrics["loss"]}
+        perturbed_params = self._perturbed(objective, params, grads)
+        grads, _, perturbed = super().gradients(objective, perturbed_params, *given)
+        metrics = {**metrics, "sharpness": perturbed["loss"] - metrics["loss"]}
         return grads, after, metrics
 
-    def _sharpest(self, objective: Objective, params: Any, grads: Any) -> Any:
+    def _perturbed(self, objective: Objective, params: Any, grads: Any) -> Any:
         """Compute the weights of approximately the highest loss within distance rho."""
         weights, grads = widen(params), widen(objective.whole(grads))
-        sizes = jax.tree.map(self._size, weights)
-        scaled = jax.tree.map(jnp.multiply, grads, sizes)
+        scales = jax.tree.map(self._perturbation_scale, weights)
+        scaled = jax.tree.map(jnp.multiply, grads, scales)
         # Zero gradients give a zero perturbation; non-finite ones propagate.
         norm = objective.norm(scaled)
         rho = self._rho / jnp.where(norm > 0, norm, 1)
         return jax.tree.map(
             lambda p, w, g, size: (w + rho * size * g).astype(p.dtype),
-            *(params, weights, scaled, sizes),
+            *(params, weights, scaled, scales),
         )
 
-    def _size(self, weight: jax.Array) -> jax.Array:
+    def _perturbation_scale(self, weight: jax.Array) -> jax.Array:
         """Scale of the perturbation of each weight."""
         if self._adaptive:
             return jnp.abs(weight) + ETA

@@ -1,1 +1,1 @@
-"""Step transforms: changes of a step other than loss, gradients and optimizer."""
+"""Step transforms: hooks around the optimizer update, such as weight averaging."""

@@ -19,8 +19,8 @@ from jaxtrain.trees import path_name
 class WeightAverage(StepTransform):
     """Average of the weights, updated at each step.
 
-    Its arrays are `params`, in at least float32, `model_state`, and `memory`, the state
-    of the average.
+    The arrays in `TrainState.extras` are `params` and `model_state`, in at least
+    float32, and `memory`, the state of the average.
 
     For an EMA, `model_state` averages the batch-norm statistics of each batch,
     recovered from the running statistics: an average of running averages would lag
@@ -94,5 +94,5 @@ class WeightAverage(StepTransform):
 
 
 def _wide_copy(tree: Any) -> Any:
-    """Copy to at least float32: donated buffers must be distinct."""
+    """Copy arrays, in at least float32: donated buffers must be distinct."""
     return jax.tree.map(lambda x: jnp.array(x, copy=True), widen(tree))

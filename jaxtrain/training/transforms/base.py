@@ -69,8 +69,8 @@ class StepTransform:
 
     Attributes:
       name: Key in `TrainState.extras`.
-      sharded_as: Field of the state with the same shardings, path by path, for each key
-        of an array. Other arrays are replicated.
+      sharded_as: Key of `Extra` -> field of the state with the same shardings, path by
+        path. Arrays of other keys are replicated.
     """
 
     name: str
@@ -80,8 +80,8 @@ class StepTransform:
     def settled_after(self) -> int:
         """First step at which evaluations may rank checkpoints or stop the run.
 
-        The weights before are not comparable, for example because they are not yet
-        pruned.
+        Weights of earlier steps are not comparable, for example because they are not
+        pruned yet.
         """
         return 0
 
@@ -158,7 +158,7 @@ class StepTransform:
         """Transform the state after a taken or skipped step; return it and metrics.
 
         Args:
-          new: State after the step: from `on_update`, or the old arrays.
+          new: State after the step: from `on_update` if taken, else the old arrays.
           old: State before the step.
           context: Context of the step that was taken or skipped.
         """

@@ -27,8 +27,9 @@ MAX_SCALE = 2.0**24
 class Guard(StepTransform):
     """Skips and counts non-finite steps; scales the loss for float16.
 
-    Its arrays are int32 `total` and `in_a_row`, and with loss scaling float32 `scale`
-    and int32 `good_steps`. `in_a_row` counts overflows only at the smallest scale.
+    The arrays in `TrainState.extras` are int32 `total` and `in_a_row`, and with loss
+    scaling float32 `scale` and int32 `good_steps`. `in_a_row` counts an overflow only
+    if the scale is `MIN_SCALE`.
 
     Attributes:
       scales: Whether to scale the loss, for float16 gradients.

@@ -55,7 +55,7 @@ class SpikeDetector(StepTransform):
     def follow(self, stats: Extra, loss: jax.Array) -> Extra:
         """Update the statistics with a finite loss.
 
-        `limit` is infinite until half a window of losses.
+        `limit` is infinite before `window / 2` losses.
         """
         count = stats["count"] + 1
         # All losses have equal weight during the first half window (Finch 2009,

@@ -118,7 +118,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("undisturbed")
     config = write_recipe(folder / "recipe.py", recipe(**SHORT))
     result = Cli(folder).done("--config", config, "--workdir", folder / "run")
-    assert "whose ranges stay from step 6 on" in result.stdout
+    assert "with fixed ranges from step 6 on" in result.stdout
     return folder
 
 
