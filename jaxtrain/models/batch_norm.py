@@ -143,8 +143,8 @@ def _stats(model: nnx.Module) -> Iterator[tuple[str, GroupStat]]:
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Compute mean and variance of each group, in at least float32.
 
-    If squares overflow, the variance is NaN rather than infinite, so that outputs and
-    gradients are NaN too and the guard skips the step.
+    If squares overflow, the variance is NaN rather than infinite. Outputs and gradients
+    are then NaN too, and the step is skipped.
 
     The variance is E[(x - mean)^2]. On GPUs and for dtypes narrower than float32 it is
     E[x^2] - mean^2, which takes one pass but has an error that grows with (mean /

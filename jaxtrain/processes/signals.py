@@ -23,8 +23,8 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Delay in seconds after which an `Interrupted` that a destructor swallowed is raised
-# again, when Python has left the destructor.
+# Delay in seconds before an `Interrupted` that a destructor swallowed is raised again:
+# Python must have left the destructor.
 AGAIN_SECONDS = 0.01
 # Seconds within which repeated signals count once: a signal to the process group often
 # arrives twice, as a parent forwards it.
@@ -65,7 +65,7 @@ class Grace:
 
         Args:
           seconds: Seconds from the first signal; None for no limit.
-          newest: Function that returns the last saved step; it may hang like its disk.
+          newest: Function that returns the last saved step; it hangs if its disk hangs.
         """
         self._seconds, self._newest = seconds, newest
 

@@ -143,7 +143,7 @@ class Transfer:
     def _in_our_layout(
         self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
     ) -> np.ndarray:
-        """Return the array of our path in our layout, as a view."""
+        """Return the array at a path of our model, in our layout, as a view."""
         names = self.weights.names
         name = names.name(path)
         if check_finite and not np.isfinite(stored[name]).all():

@@ -51,7 +51,7 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
       config: Config of the recipe.
 
     Raises:
-      UserError: The recipe starts from no run or model.
+      UserError: The recipe does not start from a run or a model.
     """
     paths = [*spec.weights_in(config).values()]
     if recipe is not None and is_saved(recipe):
