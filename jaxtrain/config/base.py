@@ -201,7 +201,7 @@ class Section:
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
-        """Return the rules of a plug-in's section on combinations of options."""
+        """Return the combination rules of a plug-in's section, such as `Needs`."""
         return ()
 
     @classmethod

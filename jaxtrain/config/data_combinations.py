@@ -57,7 +57,7 @@ COMBINATIONS = (
     Incompatible(
         option("data", "classes"),
         option("data", "targets", "label_separator"),
-        "masks with classes of pixels replace other targets",
+        "masks of pixel classes replace other targets",
         "leave one of them out",
     ),
     Incompatible(

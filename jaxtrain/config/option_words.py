@@ -22,7 +22,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
       words: Words of the command line.
 
     Returns:
-      The default with these options emptied, and words that set all of them in tyro's
+      `default` with these fields emptied, and words that set all options in tyro's
       first form.
     """
     recipe = {
@@ -35,7 +35,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
     for option in _options(words):
         name, equals, value = option[0].partition("=")
         path = name.removeprefix("--").replace("-", "_")
-        # Values of the option.
+        # The value after `=`, if any, and the words that follow the option.
         values = [value] * bool(equals) + option[1:]
         field = next((f for f in recipe if path == f or path.startswith(f"{f}.")), None)
         if field is None or not name.startswith("--"):

@@ -32,7 +32,7 @@ class Part(Section):
     name: str = field("", init=False)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options by name, as keyword arguments of the row."""
+        """Return the options by name, as keyword arguments of the task or method."""
         return {n: x for n, x in vars(self).items() if n != "name"}
 
     def changed(self) -> dict[str, Any]:
@@ -91,15 +91,15 @@ def part_tables(section: Any) -> dict[str, str]:
 
 
 def part_class(table: str, name: str) -> type[Part]:
-    """Return the class of a part; imports its row.
+    """Return the config class of a part; imports its task or method.
 
     Args:
       table: "module:NAME" of the table.
       name: Name in the table, or import path of user-defined code.
 
     Returns:
-      The `Options` of the row; `CustomConfig` for user-defined code, unknown names and
-      rows without declared options.
+      `Options` of the task or method; `CustomConfig` for user-defined code, unknown
+      names, and tasks or methods without declared options.
     """
     rows: Mapping[str, Any] = resolve(table)
     kind = getattr(rows[name], "Options", None) if name in rows else None
@@ -107,7 +107,7 @@ def part_class(table: str, name: str) -> type[Part]:
 
 
 def reset_options(kind: Any) -> None:
-    """Set `Options` to None if a subclass has another `__init__`, but no `Options`.
+    """Set `Options` to None if a subclass overrides `__init__`, but not `Options`.
 
     Args:
       kind: Class of a task or method that was just created.

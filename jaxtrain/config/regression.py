@@ -14,7 +14,7 @@ OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
     "levels": ("ordinal", None),
 }
-# Limit of ordinal levels: the model has an output for each but one.
+# Maximum number of ordinal levels; the model has an output for each but the lowest.
 MAX_LEVELS = 100
 
 
@@ -66,7 +66,7 @@ class RegressionConfig(Part):
         self._all(
             ("quantiles",),
             _are_quantiles,
-            "three or more values between 0 and 1, rising, 0.5 in their middle",
+            "three or more rising values between 0 and 1, with 0.5 in the middle",
         )
         self._all(
             ("levels",),

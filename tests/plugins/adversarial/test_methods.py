@@ -358,7 +358,7 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(train: dict[str, A
         ),
         (
             "--train.method trades --parallel.pipeline-stages 2",
-            "runs the whole model",
+            "runs the full model",
         ),
     ],
 )
