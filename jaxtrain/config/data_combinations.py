@@ -94,7 +94,7 @@ COMBINATIONS = (
     Incompatible(
         ON_DEVICE,
         option("data.augment", "scale_jitter"),
-        "the host crops these windows, from images that are not on the device",
+        "the host crops the windows from full images, which are not on the device",
         "set data.cache to stream",
     ),
     Needs(

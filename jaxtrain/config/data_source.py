@@ -70,8 +70,8 @@ class SourceFields(Section):
     )
     max_boxes: int = field(
         500,
-        help="Largest number of boxes of an image of a coco: or yolo: source; more are "
-        "an error.",
+        help="Largest number of boxes of an image of a coco: or yolo: source; images "
+        "with more boxes are an error.",
         of_source="kind",
         forms="coco:FILE yolo:DIR",
         free_in_evaluation=True,

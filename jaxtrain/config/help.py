@@ -73,7 +73,7 @@ def meanings(section: type) -> dict[str, str]:
 
 
 def part_classes(field: str) -> dict[str, type[Part]]:
-    """Return the classes of the parts that a field may hold, by name.
+    """Return the config class of each task or method that a field may select.
 
     Args:
       field: Field of the config, such as `task`.

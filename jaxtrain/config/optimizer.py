@@ -236,7 +236,7 @@ class OptimizerConfig(Section):
             "milestones",
             all(0 < m < 1 for m in milestones)
             and list(milestones) == sorted(milestones),
-            "rising fractions of the run, between 0 and 1",
+            "increasing fractions of the run, between 0 and 1",
         )
         check(self, COMBINATIONS, "optimizer")
 

@@ -2,7 +2,7 @@
 
 tyro accepts the first form only if the recipe sets no options in that dict, and the
 second only for names that the recipe sets, with values of the same type. Here both
-forms work for any name: the named options replace the recipe's, and the rest stay.
+forms work for any name: named options replace the recipe's; other options are kept.
 """
 
 import copy
@@ -22,8 +22,8 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
       words: Words of the command line.
 
     Returns:
-      `default` with these fields emptied, and words that set all options in tyro's
-      first form.
+      `default` with these fields emptied, and words that set all of their options as
+      `--field NAME VALUE ...`.
     """
     recipe = {
         f"{path}.{name}" if path else name: value

@@ -62,12 +62,12 @@ class CustomConfig(Part):
 
     Attributes:
       name: Name, or import path: path/to/file.py:name or package.module:name.
-      options: Keyword arguments of its class.
+      options: Keyword arguments of the task or method class.
     """
 
     name: str = field(help="Name, or import path of user-defined code.")
     options: Options = field(
-        default_factory=dict, help="Keyword arguments of its class, by name."
+        default_factory=dict, help="Keyword arguments of the class, by name."
     )
 
     def arguments(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class CustomConfig(Part):
 
 
 def part_tables(section: Any) -> dict[str, str]:
-    """Return the fields of a section that hold parts, with "module:NAME" of the table.
+    """Return the table, "module:NAME", of each field of a section that holds a part.
 
     Args:
       section: A section, or its class.

@@ -36,7 +36,7 @@ Arguments = TypeVar("Arguments")
 
 
 class WrongValuesError(ProblemsError):
-    """The command line has invalid values (exit 2).
+    """The command line has invalid values (exit code 2).
 
     Attributes:
       arguments: Arguments with the invalid values replaced, to check for further
@@ -159,8 +159,8 @@ def parse_of_run(
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
     given = given_values(words)
-    # Without a run, the default source is empty: any --data.source, also digits, then
-    # counts as a new source. The command reports the missing run.
+    # Without a run, the default source is empty, so that any --data.source counts as a
+    # new source, even `digits`. The command reports the missing run.
     data, workdir = config_lib.DataConfig(source=""), Path(given.get("workdir", ""))
     if is_run(workdir) and (workdir / CONFIG).is_file():
         data = read_run(workdir).data
@@ -251,7 +251,7 @@ def load_config(path: Path) -> Config:
         folder, config = (shlex.quote(str(place)) for place in (path, path / CONFIG))
         raise UserError(
             f"--config {path} is the folder of a run: --workdir {folder} resumes it, "
-            f"and --config {config} takes its config"
+            f"and --config {config} uses its config"
         )
     get_config = load_function("--config", path, "get_config")
     with running(path):

@@ -120,8 +120,8 @@ class CoreConfig(Section):
 for _name, _section in SECTIONS.items():
     if _name in CoreConfig.__dataclass_fields__ or not _name.isidentifier():
         raise UserError(
-            f"sections: a plug-in defines the section {_name!r}, the name of a field "
-            "of the config or not an identifier: uninstall the plug-in"
+            f"sections: the name {_name!r} of a plug-in's section is taken, or not an "
+            "identifier: uninstall the plug-in"
         )
     if not (isinstance(_section, type) and issubclass(_section, Section)):
         raise UserError(

@@ -70,9 +70,9 @@ class TrainConfig(Section):
     )
     profile_steps: tuple[int, int] | None = field(
         None,
-        help="Profile the steps after the first number up to the second: a trace, and "
-        "a table of the time of each layer; None: no profile. (With steps_per_call, "
-        "in units of calls.)",
+        help="Two numbers, START END: profile the steps START + 1 to END. The result is "
+        "a trace, and a table of the time of each layer; None: no profile. (With "
+        "steps_per_call, in units of calls.)",
         may_change_on_resume=True,
         fixed_in_trials="profile a separate run",
     )
@@ -181,7 +181,7 @@ class TrainConfig(Section):
         self._positive("spike_sigma")
         steps = self.profile_steps
         growing = steps is None or 0 <= steps[0] < steps[1]
-        self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
+        self._check("profile_steps", growing, "two increasing numbers of 0 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is None:
             report("give the length of the run in epochs or steps", "train.epochs")

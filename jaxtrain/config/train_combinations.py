@@ -71,7 +71,7 @@ COMBINATIONS = (
     Incompatible(
         LBFGS,
         option("train", "swa_factor"),
-        "its line search chooses the length of every step",
+        "its line search chooses the step size",
         "leave it out",
     ),
     Needs(option("train", "swa_factor"), SWA),

@@ -85,7 +85,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
             y = _apply(x, *self.running(), scale, bias)
             if activation is nnx.relu:
                 # Rounding before the ReLU gives the same values, and allows a GPU to
-                # fuse both with the preceding convolution.
+                # fuse batch norm and ReLU with the preceding convolution.
                 return nnx.relu(y.astype(self.dtype))
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)

@@ -27,7 +27,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 # Python must have left the destructor.
 AGAIN_SECONDS = 0.01
 # Seconds within which repeated signals count once: a signal to the process group often
-# arrives twice, as a parent forwards it.
+# arrives twice, as a parent process forwards it.
 REPEAT_SECONDS = 1.0
 # Timeout in seconds of listing the checkpoints, as the file system may hang.
 LISTING_SECONDS = 1.0
@@ -182,7 +182,7 @@ class StopSignals:
         self._num_calls += 1
         if here.should_stop(self._num_calls) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # No process has a signal if the platform notified JAX of a preemption.
+            # No process received a signal if the platform notified JAX of a preemption.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed

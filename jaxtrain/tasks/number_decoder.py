@@ -87,7 +87,7 @@ class RegressionDecoder(NumberDecoder):
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.
-      readout: Readout of the outputs.
+      readout: Conversion of outputs to numbers.
       targets: Names of the target columns.
       distribution: Name of a loss whose outputs are distribution parameters; None if
         outputs are the predicted numbers.

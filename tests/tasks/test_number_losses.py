@@ -274,7 +274,7 @@ def test_mixed_targets_are_means_by_their_shares():
         (
             np.eye(2),
             {"loss": "quantiles", "quantiles": (0.5, 0.1, 0.9)},
-            "rising values between 0 and 1, with 0.5 in the middle",
+            "increasing values between 0 and 1, with 0.5 in the middle",
         ),
     ],
 )

@@ -76,7 +76,7 @@ BAD = {
     "attribute": ("transforms={'a': 'pull.transform:nope'}", "has no nope"),
     "section": (
         "sections={'data': 'builtins:dict'}",
-        "the name of a field of the config or not an",
+        "of a plug-in's section is taken",
     ),
     "module": ("sections={'mine': 'pull.nowhere:X'}", "cannot be imported"),
     "kind": ("sections={'mine': 'builtins:dict'}", "not a subclass of"),
