@@ -70,8 +70,8 @@ class TrainConfig(Section):
     )
     profile_steps: tuple[int, int] | None = field(
         None,
-        help="Two numbers, START END: profile the steps START + 1 to END. The result is "
-        "a trace, and a table of the time of each layer; None: no profile. (With "
+        help="Two numbers, START END: profile steps START + 1 to END. The result is a "
+        "trace, and a table of the time of each layer; None: no profile. (With "
         "steps_per_call, in units of calls.)",
         may_change_on_resume=True,
         fixed_in_trials="profile a separate run",
