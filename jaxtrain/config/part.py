@@ -48,7 +48,7 @@ class Part(Section):
         }
 
     def updated(self, options: Mapping[str, Any]) -> "Part":
-        """Return a copy with some options replaced; text such as 1,5,1 gives a tuple.
+        """Return a copy with some options replaced; text such as 1,5,1 becomes a tuple.
 
         Raises:
           ProblemsError: An option does not exist, or a value is invalid.
@@ -125,7 +125,7 @@ def make_part(table: str, name: str, options: Mapping[str, Any] = NO_OPTIONS) ->
     Args:
       table: "module:NAME" of the table.
       name: Name in the table, or import path of user-defined code.
-      options: Options by name; text such as 1,5,1 gives a tuple.
+      options: Options by name; text such as 1,5,1 becomes a tuple.
 
     Raises:
       ProblemsError: An option does not exist, or a value is invalid.
@@ -156,7 +156,7 @@ def read_part(values: Any, table: str, where: str) -> Part:
 def typed_options(
     kind: type[Typed], given: Mapping[str, Any], name: str, field: str = "task"
 ) -> Typed:
-    """Return options as an instance of their dataclass; `1,5,1` gives a tuple.
+    """Return options as an instance of their dataclass; `1,5,1` becomes a tuple.
 
     Args:
       kind: Dataclass of the options.

@@ -70,7 +70,7 @@ def parse(
         If `config` is None, the optional method `starting_config` of the dataclass
         creates the config from the given options.
       prog: Name of the command in the help.
-      description: Description of the command in the help; None takes the docstring of
+      description: Description of the command in the help; None uses the docstring of
         `kind`.
 
     Raises:

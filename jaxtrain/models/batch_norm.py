@@ -243,7 +243,7 @@ def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ..
     """Gradient of the activation's input, as three equal arrays.
 
     The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
-    store an expression that the three share, which costs one more pass over the batch.
+    store a shared expression, which costs one more pass over the batch.
     To prevent this, the arrays are different expressions, or depend on a barrier.
     """
     if activation is None:

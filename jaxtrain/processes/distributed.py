@@ -127,7 +127,7 @@ def _from_environment() -> Processes | None:
 def start(
     processes: Processes | None, init_timeout: float, heartbeat_timeout: float
 ) -> None:
-    """Connect this process with the others, before JAX's backend starts.
+    """Connect this process with the other processes, before JAX's backend starts.
 
     Args:
       processes: Processes of the run. None, or a single process, is not connected.

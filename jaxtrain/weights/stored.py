@@ -98,7 +98,7 @@ class Transfer:
       kept: Paths of arrays that are not replaced: the last layer for other classes,
         layers after a backbone, auxiliary heads and transforms that the weights lack.
       converted: Paths of first-layer kernels to convert to other channels.
-      rows: Rows of the console table at the start, on kept and converted arrays.
+      rows: Rows of the start-up table on arrays that are `kept` or `converted`.
     """
 
     weights: Weights

@@ -121,7 +121,7 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
 
 
 def _renew_bytecode(file: Path) -> str | None:
-    """Recompile the cached bytecode of a module, which Python would run instead.
+    """Recompile the cached bytecode of a module, so that it matches the source.
 
     Returns:
       The reason of a failure, or None on success.
