@@ -12,7 +12,8 @@ from jaxtrain.config.metadata import field, with_metadata
 PATH = "data.augment"
 # Number of images in a mosaic.
 MOSAIC_IMAGES = 4
-# Supported channels of colour operations; COLOUR operations do not change grey images.
+# Supported numbers of channels of colour operations; `COLOUR` operations do not change
+# grey images.
 GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
 
@@ -48,8 +49,8 @@ class AugmentConfig(Section):
     scale_jitter: tuple[float, ...] = field(
         (),
         help="Scale jitter (Ghiasi et al. 2021) for segmentation and detection: "
-        "smallest and largest factor by which the image, of data.sliding_size or "
-        "image_size, is resized before a random crop of image_size, with padding; (): "
+        "smallest and largest scale factor of the image, relative to data.sliding_size "
+        "or image_size; the scaled image is then cropped or padded to image_size; (): "
         "none.",
     )
 
@@ -239,7 +240,7 @@ class AugmentConfig(Section):
 
     @property
     def group(self) -> int:
-        """Number of neighbours in a batch that are mixed with each other; else 1."""
+        """Number of adjacent examples of a batch that are mixed; 1 without mixing."""
         return MOSAIC_IMAGES if self.mosaic else 2 if self.mixes_pairs else 1
 
     @property

@@ -63,7 +63,7 @@ def report(text: str, *fields: str) -> None:
     if checked is None:
         raise UserError(text)
     found, before, refused = checked
-    # Sections without a fixed path, such as the options of a task, give names.
+    # Sections without a fixed path, such as task options, pass names of fields.
     fields = tuple(field if "." in field else before + field for field in fields)
     problem = Problem(text, fields)
     # Skip problems that only follow from a value of the wrong type or range.
@@ -201,7 +201,7 @@ class Section:
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
-        """Return the rules of a plug-in's section on combinations of options."""
+        """Return the combination rules of a plug-in's section, such as `Needs`."""
         return ()
 
     @classmethod

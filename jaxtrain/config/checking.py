@@ -58,8 +58,8 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
       default: The section without the values of the command line.
 
     Returns:
-      All problems, and the section with invalid values replaced by `default`'s, so
-      that later checks can run, or None if it is still invalid.
+      All problems, and the section with invalid values replaced by values of `default`,
+      so that later checks can run. The section is None if it is still invalid.
     """
     found: list[Problem] = []
     with unchecked():

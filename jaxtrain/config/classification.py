@@ -20,7 +20,7 @@ COMBINATIONS = (
         Incompatible(
             option("task", "label_smoothing"),
             choice("task", "loss", loss),
-            "it depends only on the probability of the true class",
+            "the loss depends only on the probability of the true class",
             "leave label smoothing out",
         )
         for loss in OF_TRUE_CLASS

@@ -16,7 +16,7 @@ from jaxtrain.config.base import default_of, report
 
 @dataclass(frozen=True)
 class Feature:
-    """One or more fields of a section, used if one has a value that counts.
+    """One or more fields of a section; used if any field has a value that counts.
 
     Attributes:
       section: Path of the section, such as `data.augment`.
@@ -41,7 +41,7 @@ class Feature:
         return f"{paths} {self.when}".rstrip()
 
     def _section_in(self, part: Any, within: str) -> Any:
-        """Return the section of the fields in `part`, whose path is `within`."""
+        """Return the section of this feature; `part` is the section at `within`."""
         inner = self.section.removeprefix(within).removeprefix(".")
         return attrgetter(inner)(part) if inner else part
 
@@ -77,12 +77,12 @@ class Feature:
 
 
 def option(section: str, *names: str) -> Feature:
-    """Feature that is used if a field differs from its default."""
+    """Return a feature that is used if any of the fields differs from its default."""
     return Feature(section, names)
 
 
 def choice(section: str, name: str, *values: str) -> Feature:
-    """Feature that is used if a field has one of `values`."""
+    """Return a feature that is used if a field has one of `values`."""
     when = f"= {' or '.join(values)}"
     return Feature(section, (name,), when, lambda found: found in values)
 

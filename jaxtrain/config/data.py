@@ -236,7 +236,7 @@ class DataConfig(SourceFields):
             )
         sizes, last = self.progressive_sizes, smaller or size
         rising = list(sizes) == sorted(set(sizes)) and all(size > 0 for size in sizes)
-        self._check("progressive_sizes", rising and len(sizes) != 1, "rising sizes")
+        self._check("progressive_sizes", rising and len(sizes) != 1, "increasing sizes")
         if sizes and sizes[-1] != last:
             field = "train_image_size" if smaller else "image_size"
             report(

@@ -57,7 +57,7 @@ COMBINATIONS = (
     Incompatible(
         option("data", "classes"),
         option("data", "targets", "label_separator"),
-        "masks with classes of pixels replace other targets",
+        "masks of pixel classes replace other targets",
         "leave one of them out",
     ),
     Incompatible(
@@ -94,7 +94,7 @@ COMBINATIONS = (
     Incompatible(
         ON_DEVICE,
         option("data.augment", "scale_jitter"),
-        "the host crops these windows, from images that are not on the device",
+        "the host crops the windows from full images, which are not on the device",
         "set data.cache to stream",
     ),
     Needs(

@@ -70,8 +70,8 @@ class SourceFields(Section):
     )
     max_boxes: int = field(
         500,
-        help="Largest number of boxes of an image of a coco: or yolo: source; more are "
-        "an error.",
+        help="Largest number of boxes of an image of a coco: or yolo: source; images "
+        "with more boxes are an error.",
         of_source="kind",
         forms="coco:FILE yolo:DIR",
         free_in_evaluation=True,
@@ -127,8 +127,8 @@ class SourceFields(Section):
     )
     test_fraction: float | None = field(
         None,
-        help="Stratified fraction of the training split, the same for every seed, for "
-        "the test split if the data set has none; None: 0.1.",
+        help="Fraction of the training split held out as the test split if the data "
+        "set has none, stratified and the same for every seed; None: 0.1.",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,
@@ -165,5 +165,7 @@ class SourceFields(Section):
         self._positive("max_boxes")
         self._fraction("validation_fraction")
         self._all(["test_fraction"], lambda part: 0 < part < 1, "above 0, below 1")
-        self._check("targets", len({*self.targets}) == len(self.targets), "each once")
-        self._check("label_separator", self.label_separator != "", "a text")
+        self._check(
+            "targets", len({*self.targets}) == len(self.targets), "unique names"
+        )
+        self._check("label_separator", self.label_separator != "", "a non-empty text")

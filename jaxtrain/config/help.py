@@ -56,7 +56,7 @@ def answer_help(
 
 
 def point_to_help(default: Any, prog: str) -> str:
-    """Return the hint of an error message at the help of a command."""
+    """Return a hint for error messages that points to the help of a command."""
     names = ", ".join(filter(None, sections_of(default)))
     return (
         f"{prog} {ALL} shows all options; {prog} --help SECTION shows one section: "
@@ -73,7 +73,7 @@ def meanings(section: type) -> dict[str, str]:
 
 
 def part_classes(field: str) -> dict[str, type[Part]]:
-    """Return the classes of the parts that a field may hold, by name.
+    """Return the config class of each task or method that a field may select.
 
     Args:
       field: Field of the config, such as `task`.
@@ -101,7 +101,7 @@ def sections_of(default: Any) -> dict[str, Any]:
             if isinstance(value, Section):
                 yield from walk(f"{path}.{name}" if path else name, value)
 
-    # `overrides`, a whole recipe, has no prefix on the command line.
+    # `overrides`, a full config, has no prefix on the command line.
     roots = {
         "" if name == "overrides" else name: value
         for name, value in vars(default).items()
@@ -127,7 +127,7 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _other_parts(topics: list[str]) -> str:
-    """Describe how to select and show other parts than the recipe's."""
+    """Describe how to select another task or method, and how to show its fields."""
     tables = part_tables(Config)
     return "".join(
         f" --{topic} NAME selects another: {', '.join(resolve(tables[topic]))}; "

@@ -14,7 +14,7 @@ def imagenet(**fields: Any) -> DataConfig:
     The test split is TFDS's validation split of 50,000 images.
 
     Args:
-      **fields: Further fields of the section, which override the ones set here.
+      **fields: Fields of the section, which take precedence over the defaults here.
     """
     shared: dict[str, Any] = {
         "source": "tfds:imagenet2012",

@@ -10,7 +10,7 @@ COMBINATIONS = (
     Needs(
         option("logging", "options"),
         option("logging", "writers"),
-        "name your writer there, or leave the options out",
+        "set logging.writers too, or leave the options out",
     ),
 )
 

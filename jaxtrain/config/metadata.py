@@ -20,19 +20,23 @@ def field(
       default: Default value, a constant.
       default_factory: Function that returns the default, if it is not a constant.
       init: Whether the constructor takes the field.
-      **known: Metadata of the field, or of all fields of the section that it holds:
-        `help`: meaning with unit, as the help shows it.
-        `may_change_on_resume`: whether a resumed run may use another value; "same data"
-        if it may as long as the data are the same. `shared`: "never" if processes of a
-        run may have different values; "unless same data" if it locates the data.
-        `common`: whether the short help shows it; `rare`: whether the short help omits
-        an option of a command. `other_names`: names of the field in other tools.
-        `one_of`: group of fields of which only one may be set. `part_option`: whether
-        it is an option of the model or optimizer that the field `name` selects;
-        "keyword" if it is passed as a keyword argument of the same name. `table`: table
-        of the names of a part, whose rows declare its options. `code_of_model`: whether
-        it may name code of a trained model. `unusual`: reason why most tasks reject it.
-        Other keys are described where they are read.
+      **known: Metadata of the field. If the field is a section, its fields inherit the
+        metadata. Keys that are not listed here are described where they are read.
+
+        - `help`: meaning with unit, as the help shows it
+        - `may_change_on_resume`: whether a resumed run may use another value; "same
+          data" allows this only if both runs have the same data
+        - `shared`: "never" if processes of a run may have different values; "unless
+          same data" if the field locates the data
+        - `common`: whether the short help shows the field
+        - `rare`: whether the short help omits the field, an option of a command
+        - `other_names`: names of the field in other tools
+        - `one_of`: name of a group of fields; only one field of a group may be set
+        - `part_option`: whether the field is an option of the model or optimizer that
+          the field `name` selects; "keyword" if it is passed as a keyword argument
+        - `table`: "module:NAME" of the table of tasks or methods to select from
+        - `code_of_model`: whether the field may name code of a trained model
+        - `unusual`: reason why most tasks reject the field
     """
     return dataclasses.field(
         default=default, default_factory=default_factory, init=init, metadata=known
@@ -52,7 +56,7 @@ def with_metadata(section: Any, key: str) -> Mapping[str, Any]:
 
 
 def leaves(section: Any) -> list[str]:
-    """Return the paths of all leaf fields, nested sections included.
+    """Return the paths of all leaf fields, including fields of nested sections.
 
     Args:
       section: Section, or its class, which has the fields of its default parts.
@@ -65,7 +69,7 @@ def leaves(section: Any) -> list[str]:
 
 
 def _nested(section: Any) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
-    """Yield each field with the section that it holds, or with None."""
+    """Yield (field, nested section) for each field; None for a leaf field."""
     hints = get_type_hints(section) if isinstance(section, type) else {}
     for field in dataclasses.fields(section):
         inner = hints.get(field.name) or getattr(section, field.name)

@@ -21,7 +21,7 @@ class SamConfig(Part):
     rho: float | None = field(
         None,
         help="Radius of the neighbourhood, the norm of the perturbation of the "
-        "weights; None: 0.05, adaptive 0.5.",
+        "weights; None: 0.05, or 0.5 with adaptive.",
     )
     adaptive: bool = field(
         False,

@@ -72,7 +72,7 @@ class ModelConfig(Section):
     drop_path: float | None = field(
         None,
         help="Stochastic depth: probability of dropping the residual branch of the "
-        "last block in training; earlier blocks have linearly lower ones.",
+        "last block in training; it rises linearly from 0 at the first block.",
         part_option="keyword",
         other_names="drop_path",
         in_training=True,
@@ -92,13 +92,13 @@ class ModelConfig(Section):
     norm_epsilon: float | None = field(
         None,
         help="Epsilon of the normalization layers, added to the variance; pretrained "
-        "weights need the value of their training.",
+        "weights need the value that they were trained with.",
         part_option="keyword",
     )
     padding: Literal["symmetric", "same"] | None = field(
         None,
-        help="Padding of strided convolutions: symmetric, or same as in TensorFlow, "
-        "which weights from TensorFlow need.",
+        help="Padding of strided convolutions: symmetric, or same, the SAME padding of "
+        "TensorFlow, which weights from TensorFlow need.",
         part_option="keyword",
     )
     output_stride: int | None = field(
@@ -118,9 +118,9 @@ class ModelConfig(Section):
 
     decoder_channels: tuple[int, ...] | None = field(
         None,
-        help="Of a U-Net: channels of each decoder block; each block doubles the "
-        "resolution, and the logits are resized to the image. None: 256 halved down "
-        "to 16, up to the size of the image, times the width.",
+        help="U-Net: channels of each decoder block; each block doubles the "
+        "resolution, and the logits are resized to the image. None: 256, halved from "
+        "block to block down to 16, times the width, up to the size of the image.",
         part_option="keyword",
     )
     pyramid_channels: int | None = field(
@@ -147,8 +147,8 @@ class ModelConfig(Section):
     )
     transform: str | None = field(
         None,
-        help="Custom function that changes the built model, such as quantisation: "
-        "path/to/file.py:name or package.module:name. None: the model is not changed.",
+        help="Custom function that transforms the built model, such as a quantizer: "
+        "path/to/file.py:name or package.module:name. None: no transform.",
     )
     quantize: Literal["int8"] | None = field(
         None,

@@ -46,7 +46,7 @@ class OptimizerConfig(Section):
     learning_rate: float | None = field(
         None,
         help="Peak learning rate, for the global batch; for prodigy and dadapt_adamw a "
-        "factor on the rate that they estimate, usually 1; lbfgs uses a line search.",
+        "factor on the estimated learning rate, usually 1; lbfgs uses a line search.",
         common=True,
         other_names="lr learning_rate lr0",
     )
@@ -59,9 +59,9 @@ class OptimizerConfig(Section):
     layer_decay: float | dict[str, float] | None = field(
         None,
         help="Layer-wise learning-rate decay: factor from each block of the model to "
-        "the one before it; the head has the full rate. Or factors by patterns of "
-        "paths of layers and parameters, such as conv1 0.1 */bias 2; the last match "
-        "counts. None: 1.",
+        "the preceding block; the head has the full learning rate. Or factors by "
+        "patterns of layer and parameter paths, such as conv1 0.1 */bias 2; the last "
+        "match counts. None: 1.",
     )
     clip_norm: float | None = field(
         None,
@@ -77,7 +77,8 @@ class OptimizerConfig(Section):
     momentum: float | None = field(
         None,
         help="Momentum of sgd, sgdw, lars, rmsprop and muon; for schedule_free_sgd, "
-        "the weight of the average in the point at which gradients are computed.",
+        "beta: gradients are computed at beta times the averaged weights plus 1 - beta "
+        "times the SGD weights.",
         part_option=True,
         other_names="momentum",
     )
@@ -102,8 +103,8 @@ class OptimizerConfig(Section):
     )
     eps: float | None = field(
         None,
-        help="Added to the denominator (adam, adamw, lamb, rmsprop, adagrad, adan, "
-        "ademamix, adopt, schedule_free_adamw, prodigy, dadapt_adamw).",
+        help="Epsilon, added to the denominator (adam, adamw, lamb, rmsprop, adagrad, "
+        "adan, ademamix, adopt, schedule_free_adamw, prodigy, dadapt_adamw).",
         part_option=True,
     )
     lookahead_steps: int | None = field(
@@ -157,7 +158,8 @@ class OptimizerConfig(Section):
     )
     step_every: float | None = field(
         None,
-        help="Fraction of the run from one drop to the next, instead of milestones.",
+        help="Fraction of the run between drops of the step schedule, instead of "
+        "milestones.",
         set_by_fine_tune=True,
     )
     step_factor: float | None = field(
@@ -184,7 +186,7 @@ class OptimizerConfig(Section):
     plateau_patience: int | None = field(
         None,
         help="Evaluations without improvement of the validation loss before the "
-        "plateau schedule reduces the rate; default: 10.",
+        "plateau schedule reduces the learning rate; default: 10.",
         set_by_fine_tune=True,
     )
 
@@ -234,7 +236,7 @@ class OptimizerConfig(Section):
             "milestones",
             all(0 < m < 1 for m in milestones)
             and list(milestones) == sorted(milestones),
-            "rising fractions of the run, between 0 and 1",
+            "increasing fractions of the run, between 0 and 1",
         )
         check(self, COMBINATIONS, "optimizer")
 
@@ -263,8 +265,8 @@ COMBINATIONS = (
     Incompatible(
         DISTANCE,
         option("optimizer", "layer_decay"),
-        "it estimates one learning rate for all layers, from the distance that they "
-        "moved",
+        "it estimates one learning rate for all layers, from their distance to the "
+        "initial weights",
         "leave it out, or use adamw",
     ),
     Incompatible(

@@ -2,7 +2,7 @@
 
 tyro accepts the first form only if the recipe sets no options in that dict, and the
 second only for names that the recipe sets, with values of the same type. Here both
-forms work for any name: the named options replace the recipe's, and the rest stay.
+forms work for any name: named options replace the recipe's; other options are kept.
 """
 
 import copy
@@ -22,8 +22,8 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
       words: Words of the command line.
 
     Returns:
-      The default with these options emptied, and words that set all of them in tyro's
-      first form.
+      `default` with these fields emptied, and words that set all of their options as
+      `--field NAME VALUE ...`.
     """
     recipe = {
         f"{path}.{name}" if path else name: value
@@ -35,7 +35,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
     for option in _options(words):
         name, equals, value = option[0].partition("=")
         path = name.removeprefix("--").replace("-", "_")
-        # Values of the option.
+        # The value after `=`, if any, and the words that follow the option.
         values = [value] * bool(equals) + option[1:]
         field = next((f for f in recipe if path == f or path.startswith(f"{f}.")), None)
         if field is None or not name.startswith("--"):

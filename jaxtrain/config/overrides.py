@@ -17,8 +17,8 @@ from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.registry import unknown
 
-# Names in timm, PyTorch Lightning, Keras, fastai and Ultralytics for command options;
-# such names for config fields are in their metadata.
+# Names in timm, PyTorch Lightning, Keras, fastai and Ultralytics for command options.
+# Names for config fields are in the metadata `other_names` of the fields.
 OF_COMMANDS = {
     "workdir": "out_dir output output_dir save_dir",
     "platform": "device",
@@ -28,7 +28,7 @@ SHORTHANDS = {other: ours for ours, names in OURS.items() for other in names.spl
 
 
 def given_values(words: list[str]) -> dict[str, str]:
-    """Return the first value of each option; the last of repeated options counts."""
+    """Return the first value of each option, by path; the last repetition counts."""
     values = {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word.startswith("--"):
@@ -85,9 +85,9 @@ def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def switch_part(config: Config, section: str, name: str) -> Config:
-    """Reset the options of the recipe's part before selecting another.
+    """Reset the options of the recipe's part before another part is selected.
 
-    The other fields of the section, such as the learning rate, stay.
+    Other fields of the section, such as the learning rate, are unchanged.
 
     Args:
       config: Config of the recipe.
@@ -194,7 +194,7 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
 
 
 def check_shorthands(given: dict[str, str], known: Collection[str]) -> None:
-    """Reject removed options, and names of other tools with a hint at ours."""
+    """Reject removed options, and names of other tools; messages name our option."""
     removed = dict(removed_fields(Config))
     for name, value in given.items():
         if name in removed and not isinstance(removed[name], Renamed):

@@ -18,10 +18,10 @@ from jaxtrain.config.optimizer import (
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
-# Reason: weight averages that recompute batch-norm statistics need the whole model.
+# Reason: weight averages that recompute batch-norm statistics need the full model.
 NEW_STATISTICS = (
-    "the batch-norm statistics of its average are recomputed with the whole model, of "
-    "which each stage has only a part"
+    "batch-norm statistics of averaged weights are recomputed with the full model, but "
+    "a stage has only some of the layers"
 )
 COMBINATIONS = (
     Incompatible(
@@ -33,13 +33,13 @@ COMBINATIONS = (
     Incompatible(
         STAGES,
         LBFGS,
-        "the line search of lbfgs needs the whole model on every device",
+        "the line search of lbfgs needs the full model on every device",
         "use another optimizer.name",
     ),
     Incompatible(
         STAGES,
         DISTANCE,
-        "its estimate sums over all layers, of which each stage has only a part",
+        "its estimate sums over all layers, but a stage has only some of them",
         "use another optimizer.name",
     ),
     Incompatible(STAGES, SCHEDULE_FREE, NEW_STATISTICS, "use another optimizer.name"),
@@ -116,8 +116,8 @@ class ParallelConfig(Section):
     )
     pipeline_stages: int = field(
         1,
-        help="Pipeline parallelism: number of consecutive stages of layers, each on "
-        "its part of the devices; train.accumulate_steps is the number of "
+        help="Pipeline parallelism: number of consecutive stages of layers, each on a "
+        "separate group of devices; train.accumulate_steps is the number of "
         "micro-batches.",
         may_change_on_resume=True,
     )
@@ -152,8 +152,8 @@ class ParallelConfig(Section):
         rest = [name for name in MESH_AXES if getattr(self, name) == -1]
         if len(rest) > 1:
             report(
-                f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: one axis "
-                "may take the rest of the devices",
+                f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: only "
+                "one axis may be -1, for all remaining devices",
                 *(f"parallel.{name}" for name in rest[1:]),
             )
         self._check(

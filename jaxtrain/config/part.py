@@ -32,7 +32,7 @@ class Part(Section):
     name: str = field("", init=False)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options by name, as keyword arguments of the row."""
+        """Return the options by name, as keyword arguments of the task or method."""
         return {n: x for n, x in vars(self).items() if n != "name"}
 
     def changed(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Part(Section):
         }
 
     def updated(self, options: Mapping[str, Any]) -> "Part":
-        """Return a copy with some options replaced; text such as 1,5,1 gives a tuple.
+        """Return a copy with some options replaced; text such as 1,5,1 becomes a tuple.
 
         Raises:
           ProblemsError: An option does not exist, or a value is invalid.
@@ -62,12 +62,12 @@ class CustomConfig(Part):
 
     Attributes:
       name: Name, or import path: path/to/file.py:name or package.module:name.
-      options: Keyword arguments of its class.
+      options: Keyword arguments of the task or method class.
     """
 
     name: str = field(help="Name, or import path of user-defined code.")
     options: Options = field(
-        default_factory=dict, help="Keyword arguments of its class, by name."
+        default_factory=dict, help="Keyword arguments of the class, by name."
     )
 
     def arguments(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class CustomConfig(Part):
 
 
 def part_tables(section: Any) -> dict[str, str]:
-    """Return the fields of a section that hold parts, with "module:NAME" of the table.
+    """Return the table, "module:NAME", of each field of a section that holds a part.
 
     Args:
       section: A section, or its class.
@@ -91,15 +91,15 @@ def part_tables(section: Any) -> dict[str, str]:
 
 
 def part_class(table: str, name: str) -> type[Part]:
-    """Return the class of a part; imports its row.
+    """Return the config class of a part; imports its task or method.
 
     Args:
       table: "module:NAME" of the table.
       name: Name in the table, or import path of user-defined code.
 
     Returns:
-      The `Options` of the row; `CustomConfig` for user-defined code, unknown names and
-      rows without declared options.
+      `Options` of the task or method; `CustomConfig` for user-defined code, unknown
+      names, and tasks or methods without declared options.
     """
     rows: Mapping[str, Any] = resolve(table)
     kind = getattr(rows[name], "Options", None) if name in rows else None
@@ -107,7 +107,7 @@ def part_class(table: str, name: str) -> type[Part]:
 
 
 def reset_options(kind: Any) -> None:
-    """Set `Options` to None if a subclass has another `__init__`, but no `Options`.
+    """Set `Options` to None if a subclass overrides `__init__`, but not `Options`.
 
     Args:
       kind: Class of a task or method that was just created.
@@ -125,7 +125,7 @@ def make_part(table: str, name: str, options: Mapping[str, Any] = NO_OPTIONS) ->
     Args:
       table: "module:NAME" of the table.
       name: Name in the table, or import path of user-defined code.
-      options: Options by name; text such as 1,5,1 gives a tuple.
+      options: Options by name; text such as 1,5,1 becomes a tuple.
 
     Raises:
       ProblemsError: An option does not exist, or a value is invalid.
@@ -162,7 +162,7 @@ def read_part(values: Any, table: str, where: str) -> Part:
 def typed_options(
     kind: type[Typed], given: Mapping[str, Any], name: str, field: str = "task"
 ) -> Typed:
-    """Return options as an instance of their dataclass; `1,5,1` gives a tuple.
+    """Return options as an instance of their dataclass; `1,5,1` becomes a tuple.
 
     Args:
       kind: Dataclass of the options.

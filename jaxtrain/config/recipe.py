@@ -37,7 +37,7 @@ Arguments = TypeVar("Arguments")
 
 
 class WrongValuesError(ProblemsError):
-    """The command line has invalid values (exit 2).
+    """The command line has invalid values (exit code 2).
 
     Attributes:
       arguments: Arguments with the invalid values replaced, to check for further
@@ -66,11 +66,12 @@ def parse(
     `--section.field=VALUE`; `--optimizer NAME` switches the part of a section.
 
     Args:
-      kind: Dataclass with the fields `config`, a path (on the command line also the
-        name of a recipe) or None, and `overrides`, a Config. If `config` is None, its
-        optional method `starting_config` makes the config from the given options.
+      kind: Dataclass with the fields `config`, the path of a config file or None, and
+        `overrides`, a Config. On the command line, `--config` may also name a recipe.
+        If `config` is None, the optional method `starting_config` of the dataclass
+        creates the config from the given options.
       prog: Name of the command in the help.
-      description: Description of the command in the help; None takes the docstring of
+      description: Description of the command in the help; None uses the docstring of
         `kind`.
 
     Raises:
@@ -147,10 +148,10 @@ def default_folder(config: Path) -> Path:
 def parse_of_run(
     kind: type[Arguments], words: list[str], *, prog: str, description: str
 ) -> Arguments:
-    """Parse the arguments of a command on a run's data; its config is the default.
+    """Parse the arguments of a command on a run's data; defaults are the run's config.
 
-    A new `data.source` does not inherit the run's splits. A source of another kind does
-    not inherit the options of its targets either.
+    A new `data.source` does not inherit the run's splits. A source of another type does
+    not inherit the options of the run's targets either.
 
     Args:
       kind: A dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
@@ -160,8 +161,8 @@ def parse_of_run(
     """
     words = [re.sub(r"^--config\.", "--", word) for word in words]
     given = given_values(words)
-    # Without a run, the help shows the defaults with an empty source: the command
-    # reports the missing run, and --data.source digits still counts as a new source.
+    # Without a run, the default source is empty, so that any --data.source counts as a
+    # new source, even `digits`. The command reports the missing run.
     data, workdir = config_lib.DataConfig(source=""), Path(given.get("workdir", ""))
     if is_run(workdir) and (workdir / CONFIG).is_file():
         data = read_run(workdir).data
@@ -252,7 +253,7 @@ def load_config(path: Path) -> Config:
         folder, config = (shlex.quote(str(place)) for place in (path, path / CONFIG))
         raise UserError(
             f"--config {path} is the folder of a run: --workdir {folder} resumes it, "
-            f"and --config {config} takes its config"
+            f"and --config {config} uses its config"
         )
     get_config = load_function("--config", path, "get_config")
     with running(path):

@@ -14,7 +14,7 @@ OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
     "levels": ("ordinal", None),
 }
-# Limit of ordinal levels: the model has an output for each but one.
+# Maximum number of ordinal levels; the model has an output for each but the lowest.
 MAX_LEVELS = 100
 
 
@@ -33,12 +33,12 @@ class RegressionConfig(Part):
     )
     quantiles: tuple[float, ...] | None = field(
         None,
-        help="Loss quantiles: quantile levels in rising order, with the median in the "
-        "middle; None: 0.05, 0.5, 0.95.",
+        help="Loss quantiles: quantile levels in ascending order, with the median in "
+        "the middle; None: 0.05, 0.5, 0.95.",
     )
     levels: tuple[float, ...] | None = field(
         None,
-        help="Loss ordinal: target values in rising order; None: the values in the "
+        help="Loss ordinal: target values in ascending order; None: the values in the "
         "training split.",
     )
     mean: tuple[float, ...] | None = field(
@@ -66,12 +66,12 @@ class RegressionConfig(Part):
         self._all(
             ("quantiles",),
             _are_quantiles,
-            "three or more values between 0 and 1, rising, 0.5 in their middle",
+            "three or more increasing values between 0 and 1, with 0.5 in the middle",
         )
         self._all(
             ("levels",),
             lambda x: 2 <= len(x) <= MAX_LEVELS and list(x) == sorted({*x}),
-            f"2 to {MAX_LEVELS} rising values",
+            f"2 to {MAX_LEVELS} increasing values",
         )
         self._all(("std",), lambda values: values and min(values) > 0, "values above 0")
         if (self.mean is None) != (self.std is None):

@@ -121,13 +121,13 @@ class CoreConfig(Section):
 for _name, _section in SECTIONS.items():
     if _name in CoreConfig.__dataclass_fields__ or not _name.isidentifier():
         raise UserError(
-            f"sections: {_name!r} of a plug-in is taken or invalid as a name: "
-            "uninstall it"
+            f"sections: the name {_name!r} of a plug-in's section is taken, or not an "
+            "identifier: uninstall the plug-in"
         )
     if not (isinstance(_section, type) and issubclass(_section, Section)):
         raise UserError(
             f"sections: {_name!r} of a plug-in is {_section!r}, not a subclass of "
-            "Section: uninstall it"
+            "Section: uninstall the plug-in"
         )
 
 # Group -> fields of which only one may be set. An override on the command line unsets

@@ -34,7 +34,7 @@ class SoundConfig(Section):
     )
     mels: int = field(
         64,
-        help="Number of mel bands (Slaney's scale), up to half the sample rate.",
+        help="Number of mel bands (Slaney's scale), from 0 Hz to half the sample rate.",
     )
 
     def validate(self) -> None:
@@ -52,8 +52,8 @@ class SoundConfig(Section):
         if self.mels > self.window // 2:
             report(
                 f"mels = {self.mels} with window = {self.window}: a frame has only "
-                f"{self.window // 2} frequencies above 0; set mels to less, or window "
-                "to more",
+                f"{self.window // 2} frequencies above 0; reduce mels, or increase "
+                "window",
                 *("data.sound.mels", "data.sound.window"),
             )
 

@@ -70,9 +70,9 @@ class TrainConfig(Section):
     )
     profile_steps: tuple[int, int] | None = field(
         None,
-        help="Profile the steps after the first number up to the second: a trace, and "
-        "a table of the time of each layer; None: no profile. (With steps_per_call, "
-        "in units of calls.)",
+        help="Two numbers, START END: profile steps START + 1 to END. The result is a "
+        "trace, and a table of the time of each layer; None: no profile. (With "
+        "steps_per_call, in units of calls.)",
         may_change_on_resume=True,
         fixed_in_trials="profile a separate run",
     )
@@ -94,9 +94,9 @@ class TrainConfig(Section):
     )
     fine_tune: bool = field(
         False,
-        help="Fine-tune like fastai: only the head for freeze_epochs (by default 1, or "
-        "half of a run of 1 or less), then all layers, the first ones at a hundredth "
-        "of the learning rate.",
+        help="Fine-tune like fastai: only the head for freeze_epochs (default: 1, or "
+        "half the run if it has at most 1 epoch), then all layers, with a hundredth of "
+        "the learning rate for the first layers.",
         common=True,
     )
     ema_decay: float | None = field(
@@ -145,7 +145,7 @@ class TrainConfig(Section):
     )
     early_stop_metric: str = field(
         "loss",
-        help="Validation metric that early stopping watches.",
+        help="Validation metric that early stopping monitors.",
         may_change_on_resume=True,
     )
 
@@ -181,10 +181,10 @@ class TrainConfig(Section):
         self._positive("spike_sigma")
         steps = self.profile_steps
         growing = steps is None or 0 <= steps[0] < steps[1]
-        self._check("profile_steps", growing, "two rising numbers, the first 0 or more")
+        self._check("profile_steps", growing, "two increasing numbers of 0 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is None:
-            report("give the run's length: epochs or steps", "train.epochs")
+            report("give the length of the run in epochs or steps", "train.epochs")
 
     @property
     def first_frozen(self) -> tuple[str, ...]:

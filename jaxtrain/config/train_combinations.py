@@ -21,7 +21,7 @@ COMBINATIONS = (
     Incompatible(
         METHOD,
         STAGES,
-        "a method runs the whole model, of which each stage has only a part",
+        "a method runs the full model, but a stage has only some of the layers",
         "set parallel.pipeline_stages to 1",
     ),
     Incompatible(
@@ -33,7 +33,7 @@ COMBINATIONS = (
     Needs(
         option("train", "freeze_epochs"),
         option("train", "freeze", "fine_tune"),
-        "name the layers, such as backbone",
+        "set train.freeze to the frozen layers, such as backbone",
     ),
     Incompatible(
         LBFGS,
@@ -44,14 +44,14 @@ COMBINATIONS = (
     Incompatible(
         DISTANCE,
         FROZEN_AT_FIRST,
-        "it estimates one learning rate for all layers, from the distance that they "
-        "moved",
+        "it estimates one learning rate for all layers, from their distance to the "
+        "initial weights",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(
         SCHEDULE_FREE,
         FROZEN_AT_FIRST,
-        "its average would contain the initial weights of these layers for long",
+        "its average would contain the initial weights of these layers for many steps",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(option("train", "ema_decay"), SWA, ONE_AVERAGE, "give one of them"),
@@ -71,7 +71,7 @@ COMBINATIONS = (
     Incompatible(
         LBFGS,
         option("train", "swa_factor"),
-        "its line search chooses the length of every step",
+        "its line search chooses the step size",
         "leave it out",
     ),
     Needs(option("train", "swa_factor"), SWA),
@@ -84,7 +84,7 @@ COMBINATIONS = (
     Incompatible(
         option("optimizer", *with_metadata(OptimizerConfig, "set_by_fine_tune")),
         option("train", "fine_tune"),
-        "fine_tune sets the schedule, two cycles",
+        "fine_tune sets its own schedule of two cycles",
         "leave it out, or give train.freeze, train.freeze_epochs and "
         "optimizer.layer_decay instead of train.fine_tune",
     ),
@@ -98,7 +98,7 @@ COMBINATIONS = (
     Incompatible(
         option("train", "tta"),
         STAGES,
-        "a view runs the whole model, of which each stage has only a part",
+        "each view runs the full model, but a stage has only some of the layers",
         "leave train.tta out and give --tta to evaluate",
     ),
 )

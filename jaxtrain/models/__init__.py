@@ -68,8 +68,8 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
 )
 # Classifiers and models of plug-ins, such as segmentation models with a backbone.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
-# Functions by platform ("cpu") that replace a model's `jax.lax` convolutions, for a
-# data-parallel mesh.
+# Functions (model, mesh) that replace the `jax.lax` convolutions of a model on a
+# data-parallel mesh, by platform, such as "cpu".
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
 # Fields of the config section `model` that are passed to models as options.

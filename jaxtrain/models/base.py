@@ -18,7 +18,7 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import name_layers
 from jaxtrain.models.projection import PROJECTION
-from jaxtrain.models.remat import Chain, join
+from jaxtrain.models.remat import Segment, join
 from jaxtrain.models.streams import drawing_from
 
 KernelFromImages = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
@@ -187,9 +187,9 @@ class Model(nnx.Module):
             heads[-1].bare = True
         return bool(heads)
 
-    def make_part(self, index: int, piece: Piece) -> Chain:
-        """Create a `Chain` of one piece, for `join`."""
-        return Chain(piece.names, partial(_apply, index, piece))
+    def make_part(self, index: int, piece: Piece) -> Segment:
+        """Create a `Segment` of one piece, for `join`."""
+        return Segment(piece.names, partial(_apply, index, piece))
 
 
 def _apply(

@@ -85,7 +85,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
             y = _apply(x, *self.running(), scale, bias)
             if activation is nnx.relu:
                 # Rounding before the ReLU gives the same values, and allows a GPU to
-                # fuse both with the preceding convolution.
+                # fuse batch norm and ReLU with the preceding convolution.
                 return nnx.relu(y.astype(self.dtype))
             return (activation(y) if activation else y).astype(self.dtype)
         groups = 1 if self.mean.ndim == 1 else len(self.mean)
@@ -143,8 +143,8 @@ def _stats(model: nnx.Module) -> Iterator[tuple[str, GroupStat]]:
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Compute mean and variance of each group, in at least float32.
 
-    If squares overflow, the variance is NaN rather than infinite, so that outputs and
-    gradients are NaN too and the guard skips the step.
+    If squares overflow, the variance is NaN rather than infinite. Outputs and gradients
+    are then NaN too, and the step is skipped.
 
     The variance is E[(x - mean)^2]. On GPUs and for dtypes narrower than float32 it is
     E[x^2] - mean^2, which takes one pass but has an error that grows with (mean /
@@ -243,7 +243,7 @@ def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ..
     """Gradient of the activation's input, as three equal arrays.
 
     The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
-    store an expression that the three share, which costs one more pass over the batch.
+    store a shared expression, which costs one more pass over the batch.
     To prevent this, the arrays are different expressions, or depend on a barrier.
     """
     if activation is None:

@@ -251,9 +251,8 @@ def _transformed(model: Model, name: str | None) -> Model:
     arrays = {str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(made))}
     if arrays - layers:
         raise UserError(
-            f"{field} = {name!r} added arrays to "
-            f"{', '.join(sorted(arrays - layers))}, which is not a layer of a piece; "
-            "add arrays only to layers of pieces"
+            f"{field} = {name!r} added arrays outside of the layers of pieces: "
+            f"{', '.join(sorted(arrays - layers))}; add arrays only to layers of pieces"
         )
     return made
 

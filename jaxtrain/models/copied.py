@@ -46,7 +46,7 @@ class Copied(nnx.Module):
 
 
 def copied_paths(model: nnx.Module) -> frozenset[str]:
-    """Paths of parameters that support device copies."""
+    """Paths of the parameters that may be per-device copies."""
     return frozenset(
         "/".join(map(str, (*path, *name)))
         for path, layer in _copied(model)
@@ -55,7 +55,7 @@ def copied_paths(model: nnx.Module) -> frozenset[str]:
 
 
 def use_copies(model: nnx.Module, mesh: Mesh) -> None:
-    """Switch the layers of a model to per-device copies on `mesh`."""
+    """Switch the `Copied` layers of a model to per-device copies on `mesh`."""
     for _, layer in _copied(model):
         layer.mesh = mesh
 

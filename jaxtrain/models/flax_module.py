@@ -18,7 +18,7 @@ from jaxtrain.models.last_inputs import find_head, record_linears, recording
 from jaxtrain.models.layer_paths import layer_paths
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.linen_module import apply_linen, from_linen
-from jaxtrain.models.remat import Chain
+from jaxtrain.models.remat import Segment
 from jaxtrain.models.streams import CountedStream, drawing_from
 
 # Attributes of `FlaxModel` that a user's module must not define. Others, such as
@@ -160,10 +160,10 @@ class FlaxModel(Model):
         self.bare = isinstance(self, nnx.bridge.ToNNX) or record_linears(self)
         return self.bare
 
-    def make_part(self, index: int, piece: Piece) -> Chain:
+    def make_part(self, index: int, piece: Piece) -> Segment:
         if index:
             return super().make_part(index, piece)
-        return Chain(piece.names, partial(_apply, self))
+        return Segment(piece.names, partial(_apply, self))
 
 
 @functools.cache
@@ -185,8 +185,8 @@ def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
     )
     if hidden:
         raise UserError(
-            f"model {kind.__name__}: {', '.join(hidden)} of the class is an attribute "
-            "of every model in jaxtrain; rename it"
+            f"model {kind.__name__}: the class defines {', '.join(hidden)}, reserved "
+            "by jaxtrain; rename it"
         )
     attributes = {"__call__": Model.__call__, "keywords": keywords_of(kind)}
     metaclass: Any = type(kind)
@@ -200,8 +200,8 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
     hidden = sorted(RESERVED & vars(module).keys())
     if hidden:
         raise UserError(
-            f"model {kind.__name__}: {', '.join(hidden)} of the module is an attribute "
-            "of every model in jaxtrain; rename it"
+            f"model {kind.__name__}: the module defines {', '.join(hidden)}, reserved "
+            "by jaxtrain; rename it"
         )
     _use_dtypes(module, layers)
     paths = [path for path, _ in nnx.to_flat_state(nnx.state(module))]

@@ -99,7 +99,7 @@ class _Convolved:
         return y.astype(self.like.dtype)
 
     def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
-        """Fold a step into this result; return None if that is impossible."""
+        """Fold an operation on this result into it; return None if impossible."""
         (like,), name = (v.aval for v in step.eqn.outvars), step.name
         is_float = jnp.issubdtype(like.dtype, jnp.floating)
         if not is_float or like.shape != self.like.shape:

@@ -56,5 +56,5 @@ def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
 
 
 def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    """Piece of many models: global average pooling, and the head."""
+    """Apply global average pooling and the head: the last piece of most models."""
     return head(x.mean((1, 2)), rngs)

@@ -84,7 +84,7 @@ class InceptionBlock(nnx.Module):
     def __init__(
         self, in_channels: int, branches: Branches, *, width: float, layers: Layers
     ):
-        # Per branch: its name, and the layer names of each link of its chain.
+        # Per branch: name, and the layer names of each link of its `Chain`.
         self.chains: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
         self.channels = 0 if POOL in branches else in_channels
         for branch, chain in branches.items():

@@ -12,7 +12,7 @@ from flax import linen, nnx
 
 from jaxtrain.errors import UserError
 
-# Attribute with the path of a layer.
+# Name of the attribute in which a layer stores its path.
 PATH = "recorded_path"
 
 
@@ -36,7 +36,7 @@ _calls: ContextVar[list[LinearCall] | None] = ContextVar("calls", default=None)
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[LinearCall]]:
-    """Context manager: collect the calls of linear layers."""
+    """Context manager: yield a list that collects the calls of linear layers."""
     calls = list[LinearCall]()
     token = _calls.set(calls)
     try:

@@ -37,11 +37,11 @@ def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
 
 
 @dataclass(frozen=True)
-class Chain:
+class Segment:
     """One or more consecutive pieces of a model.
 
     Attributes:
-      names: Names of the layers in the part.
+      names: Names of the layers in the segment.
       apply: Function `(layers, x, key) -> x`, with a dict of layers by name.
     """
 
@@ -49,42 +49,44 @@ class Chain:
     apply: Callable[[Modules, Any, jax.Array | None], Any]
 
 
-def join(remat: Remat, parts: Sequence[Chain], *, tied: bool = False) -> Chain:
-    """Chain the parts, with rematerialization by the policy `remat`.
+def join(remat: Remat, segments: Sequence[Segment], *, tied: bool = False) -> Segment:
+    """Chain the segments, with rematerialization by the policy `remat`.
 
-    With `full`, n parts form sections of about sqrt(n) parts. The backward pass of a
-    section recomputes first the inputs of its parts from the input of the section, and
-    then each part from its input.
+    With `full`, n segments form sections of about sqrt(n) segments. The backward pass
+    of a section recomputes first the inputs of its segments from the input of the
+    section, and then each segment from its input.
 
     Args:
       remat: Policy of rematerialization.
-      tied: Whether parameter gradients of a part are computed before the backward pass
-        of earlier parts. Otherwise XLA:GPU computes them late, just before their
-        all-reduce, and their inputs use memory until then. Requires that all parameters
-        are trainable, as the backward pass runs to the first part.
+      tied: Whether parameter gradients of a segment are computed before the backward
+        pass of earlier segments. Otherwise XLA:GPU computes them late, just before
+        their all-reduce, and their inputs use memory until then. Requires that all
+        parameters are trainable, as the backward pass runs to the first segment.
     """
     if remat == "none":
-        return _chain(parts)
+        return _chain(segments)
     stored = PRODUCTS if remat == "conv_outputs" else SUMS
-    parts = [_recomputed(p, stored, tied and i > 0) for i, p in enumerate(parts)]
-    size = math.isqrt(len(parts))
+    segments = [_recomputed(p, stored, tied and i > 0) for i, p in enumerate(segments)]
+    size = math.isqrt(len(segments))
     if remat != "full" or size == 1:
-        return _chain(parts)
-    sections = [parts[i : i + size] for i in range(0, len(parts), size)]
+        return _chain(segments)
+    sections = [segments[i : i + size] for i in range(0, len(segments), size)]
     return _chain([_recomputed(_chain(section), stored) for section in sections])
 
 
-def _chain(parts: Sequence[Chain]) -> Chain:
+def _chain(segments: Sequence[Segment]) -> Segment:
     def apply(layers: Modules, x: Any, key: jax.Array | None) -> Any:
-        for part in parts:
-            x = part.apply(layers, x, key)
+        for segment in segments:
+            x = segment.apply(layers, x, key)
         return x
 
-    return Chain(tuple(name for part in parts for name in part.names), apply)
+    return Segment(tuple(name for segment in segments for name in segment.names), apply)
 
 
-def _recomputed(part: Chain, stored: frozenset[Any], tied: bool = False) -> Chain:
-    """Rematerialize a part, except its inputs and the results of `stored` primitives.
+def _recomputed(
+    segment: Segment, stored: frozenset[Any], tied: bool = False
+) -> Segment:
+    """Rematerialize a segment; store its inputs and the results of `stored` primitives.
 
     The state of layers is updated once, in the forward pass.
     """
@@ -93,12 +95,12 @@ def _recomputed(part: Chain, stored: frozenset[Any], tied: bool = False) -> Chai
         return primitive in stored
 
     def apply(layers: Modules, x: Any, key: jax.Array | None) -> Any:
-        own = {name: layers[name] for name in part.names}
+        own = {name: layers[name] for name in segment.names}
         graphdef, params, state = nnx.split(own, nnx.Param, ...)
 
         def pure(params: Any, state: Any, x: Any, key: Any) -> tuple[Any, Any]:
             layers = nnx.merge(graphdef, params, state)
-            y = part.apply(layers, x, key)
+            y = segment.apply(layers, x, key)
             return y, nnx.split(layers, nnx.Param, ...)[2]
 
         if tied:
@@ -108,4 +110,4 @@ def _recomputed(part: Chain, stored: frozenset[Any], tied: bool = False) -> Chai
         nnx.update(own, state)
         return y
 
-    return Chain(part.names, apply)
+    return Segment(segment.names, apply)

@@ -147,10 +147,10 @@ class GroupedBottleneck(Bottleneck):
 
 
 class SEBlock(ResidualBlock):
-    """Mixin: squeeze-and-excitation of a residual branch; first base of a block.
+    """Mixin: squeeze-and-excitation of a residual branch.
 
     Hu et al. 2018, arXiv:1709.01507. As in timm's `seresnet`, it follows the last batch
-    norm of the residual branch.
+    norm of the residual branch. The mixin must precede the block class in the bases.
     """
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):
@@ -173,9 +173,10 @@ class SEBottleneck(SEBlock, Bottleneck):
 
 
 class PoolingBlock(ResidualBlock):
-    """Mixin: 2x2 average pooling on the shortcut; first base of a block.
+    """Mixin: 2x2 average pooling on the shortcut.
 
-    With odd height or width, the last windows have fewer pixels, as in timm.
+    With odd height or width, the last windows have fewer pixels, as in timm. The mixin
+    must precede the block class in the bases.
     """
 
     def add_shortcut(

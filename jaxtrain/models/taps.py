@@ -13,7 +13,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from jaxtrain.models.jaxprs import CALLS, called
 
-# Attribute with the path of a layer.
+# Name of the attribute in which a layer stores its path.
 PATH = "tapped_path"
 # Checkpoint name of the results of `read` in a jaxpr.
 READ = "read_activations"

@@ -41,7 +41,7 @@ class Copies:
     sum_dtype: Any
 
     def make(self, weights: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Return copies of weights with the sharding `specs`, inside jit."""
+        """Return per-device copies of weights that `specs` shard, inside jit."""
 
         @jax.custom_vjp
         def copy(weights: Arrays) -> Arrays:
@@ -118,7 +118,7 @@ class Copies:
 
 
 def _on_copies(specs: Mapping[str, P]) -> dict[str, P]:
-    """Return the PartitionSpecs of the copies of weights with the sharding `specs`."""
+    """Return the PartitionSpecs of per-device copies of weights that `specs` shard."""
     return {
         name: P(BATCH_AXES, *(axis if axis != "fsdp" else None for axis in spec))
         for name, spec in specs.items()

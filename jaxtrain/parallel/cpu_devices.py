@@ -37,8 +37,8 @@ def backend_started() -> bool:
 def offer(requested: int | Literal["auto"]) -> None:
     """Configure the number of JAX's CPU devices for `choose`, unless JAX has started.
 
-    `auto` does not change a number that the user has configured in JAX, and leaves one
-    device per process to runs of several processes.
+    `auto` keeps a number that the user has configured in JAX, and one device per
+    process in runs of several processes.
     """
     global _offered
     flags = os.environ.get("XLA_FLAGS", "")
@@ -61,7 +61,7 @@ def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequenc
 
     All devices are used on accelerators, or if `offer` has not configured CPU devices.
     Otherwise a data-parallel run uses the largest number of devices that divides the
-    batch evenly and leaves `PIXELS_A_DEVICE` pixels to each; other runs use one device.
+    batch evenly, with at least `PIXELS_A_DEVICE` pixels per device; other runs use one.
 
     Args:
       config: Section of the config.

@@ -130,8 +130,8 @@ def _retain_freed_memory() -> None:
 
     By default the activations of each step are returned to the kernel, which maps and
     zeroes new pages for the next: half of the time of a small CNN's step on CPU
-    (docs/decisions.md). Must be called before XLA starts its threads, as each thread
-    would have an arena. No effect with other C libraries.
+    (docs/decisions.md). Must be called before XLA starts its threads, as each
+    thread would otherwise create an arena. No effect with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -32,9 +32,9 @@ class GpuSensors:
         """Return the readings of each GPU.
 
         Returns:
-          `gpu_utilization` (share of the last fraction of a second in which a kernel
-          ran), `gpu_memory_bytes` (of all processes), `gpu_power_watts` and
-          `gpu_temperature` (degrees Celsius).
+          `gpu_utilization` (fraction of NVML's last sampling period, up to a second,
+          in which a kernel ran), `gpu_memory_bytes` (of all processes),
+          `gpu_power_watts` and `gpu_temperature` (degrees Celsius).
         """
         return [self._read(handle) for handle in self._handles]
 

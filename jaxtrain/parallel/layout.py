@@ -113,7 +113,7 @@ class Layout:
         return self._formats(state, self.state(state))
 
     def weights(self, weights: Any) -> Any:
-        """Return formats for weights of a teacher, sharded like the parameters."""
+        """Return the shardings and memory layouts of the weights of a teacher."""
         shardings = self._shardings(weights, shared=self.shard_params)
         return self._formats(weights, shardings)
 

@@ -16,7 +16,7 @@ BATCH_AXES = ("data", "fsdp")
 # Axes that shard the height and the width of images.
 SPATIAL_AXES = ("spatial", "spatial_width")
 
-# Default axis sizes of the presets: -1 is for the remaining devices; axes that are not
+# Default axis sizes of the presets: -1 means all remaining devices; axes that are not
 # listed have size 1.
 PRESETS: dict[Preset, dict[str, int]] = {
     "data_parallel": {"data": -1},

@@ -103,7 +103,7 @@ class Cluster:
         self._notify()
 
     def announce(self, code: int, reason: str, seconds: float | None = None) -> bool:
-        """Report a failure of this process to the others, at their next `gather`.
+        """Report a failure of this process to all others, at their next `gather`.
 
         Args:
           code: Exit code of all processes.
@@ -127,7 +127,7 @@ class Cluster:
     def confirm_lost(self, reason: str) -> bool:
         """Whether a failure of this process may be caused by the loss of another one.
 
-        Otherwise this failure is reported to the others, with exit code 1.
+        Otherwise the failure is reported to the other processes, with exit code 1.
         """
         # Half of the timeout, so that JAX does not abort this process before.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)

@@ -53,7 +53,7 @@ class Processes:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split HOST:PORT, or [IPV6]:PORT, or raise UserError."""
+    """Split HOST:PORT or [IPV6]:PORT; raise UserError for other forms."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UserError(
@@ -127,7 +127,7 @@ def _from_environment() -> Processes | None:
 def start(
     processes: Processes | None, init_timeout: float, heartbeat_timeout: float
 ) -> None:
-    """Connect this process with the others, before JAX's backend starts.
+    """Connect this process with the other processes, before JAX's backend starts.
 
     Args:
       processes: Processes of the run. None, or a single process, is not connected.
@@ -251,7 +251,7 @@ _jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)()
 
 
 def _take_over_sigterm() -> None:
-    """Restore Python's SIGTERM handling, which calls JAX's handler by `_notify_jax`.
+    """Restore Python's SIGTERM handler; JAX's handler is called by `_notify_jax`.
 
     JAX's handler hides SIGTERM from Python. Python's handlers also stop a run on SIGINT
     and SIGUSR1, and end it on a second signal.
@@ -287,7 +287,7 @@ def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
     None if the machine runs one process, or if the launcher restricts each process to
     one GPU: the process then uses all visible GPUs.
     """
-    # SLURM writes 2(x3),1: two tasks on three machines, one on the last.
+    # SLURM writes 2(x3),1: two tasks on each of three machines, one on the fourth.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     one_visible = bool(visible) and "," not in visible

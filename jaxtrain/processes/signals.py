@@ -23,11 +23,11 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Delay in seconds after which an `Interrupted` that a destructor swallowed is raised
-# again, when Python has left the destructor.
+# Delay in seconds before an `Interrupted` that a destructor swallowed is raised again:
+# Python must have left the destructor.
 AGAIN_SECONDS = 0.01
 # Seconds within which repeated signals count once: a signal to the process group often
-# arrives twice, as a parent forwards it.
+# arrives twice, as a parent process forwards it.
 REPEAT_SECONDS = 1.0
 # Timeout in seconds of listing the checkpoints, as the file system may hang.
 LISTING_SECONDS = 1.0
@@ -65,7 +65,7 @@ class Grace:
 
         Args:
           seconds: Seconds from the first signal; None for no limit.
-          newest: Function that returns the last saved step; it may hang like its disk.
+          newest: Function that returns the last saved step; it hangs if its disk hangs.
         """
         self._seconds, self._newest = seconds, newest
 
@@ -182,7 +182,7 @@ class StopSignals:
         self._num_calls += 1
         if here.should_stop(self._num_calls) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # No process has a signal if the platform notified JAX of a preemption.
+            # No process received a signal if the platform notified JAX of a preemption.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed

@@ -96,7 +96,7 @@ def _check_outputs(task: Task, name: str) -> None:
 
 
 def _check_changes(task: Task, name: str) -> None:
-    """Raise UserError if a task has only `transform_target` or `target_changes`."""
+    """Check that a task has `transform_target` and `target_changes`, or neither."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: with "

@@ -172,7 +172,7 @@ class OutputDecoder:
 
     def mask(self, outputs: Any) -> jax.Array:
         """Class of each pixel, uint8 (B, H, W). Traceable."""
-        raise UserError(f"task = {self.facts.task!r} predicts no classes of pixels")
+        raise UserError(f"task = {self.facts.task!r} does not predict pixel classes")
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
         """Predicted labels of images, bool (N, labels)."""
@@ -211,7 +211,7 @@ class OutputDecoder:
     def check_classes(self, option: str) -> None:
         """Raise UserError for an option if outputs are not image classes."""
         raise UserError(
-            f"{option}: task = {self.facts.task!r} has no classes of images; "
+            f"{option}: task = {self.facts.task!r} does not classify images; "
             "leave it out"
         )
 

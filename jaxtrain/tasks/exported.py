@@ -44,7 +44,8 @@ class ExportedArray:
       pairing: Comparison of unordered items; None compares numbers.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
       rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused
-        `of` into a 16-bit product, a year, for example, would be a multiple of 8.
+        `of` into a 16-bit product, a year, for example, would be rounded to a
+        multiple of 8.
       remark: Description of reduced precision; None for full precision.
     """
 

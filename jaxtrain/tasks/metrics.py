@@ -96,7 +96,7 @@ def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
 def first_names(
     metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
 ) -> dict[Callable[..., Any], str]:
-    """Map each function `add`, or each function `keep`, to its first metric."""
+    """Map each `add` (or `keep`) function to the first metric that has it."""
     names: dict[Callable[..., Any], str] = {}
     for name, metric in metrics.items():
         function = getattr(metric, kind)

@@ -139,7 +139,7 @@ def check_levels(
     levels: Sequence[float],
     split: str,
 ) -> None:
-    """Check that numbers are levels.
+    """Check that all numbers are levels of ordinal regression.
 
     Args:
       columns: Numbers minus `origin`, (N, columns); NaN is missing.
@@ -161,7 +161,7 @@ def check_levels(
             shown = ", ".join(as_number(x, scale) for x in levels)
             raise UserError(
                 f"{split}: the column {name!r} is "
-                f"{as_number(numbers[row] + zero, scale)} for image {row}, which is "
-                f"none of the levels {shown}: add it to task.levels, or "
-                "correct the number"
+                f"{as_number(numbers[row] + zero, scale)} for image {row}: expected "
+                f"one of the levels {shown}; correct the number, or add it to "
+                "task.levels"
             )

@@ -15,7 +15,8 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Smallest ratio of spread to largest magnitude: tolerances exceed float32 rounding.
+# Smallest spread of a column, relative to its largest magnitude, so that tolerances
+# relative to the spread exceed float32 rounding.
 LEAST_SPREAD = 0.02
 # Largest number of names in a description.
 MAX_DESCRIBED = 8
@@ -31,11 +32,11 @@ class NumberPrediction(NumbersPrediction):
 
 
 class NumberDecoder(RowDecoder):
-    """Decoder of outputs to numbers by a readout.
+    """Decoder of outputs to numbers in the units of the data.
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.
-      readout: Readout of the outputs.
+      readout: Conversion of outputs to numbers.
     """
 
     in_units = "numbers in the units of the data"
@@ -86,7 +87,7 @@ class RegressionDecoder(NumberDecoder):
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.
-      readout: Readout of the outputs.
+      readout: Conversion of outputs to numbers.
       targets: Names of the target columns.
       distribution: Name of a loss whose outputs are distribution parameters; None if
         outputs are the predicted numbers.

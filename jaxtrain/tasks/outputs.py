@@ -37,7 +37,11 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Add the shift to results of `of` in float64, and round to `decimals`."""
+        """Convert numbers from `of` to full precision: add `shift`, and round.
+
+        The result is float64 with `decimals` decimals; without a `shift`, the numbers
+        are returned unchanged.
+        """
         if self.shift is None:
             return numbers
         moved = numbers.astype(np.float64) + np.array(self.shift)

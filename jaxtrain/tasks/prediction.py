@@ -28,7 +28,7 @@ class Prediction:
     """Base class of the prediction for one image, on the host.
 
     Attributes:
-      boxes: Boxes; None for models without boxes.
+      boxes: Predicted boxes; None for models without boxes.
     """
 
     boxes: Any = None

@@ -55,11 +55,11 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
     """Per-example arrays of metrics with `keep`, (B, ...) each, by metric. Traced.
 
-    Metrics with the same function share an entry, which has the name of the first.
+    Metrics with the same function share an entry, named after the first metric.
 
     Args:
       task: Task of the model.
-      outputs: Outputs of the model, of the shapes of `Task.output_spec`.
+      outputs: Outputs of the model, with the shapes in `Task.output_spec`.
       target: Result of `Task.target`.
     """
     keeps = first_names(all_metrics(task), "keep")

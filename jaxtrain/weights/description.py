@@ -193,14 +193,14 @@ class Description:
             version = values.get("jaxtrain")
             differing = ", ".join(sorted(names ^ (values.keys() | others.keys())))
             raise UserError(
-                f"{where} is no model description of jaxtrain {jaxtrain.__version__} "
-                f"(written by {version or 'something else'}; differs in {differing}): "
-                "use the version that wrote it, install the package of its inputs, or "
-                "export the model again"
+                f"{where} is not a model description of jaxtrain "
+                f"{jaxtrain.__version__} (written by {version or 'something else'}; "
+                f"differs in {differing}): use the version that wrote it, install the "
+                "package of its inputs, or export the model again"
             )
         spec = plain_spec(values["output_spec"])
         if spec is None and values["output_spec"] is not None:
-            raise UserError(f"{where}: output_spec: expected shapes of sizes above 0")
+            raise UserError(f"{where}: output_spec: expected shapes with sizes above 0")
         model = values["model"]
         if isinstance(model, dict):
             model = without_removed(model, ModelConfig, where, "model")

@@ -139,8 +139,8 @@ def _describe(
     if not known or about.get("crop_mode") not in (None, "center"):
         raise UserError(
             f"{where}: interpolation = {interpolation!r} and crop_mode = "
-            f"{about.get('crop_mode')!r}, expected {' or '.join(FILTERS)}, and center: "
-            "change the file if the difference does not matter"
+            f"{about.get('crop_mode')!r}, expected {' or '.join(FILTERS)}, and "
+            "crop_mode center: change the file if the difference does not matter"
         )
     if not (_are(labels, str) and len(labels) == num):
         # Classes without names are numbered.

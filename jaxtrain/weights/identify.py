@@ -137,8 +137,8 @@ def identify(
     if len(fitting) > 1:
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
         raise UserError(
-            f"{where} may be of {' or '.join(names)}, whose arrays have the same names "
-            f"and shapes, but which compute different functions; select one, as in "
+            f"{where} fits {' and '.join(names)}: their arrays have the same names and "
+            "shapes, but the models compute different functions; select one, as in "
             f"{names[0]}={where}"
         )
     return fitting[0]

@@ -132,7 +132,8 @@ def with_checkpoint(
             try:
                 return use(_weights(about, saved, _choose(saved, steps, checkpoint)))
             except DamagedError:
-                # A running training removes old checkpoints: retry with the new list.
+                # A run that is still training may remove old checkpoints: retry with
+                # the new list.
                 if saved.listed() == steps:
                     raise
 

@@ -28,7 +28,7 @@ _ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
-    """Weight file whose architecture the user gives: LIBRARY:ARCHITECTURE=FILE."""
+    """Weight file with a user-specified architecture: LIBRARY:ARCHITECTURE=FILE."""
 
     library: Library
     architecture: str
@@ -42,7 +42,7 @@ class Spec(NamedTuple):
       path: Directory of a run or of a model, or a weight file.
       names: Names of weight files in a model's directory; the first existing one is
         used.
-      reference: Architecture of the file, if the user gives it.
+      reference: Architecture of the file, if the user specifies it.
     """
 
     path: Path

@@ -98,7 +98,7 @@ class Transfer:
       kept: Paths of arrays that are not replaced: the last layer for other classes,
         layers after a backbone, auxiliary heads and transforms that the weights lack.
       converted: Paths of first-layer kernels to convert to other channels.
-      rows: Rows of the console table at the start, on kept and converted arrays.
+      rows: Rows of the start-up table on arrays that are `kept` or `converted`.
     """
 
     weights: Weights
@@ -143,7 +143,7 @@ class Transfer:
     def _in_our_layout(
         self, stored: Mapping[str, np.ndarray], path: str, check_finite: bool
     ) -> np.ndarray:
-        """Return the array of our path in our layout, as a view."""
+        """Return the array at a path of our model, in our layout, as a view."""
         names = self.weights.names
         name = names.name(path)
         if check_finite and not np.isfinite(stored[name]).all():

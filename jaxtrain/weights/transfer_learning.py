@@ -152,7 +152,7 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Return a model or its backbone, with the input and output shapes of weights."""
+    """Return the blueprint, or its backbone, with the weights' input and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
         # The backbone lacks auxiliary heads that the weights may have, and has the
@@ -174,7 +174,7 @@ def _as_trained(
 def _without_changes(
     blueprint: Blueprint, about: Description, named: str
 ) -> tuple[Blueprint, set[str]]:
-    """Return a model without its new transforms, and the array paths that they add.
+    """Return the blueprint without new transforms, and the array paths that they add.
 
     Raises:
       UserError: A new transform changes existing arrays.

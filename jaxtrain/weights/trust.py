@@ -51,7 +51,7 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
       config: Config of the recipe.
 
     Raises:
-      UserError: The recipe starts from no run or model.
+      UserError: The recipe does not start from a run or a model.
     """
     paths = [*spec.weights_in(config).values()]
     if recipe is not None and is_saved(recipe):
@@ -121,7 +121,7 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
 
 
 def _renew_bytecode(file: Path) -> str | None:
-    """Recompile the cached bytecode of a module, which Python would run instead.
+    """Recompile the cached bytecode of a module, so that it matches the source.
 
     Returns:
       The reason of a failure, or None on success.

@@ -137,7 +137,7 @@ def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
     model = SimpleNamespace(
         description=SimpleNamespace(task="one"),
     )
-    for names, told in ((None, "no classes of images"), (("a",), "leave it out")):
+    for names, told in ((None, "does not classify images"), (("a",), "leave it out")):
         model.decoder = TASKS["multilabel"].decoder(facts_of(1, class_names=names))
         with pytest.raises(UserError, match=f"--calibrated: task = 'one' .*{told}"):
             temperature.read_for(cast(Any, model), tmp_path)

@@ -156,7 +156,7 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
         ("Keeps", "noise is a random key, which checkpoints cannot store"),
         ("Uncalled", "has no __call__"),
         ("Breaks", "its constructor failed: ValueError: no layers here"),
-        ("Hides", "pieces of the module is an attribute of every model"),
+        ("Hides", "the module defines pieces, reserved by jaxtrain"),
         ("NAMES", "expected a Flax module class, or a function"),
         ("weights_of", "requires workdir"),
     ],

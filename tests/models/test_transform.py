@@ -63,7 +63,7 @@ def test_the_model_is_built_with_it():
     ("name", "message"),
     [
         ("nothing", "returned NoneType, expected the model"),
-        ("outside", "added arrays to factor, which is not a layer of a piece"),
+        ("outside", "added arrays outside of the layers of pieces: factor"),
         ("nowhere", "has no 'nowhere'; it has"),
     ],
 )

@@ -76,8 +76,8 @@ def test_what_a_decoder_cannot_do_it_refuses():
     plain = Task.decoder(facts_of(4, 4, 2))
     assert plain.columns() == {} and plain.answer_parts() is None
     for refused, told in (
-        (lambda: plain.check_topk(2), "--topk: task = 'one' has no classes of images"),
-        (lambda: plain.mask(LOGITS), "predicts no classes of pixels"),
+        (lambda: plain.check_topk(2), "--topk: task = 'one' does not classify images"),
+        (lambda: plain.mask(LOGITS), "does not predict pixel classes"),
         (plain.check_values, "request logits"),
         (lambda: decoder_of("labels").calibrated(2.0), "does not rank them"),
         (lambda: decoder_of("classes").check_topk(4), "--topk 4: the model has 3"),

@@ -99,7 +99,7 @@ def test_a_grade_is_the_level_that_half_of_the_probability_reaches():
     assert tuple(decoder.columns()) == NAMES
     found = decoder.values(jnp.asarray(outputs))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    with pytest.raises(UserError, match="'age' is 3 for image 1, which is none of"):
+    with pytest.raises(UserError, match="'age' is 3 for image 1: expected one of"):
         model.check_targets(np.array([[1, 2], [2, 3], [4, 8]]), "the test split")
     assert "data.augment.mixup" in model.refused
     assert "data.augment.mixup" not in Regression.refused
@@ -274,7 +274,7 @@ def test_mixed_targets_are_means_by_their_shares():
         (
             np.eye(2),
             {"loss": "quantiles", "quantiles": (0.5, 0.1, 0.9)},
-            "rising, 0.5 in their middle",
+            "increasing values between 0 and 1, with 0.5 in the middle",
         ),
     ],
 )

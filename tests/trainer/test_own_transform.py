@@ -74,7 +74,10 @@ BAD = {
     "requires": ("requires=('nope',)", "requires nope, which is not installed"),
     "name": ("transforms={'a': 'pull.transform:make_named'}", "missing or duplicate"),
     "attribute": ("transforms={'a': 'pull.transform:nope'}", "has no nope"),
-    "section": ("sections={'data': 'builtins:dict'}", "is taken or invalid as a name"),
+    "section": (
+        "sections={'data': 'builtins:dict'}",
+        "of a plug-in's section is taken",
+    ),
     "module": ("sections={'mine': 'pull.nowhere:X'}", "cannot be imported"),
     "kind": ("sections={'mine': 'builtins:dict'}", "not a subclass of"),
     "clash": ("sections={'prune': 'builtins:dict'}", "is defined by the plug-in"),

@@ -49,7 +49,7 @@ def options_of(method: str, place: Path, size: int, classes: int) -> dict[str, A
 
 def test_what_does_not_go_together_is_told():
     told = refusal("sam", {"parallel.pipeline_stages": 2})
-    assert told is not None and "runs the whole model" in told
+    assert told is not None and "runs the full model" in told
     for method in METHOD_NAMES:
         for refused in {"parallel.pipeline_stages": 2}, {"optimizer.name": "lbfgs"}:
             assert refusal(method, refused) is not None

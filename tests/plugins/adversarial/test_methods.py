@@ -366,7 +366,7 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(method: Part):
         ),
         (
             "--method trades --parallel.pipeline-stages 2",
-            "runs the whole model",
+            "runs the full model",
         ),
     ],
 )

@@ -105,7 +105,7 @@ def test_the_slowest_layer_comes_first_and_a_run_goes_on_with_other_steps(cli: C
 @each_row(
     ("words", "message"),
     [
-        ("--train.profile-steps 4 4", "profile_steps = .*two rising numbers"),
+        ("--train.profile-steps 4 4", "profile_steps = .*two increasing numbers"),
         ("--train.profile-steps 4 9", r"profile_steps = \(4, 9\): the run has 6 steps"),
         ("--profile --train.profile-steps 2 4", "--profile with train.profile_steps"),
         ("--profile --parallel.pipeline-stages 2", "--profile with .*_stages = 2"),
