@@ -117,7 +117,7 @@ def unchecked(values: dict[str, Any]) -> Config:
     for path, value in values.items():
         value = tuple(value) if isinstance(value, list) else value
         if path == "method.name":
-            path, value = "method", make_part(METHODS, value)
+            path, value = "method", make_part(METHODS, str(value))
         config = config_lib.replace(config, path, value)
     return config
 

@@ -165,7 +165,7 @@ def test_the_report_has_the_classes_and_examples(here: Path):
         ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
         (
             "--config recipe.py --workdir x --task.class-weights effective_number",
-            "class_weights",
+            "Error parsing --task.class-weights",
         ),
         (
             "--config recipe.py --workdir x --checkpoint.best-metric top5_accuracy",
