@@ -40,7 +40,7 @@ COMBINED = """\
 # Options that exclude or need each other
 
 This page is generated: `python docs/generate.py` writes it from what
-[`jaxtrain/config/`](../jaxtrain/config/) declares beside the fields.
+[`jaxtrain/config/`](../jaxtrain/config/) declares next to the fields.
 
 A config is refused, with exit code 2 and before anything is opened, if it uses both
 options of a row of the first table, or one of the second without what it needs. The

@@ -27,7 +27,7 @@ def run() -> NoReturn:
     except OutputError:
         pass
     except UserError as error:  # Raised by plug-ins at import.
-        console.tell(f"error: {error}")
+        console.print_stderr(f"error: {error}")
         code = 2
     sys.exit(code or _exit_code_of_output())
 
@@ -39,7 +39,7 @@ def _exit_code_of_output() -> int:
         return 0
     if error.errno == errno.EPIPE:  # As with `| head -1`, which is not an error.
         return 128 + signal.SIGPIPE
-    console.tell(
+    console.print_stderr(
         f"error: standard output cannot be written ({error.strerror}): free some "
         "space, or redirect it"
     )

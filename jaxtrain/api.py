@@ -137,7 +137,7 @@ def evaluate(
         data = replace(data, "source", source)
     model, config, data = open_model(folder, checkpoint, recipe, data, trust=trust)
     asked = Asked(split=split, tta=views_of(tta, config), calibrate=calibrate)
-    return evaluate_model(model, config, data, asked, tell=lambda line: None)
+    return evaluate_model(model, config, data, asked, progress=lambda line: None)
 
 
 def open_trainer(config: Config) -> Trainer:

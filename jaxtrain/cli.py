@@ -16,7 +16,7 @@ from jaxtrain import console, invocation, own
 from jaxtrain.commands import COMMANDS, DEFAULT
 from jaxtrain.config import help as help_lib
 from jaxtrain.config import recipe
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import (
     START_AGAIN,
     BadNumbersError,
@@ -188,7 +188,7 @@ def _exit_code_and_message(error: Exception) -> tuple[int, object]:
 def _fail(code: int, message: object, signals: StopSignals) -> None:
     """Print the error of a command; exit all processes."""
     prefix = "error" if code < 128 else "stopped"
-    tell(f"{prefix}: {message}")
+    print_stderr(f"{prefix}: {message}")
     # If all processes stopped at the same step, each exits normally: JAX synchronizes
     # all processes at interpreter exit.
     if not (signals.agreed and code - 128 == signals.signum):

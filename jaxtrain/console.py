@@ -94,7 +94,7 @@ def lost_output() -> OSError | None:
     return getattr(getattr(sys.stdout.buffer, "raw", None), "error", None)
 
 
-def tell(message: str) -> None:
+def print_stderr(message: str) -> None:
     """Print a line to standard error, ignoring errors."""
     with contextlib.suppress(OSError):
         # A single write call: unbuffered `print` makes two, between which another
@@ -130,7 +130,7 @@ def _guarded(
 def _output_lost(error: OSError) -> None:
     if _required:
         raise OutputError(error.strerror) from None
-    tell(
+    print_stderr(
         f"warning: standard output cannot be written ({error.strerror}): the command "
         "continues without it"
     )

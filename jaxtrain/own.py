@@ -136,7 +136,7 @@ def no_exit() -> Iterator[None]:
         ) from None
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Format an error of custom code in one line, with file and line."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent

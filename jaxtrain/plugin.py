@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from jaxtrain import invocation
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 
 GROUP = "jaxtrain.plugins"
@@ -280,5 +280,5 @@ def _from_entry_points() -> list[Plugin]:
                 plugins.append(plugin)
                 continue
             what = f"{point.value} is {plugin!r}, which is not a jaxtrain.plugin.Plugin"
-        tell(f"warning: the plug-in {point.name!r} is skipped: {what}")
+        print_stderr(f"warning: the plug-in {point.name!r} is skipped: {what}")
     return plugins

@@ -45,7 +45,7 @@ class Feature:
         inner = self.section.removeprefix(within).removeprefix(".")
         return attrgetter(inner)(part) if inner else part
 
-    def told(self, part: Any, within: str, *, used: bool = True) -> str:
+    def describe(self, part: Any, within: str, *, used: bool = True) -> str:
         """Return the used or unused fields with their values, "" if there are none.
 
         Args:
@@ -110,7 +110,7 @@ class Incompatible:
 
     def refusal(self, part: Any, within: str) -> str | None:
         """Return the error message for a config or section, or None."""
-        first, second = (f.told(part, within) for f in (self.first, self.second))
+        first, second = (f.describe(part, within) for f in (self.first, self.second))
         if not (first and second):
             return None
         return f"{first} with {second}: {self.reason}; {self.instead}"
@@ -132,13 +132,13 @@ class Needs:
 
     def refusal(self, part: Any, within: str) -> str | None:
         """Return the error message for a config or section, or None."""
-        first = self.first.told(part, within)
-        if not first or self.second.told(part, within):
+        first = self.first.describe(part, within)
+        if not first or self.second.describe(part, within):
             return None
         second = self.second.named()
         without = f"without {second}"
         if self.second.when:
-            found = self.second.told(part, within, used=False)
+            found = self.second.describe(part, within, used=False)
             without = f"with {found}, only with {second}"
         return f"{first} has no effect {without}: {self.instead}"
 

@@ -12,7 +12,7 @@ from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.part import CustomConfig, Part, make_part, part_class, part_tables
 from jaxtrain.config.removed import removed_fields
 from jaxtrain.config.root import ONE_OF, Config
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.registry import unknown
@@ -120,7 +120,9 @@ def switch_part(config: Config, section: str, name: str) -> Config:
 def _tell_ignored(section: str, name: str, part: Any, options: dict[str, Any]) -> None:
     if options:
         shown = ", ".join(f"{section}.{f} = {value!r}" for f, value in options.items())
-        tell(f"--{section} {name}: ignores the recipe's {part.name} options: {shown}")
+        print_stderr(
+            f"--{section} {name}: ignores the recipe's {part.name} options: {shown}"
+        )
 
 
 def clear_replaced(config: Config, given: dict[str, str]) -> Config:
@@ -155,7 +157,7 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
     if not replaced:
         return config
     shown = ", ".join(f"optimizer.{n} = {value!r}" for n, value in replaced.items())
-    tell(f"train.fine_tune sets the schedule and replaces the recipe's {shown}")
+    print_stderr(f"train.fine_tune sets the schedule and replaces the recipe's {shown}")
     changes = {name: getattr(default, name) for name in replaced}
     optimizer = dataclasses.replace(config.optimizer, **changes)
     return dataclasses.replace(config, optimizer=optimizer)

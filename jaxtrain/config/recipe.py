@@ -28,7 +28,7 @@ from jaxtrain.config.overrides import (
 )
 from jaxtrain.config.shipped import with_paths
 from jaxtrain.config.user_code import load_function, running
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import CONFIG
 from jaxtrain.problems import Problem, ProblemsError
@@ -203,7 +203,7 @@ def _read_words(
         )
     except SystemExit as end:
         if end.code:
-            tell(point_to_help(default, prog))
+            print_stderr(point_to_help(default, prog))
         raise
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxtrain.config.recipe import CONFIG, is_run, read_run
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.data import sources
 from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import UnreadableError
@@ -98,7 +98,7 @@ def load_from_folder(
     except UserError as error:
         raise UserError(f"--images {error}") from None
     for remark in model.kind.passed_over(unread):
-        tell(f"--images {folder}: {remark.title}: {remark.text}")
+        print_stderr(f"--images {folder}: {remark.title}: {remark.text}")
     num = calibration or CHECKED
     for index, window in _choose(model, len(names), num):
         path = os.fsdecode(names[index])

@@ -114,8 +114,8 @@ class FlaxModel(Model):
             raise
         except Exception as error:
             raise UserError(
-                f"model {name}: its constructor failed: {own.told(error)}; arguments: "
-                f"{', '.join(given) or 'none'}"
+                f"model {name}: its constructor failed: {own.describe_error(error)}; "
+                f"arguments: {', '.join(given) or 'none'}"
             ) from error
         if isinstance(made, linen.Module):
             if "dtype" not in given and policy.compute_dtype != policy.param_dtype:

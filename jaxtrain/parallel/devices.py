@@ -11,7 +11,7 @@ import jax
 import pynvml
 
 from jaxtrain import extras
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel import cpu_devices
 from jaxtrain.regular_file import make_private
@@ -156,7 +156,7 @@ def cache_folder(name: str) -> Path | None:
             return folder
     except OSError:
         return None
-    tell(
+    print_stderr(
         f"{folder}: others can write to this directory, so compiled programs are not "
         "cached: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to a private directory"
     )

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import StartAgainError
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ class Cluster:
         for process, message in enumerate(messages):
             if "code" in message:
                 reason = message["reason"]
-                tell(f"error: stopping because process {process} ended: {reason}")
+                print_stderr(
+                    f"error: stopping because process {process} ended: {reason}"
+                )
                 self._end(message["code"])
         return [message["value"] for message in messages]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
@@ -127,7 +127,7 @@ class Grace:
     def _leave(self, code: int, message: str) -> None:
         if self._newest is not None:
             message = self._with_resume_step(message, _in_time(self._newest))
-        tell(f"stopped: {message}")
+        print_stderr(f"stopped: {message}")
         os._exit(code)  # When this process exits, JAX ends the other processes.
 
     def _with_resume_step(self, message: str, newest: int | None) -> str:

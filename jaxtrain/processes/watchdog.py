@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import START_AGAIN
 from jaxtrain.processes import cluster
 
@@ -74,7 +74,7 @@ class Watchdog:
                 self._end(limit)
 
     def _end(self, limit: float) -> None:
-        tell(
+        print_stderr(
             f"error: no step finished for {limit:g} s (train.step_timeout_seconds); "
             "the same command resumes from the last checkpoint. Stacks of "
             "all threads:"

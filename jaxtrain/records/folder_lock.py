@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 
 from jaxtrain import links
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 
 # Lock file, which exists while a run is active; a killed run leaves it behind.
@@ -83,7 +83,7 @@ def _lock(path: Path) -> int:
             if error.errno not in NO_LOCKS:
                 os.close(descriptor)
                 raise cannot_write(path.parent, error) from None
-            tell(
+            print_stderr(
                 f"warning: {path.parent}: the file system supports no locks "
                 f"({error.strerror}), so a second run can start at the same time"
             )

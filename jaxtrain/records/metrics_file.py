@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from jaxtrain import atomic_file, links
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError, first_of
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import parse_object
@@ -135,7 +135,7 @@ def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
     with open(links.open_in_place(aside, APPEND), "ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"
-    tell(
+    print_stderr(
         f"warning: {path}: damaged or truncated {word} "
         f"{first_of(list(damaged), NUM_NAMED)}, moved to {aside.name}; the run "
         "continues"

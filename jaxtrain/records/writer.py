@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from jaxtrain import links
 from jaxtrain.config import Config, LoggingConfig
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.tasks.base import Task, Values
 
 # Telemetry in records of kind train (see `trainer/telemetry.py`).
@@ -118,7 +118,7 @@ class AppendedFile:
         except OSError as error:
             if not self._warned:
                 text = f"{self._path}: {error.strerror}; lines are buffered in memory"
-                tell(f"warning: {text}")
+                print_stderr(f"warning: {text}")
             self._warned = True
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class AppendedFile:
         self.write(b"")
         if self._waiting:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"
-            tell(f"warning: {text}")
+            print_stderr(f"warning: {text}")
         self._file.close()
 
 

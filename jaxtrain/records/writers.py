@@ -11,7 +11,7 @@ from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import LoggingConfig
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
 from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, MetricWriter
@@ -110,7 +110,7 @@ class Guarded(MetricWriter):
         except Exception as error:
             if not self._warned:
                 reason = f"{type(error).__name__}: {error}"
-                tell(
+                print_stderr(
                     f"warning: {self._field}: a record was not written ({reason}); the "
                     "run continues, and tries to write the next records"
                 )

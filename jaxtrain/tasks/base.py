@@ -48,7 +48,7 @@ class Task:
         dims in `output_spec`.
       class_names: Class names of the outputs; None if outputs are not classes.
       column_names: Names of the target columns, or of the classes of boxes, or None.
-      settled: Options computed from the training targets, recorded in the config.
+      inferred: Options computed from the training targets, recorded in the config.
       refused: Reasons by config field, for fields that the task does not support.
       required: Required values by config field.
       target_changes: Image augmentations that `transform_target` supports: `Geometry`
@@ -92,7 +92,7 @@ class Task:
     num_outputs: int
     class_names: tuple[str, ...] | None = None
     column_names: tuple[str, ...] | None = None
-    settled: Mapping[str, Any] = MappingProxyType({})
+    inferred: Mapping[str, Any] = MappingProxyType({})
     refused: Mapping[str, str] = MappingProxyType({})
     required: Mapping[str, Required] = MappingProxyType({})
     num_centres: int = 0

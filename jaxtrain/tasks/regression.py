@@ -99,12 +99,12 @@ class Regression(Task):
             targets = training_numbers(facts)
             self._names = names_of(facts, targets.shape[1])
             mean, std = statistics_of(targets, self._names)
-            self.settled = {"mean": as_text(mean), "std": as_text(std)}
+            self.inferred = {"mean": as_text(mean), "std": as_text(std)}
         else:
             self._names = names_of(facts, len(mean))
         if options.loss == "ordinal" and levels is None:
             levels = levels_of(training_numbers(facts))
-            self.settled = {**self.settled, "levels": as_text(levels)}
+            self.inferred = {**self.inferred, "levels": as_text(levels)}
         if levels is not None:
             self.refused = {**self.refused, **UNMIXED}
         self.column_names = self._names

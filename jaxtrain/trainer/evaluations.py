@@ -29,7 +29,7 @@ def validate(run: RunState) -> None:
 
     A signal cancels the evaluation.
     """
-    run.settle()
+    run.drain()
     run.callbacks.on_eval_start(run, "validation")
     run.renew_statistics()
     trainer, progress = run.trainer, run.progress
@@ -83,7 +83,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
             try:
                 fields, _ = saved.restore(step, abstract)
             except DamagedError as error:
-                run.tell(f"{error}; moved aside")
+                run.warn(f"{error}; moved aside")
                 saved.put_aside(step)
                 continue
             run.state, loaded = TrainState(**fields), step

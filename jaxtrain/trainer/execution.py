@@ -116,7 +116,7 @@ class Execution(abc.ABC):
 
 # Executions by name: `whole` on one mesh, and executions of plug-ins.
 EXECUTIONS: Table[type[Execution]] = Table(
-    "executions", {"whole": "jaxtrain.trainer.whole:Whole"}
+    "executions", {"whole": "jaxtrain.trainer.single_program:SingleProgram"}
 )
 
 

@@ -18,7 +18,7 @@ from jaxtrain.data.datasets import Dataset
 from jaxtrain.parallel import data_sharding
 from jaxtrain.parallel.mesh import SPATIAL_AXES
 from jaxtrain.tasks.base import Task, defines
-from jaxtrain.trainer import kept
+from jaxtrain.trainer import cached_outputs
 from jaxtrain.trainer.programs import augmented, compiled_step
 from jaxtrain.trainer.run_data import RunData
 from jaxtrain.trainer.setup import Setup
@@ -83,7 +83,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
     obstacles = {
         "the layers are trained later": setup.timetable.unfreeze_step is not None,
         "the first piece of the model is trained": num_pieces == 0,
-        **kept.changes_of_images(config.data, setup.splits.train.input),
+        **cached_outputs.changes_of_images(config.data, setup.splits.train.input),
         "the task computes its targets from the images": kind.target is not Task.target,
         "method may use the images": config.method.name != "plain",
         "the task may use the images": defines(kind, "objective"),
@@ -91,7 +91,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
         "images are sharded (parallel.spatial)": any(
             setup.mesh.shape[axis] > 1 for axis in SPATIAL_AXES
         ),
-        **kept.too_large(features),
+        **cached_outputs.too_large(features),
     }
     return next((why for why, holds in obstacles.items() if holds), None)
 
@@ -154,6 +154,6 @@ def _extract(
 
     weights = state.params, state.model_state
     data, dataset = setup.config.data, run_data.train_set
-    return kept.of_each_example(
+    return cached_outputs.of_each_example(
         apply, weights, planned.features, data, dataset, setup.mesh
     )

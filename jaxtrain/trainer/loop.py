@@ -36,16 +36,16 @@ def take_steps(run: RunState) -> None:
                 break
             with clock.charging("data_wait"):
                 batch = next(batches)
-            run.tell_unreadable()
+            run.log_unreadable()
             callbacks.on_step_start(run, batch)
             with jax.transfer_guard("disallow"):
                 state, metrics = trainer.step(run.state, batch)
             run.advance(batch, state, metrics)
             callbacks.on_step_end(run, metrics)
-            run.keep_near()
+            run.throttle()
             run.watchdog.beat()
             saves.look()
-        run.settle()
+        run.drain()
         with clock.charging("other"):
             callbacks.on_stop(run)
     saves.finish()

@@ -134,7 +134,7 @@ def check_outputs(
     except (TypeError, ValueError, AttributeError) as error:
         yield Problem(
             f"{type(model).__name__} does not accept images {images.shape}: "
-            f"{own.told(error)}"
+            f"{own.describe_error(error)}"
         )
         return
     wanted = abstract_outputs(task, images.shape[:1], images.dtype)

@@ -168,7 +168,7 @@ def find_frozen(config: Config, model: Model) -> Frozen:
     patterns = config.train.first_frozen
     found = [find_layers(model, "train.freeze", pattern) for pattern in patterns]
     frozen = Frozen(frozenset().union(*found))
-    if not frozen.part(split_model(model)[1])[0]:
+    if not frozen.partition(split_model(model)[1])[0]:
         raise UserError(
             f"train.freeze = {patterns} leaves no layer to train: name fewer layers"
         )

@@ -15,8 +15,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.parallel.device_put import put_like
 from jaxtrain.processes import cluster
 from jaxtrain.trainer.programs import Programs, unaugmented
+from jaxtrain.trainer.resolve import open_weights
 from jaxtrain.trainer.run_data import RunData
-from jaxtrain.trainer.settle import open_weights
 from jaxtrain.trainer.setup import Setup
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
         (state.params, state.model_state),
         class_names=task.class_names,
         column_names=task.column_names,
-        settled=task.settled,
+        inferred=task.inferred,
     )
 
 

@@ -42,8 +42,8 @@ class Programs:
 
     `weights` is `root_key -> weights` and `begin` is `weights -> state`.
     `train` has the first step of each phase and its function `(state, root_key, data,
-    batches, **beside) -> (state, metrics)`, where `beside` are the input arrays of the
-    method. `eval` is `((params, model_state), data, batches) -> (found, known)`, the
+    batches, **method_arrays) -> (state, metrics)`, where `method_arrays` are the input
+    arrays of the method. `eval` is `((params, model_state), data, batches) -> (found, known)`, the
     metrics of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics`
     recomputes batch-norm statistics for averaged weights; None if the statistics are
     averaged too, or if the model has no batch norm.
@@ -53,7 +53,7 @@ class Programs:
     begin: Program
     train: tuple[tuple[int, Program], ...]
     eval: Program
-    beside: dict[str, Any]
+    method_arrays: dict[str, Any]
     statistics: NewStatistics | None = None
 
     def train_at(self, step: int) -> Program:
@@ -95,12 +95,12 @@ def make_programs(setup: Setup, run_data: RunData) -> Programs:
         begin=begin,
         train=tuple(zip((p.start for p in setup.phases), train, strict=True)),
         eval=evaluate,
-        beside=_beside(setup, train_set, augmenting[0], normalization),
+        method_arrays=_method_inputs(setup, train_set, augmenting[0], normalization),
         statistics=statistics,
     )
 
 
-def _beside(
+def _method_inputs(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
     """Load the inputs of the method, as keyword arguments of the training step."""
@@ -108,7 +108,7 @@ def _beside(
     if inputs is None:
         return {}
     found = inputs.load(setup.config.data, train_set, setup.mesh, prepare, seen)
-    return {"beside": found}
+    return {"method_arrays": found}
 
 
 def augmented(

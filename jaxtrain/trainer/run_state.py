@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.data.defects import Unreadable
 from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster
@@ -134,7 +134,7 @@ class RunState:
         self.signals.grace.step = self.step
         self.calls.add(batch.start, metrics)
 
-    def keep_near(self) -> None:
+    def throttle(self) -> None:
         """Throttle dispatches, and pass metrics of finished calls to callbacks.
 
         Each process measures the duration of calls separately and waits accordingly.
@@ -142,16 +142,16 @@ class RunState:
         non-finite loss stops all of them at the same step.
 
         Raises:
-          BadNumbersError: See `settle`.
+          BadNumbersError: See `drain`.
         """
         calls = self.calls
         calls.look()
         most = calls.most()
         self.signals.grace.call_seconds = calls.call_seconds() or 0.0
         calls.wait(most)
-        self.settle(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
+        self.drain(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
 
-    def settle(self, in_flight: int = 0) -> None:
+    def drain(self, in_flight: int = 0) -> None:
         """Pass the metrics of all calls except the last `in_flight` to the callbacks.
 
         The method waits until the device has finished these calls.
@@ -185,13 +185,13 @@ class RunState:
                 self.state = self.trainer.renewed(self.state, self.step)
             self.renewed = self.step
 
-    def tell(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         """Log and print a warning."""
         self.log.record("event", self.step, event=message)
         if jax.process_index() == 0:
-            tell(f"warning: {message}")
+            print_stderr(f"warning: {message}")
 
-    def tell_unreadable(self) -> None:
+    def log_unreadable(self) -> None:
         """Log newly detected unreadable images, in process 0."""
         if jax.process_index() != 0:
             return
@@ -217,4 +217,4 @@ class RunState:
                 for bad in chain(*found):
                     split.add([Unreadable(*bad)], shared=True)
                 split.check()
-        self.tell_unreadable()
+        self.log_unreadable()

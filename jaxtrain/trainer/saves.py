@@ -52,7 +52,7 @@ class Saves:
         """
         run, progress = self._run, self._run.progress
         data = run.trainer.data
-        run.settle()
+        run.drain()
         run.callbacks.on_save(run)
         run.clock.update(progress)
         run.renew_statistics()
@@ -109,7 +109,7 @@ class Saves:
         try:
             manifest.amend(self._run.saved.directory, run.step, changes)
         except (OSError, DamagedError) as error:
-            run.tell(f"step {run.step} is saved without its metrics: {error}")
+            run.warn(f"step {run.step} is saved without its metrics: {error}")
 
     def _evaluated(self) -> bool:
         return self._run.progress.evaluated_step == self._run.step
@@ -174,11 +174,11 @@ class Saves:
             count = f"failure {self._failures} of {MAX_FAILURES} in a row"
             message = f"{self._record_error(error)}: {count}"
             if self._failures < MAX_FAILURES:
-                self._run.tell(
+                self._run.warn(
                     f"{message}; training continues, and the next save is tried"
                 )
                 return
-            self._run.tell(message)
+            self._run.warn(message)
             steps = self._run.saved.listed()
             raise CheckpointError(
                 f"{message}. The last good checkpoint is "

@@ -33,7 +33,7 @@ from jaxtrain.trainer.execution import Execution, kind_of_execution
 from jaxtrain.trainer.learning_rate import build_schedule
 from jaxtrain.trainer.periods import make_timetable
 from jaxtrain.trainer.phases import build_phases
-from jaxtrain.trainer.settle import settle, settle_options, settle_statistics
+from jaxtrain.trainer.resolve import resolve_config, resolve_options, resolve_statistics
 from jaxtrain.trainer.state_sharding import copies, make_meshes, order_of_kernels, place
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.training import precision
@@ -112,10 +112,10 @@ class Setup:
         return grid_of(self.splits.input_shape[:2], self.config.data.sliding_size)
 
     @property
-    def beside(self) -> dict[str, Any]:
+    def method_arrays(self) -> dict[str, Any]:
         """Extra step inputs of the training method, abstract, by keyword."""
         inputs = self.method_inputs
-        return {} if inputs is None else {"beside": inputs.abstract}
+        return {} if inputs is None else {"method_arrays": inputs.abstract}
 
     @property
     def state_formats(self) -> Any:
@@ -146,8 +146,8 @@ def build_setup(
     """
     problems, recipe = ProblemList(), config
     problems.check(check_names, recipe)
-    settled = problems.build(settle, recipe, workdir=workdir)
-    config = recipe if settled is None else settled.config
+    resolved = problems.build(resolve_config, recipe, workdir=workdir)
+    config = recipe if resolved is None else resolved.config
     kind = problems.build(kind_of_execution, config.parallel)
     meshes = problems.build(make_meshes, kind, config, devices=devices, pixels=0)
     mesh = None if meshes is None else meshes[0]
@@ -164,15 +164,15 @@ def build_setup(
     pixels = config.data.batch_size * math.prod(shape[:2])
     meshes = problems.build(make_meshes, kind, config, devices=devices, pixels=pixels)
     mesh = None if meshes is None else meshes[0]
-    if settled is not None:
-        config = settle_statistics(config, settled.trained, shape[-1])
+    if resolved is not None:
+        config = resolve_statistics(config, resolved.trained, shape[-1])
     task = problems.build(data_checks.task_of_data, config, splits)
     if task is not None:
-        config = settle_options(config, task.settled)
+        config = resolve_options(config, task.inferred)
     for check in checks.OF_TASK:
         problems.check(check, config, task)
-    if settled is not None:
-        problems.check(settled.method.check, task, config.task.name)
+    if resolved is not None:
+        problems.check(resolved.method.check, task, config.task.name)
     if kind is not None:
         problems.check(kind.check_task, config, task)
     problems.check(checks.check_mixing, config, mesh, task)
@@ -201,9 +201,9 @@ def build_setup(
         *(config, timetable, model, rates),
     )
     problems.stop()
-    assert settled and kind and meshes and mesh and policy and task is not None
+    assert resolved and kind and meshes and mesh and policy and task is not None
     assert timetable and blueprint and model is not None and phases
-    method, trained = settled.method, settled.trained
+    method, trained = resolved.method, resolved.trained
     transforms = phases[-1].transforms
     create = CreateState(blueprint, phases[-1].tx, transforms)
     ranked_from = max(one.settled_after for one in transforms)

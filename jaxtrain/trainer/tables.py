@@ -104,7 +104,7 @@ def _describe_frozen(setup: Setup) -> dict[str, str]:
     if not frozen.layers:
         return {}
     patterns = ", ".join(setup.config.train.first_frozen)
-    number = num_params(frozen.part(setup.abstract_state.params)[1])
+    number = num_params(frozen.partition(setup.abstract_state.params)[1])
     end = "throughout" if until is None else f"for the first {until:,} steps"
     rows = {"frozen": f"{patterns}: {number:,} parameters, {end}"}
     return rows if until is not None else rows | {"features": plan(setup).describe()}

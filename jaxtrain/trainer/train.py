@@ -31,8 +31,8 @@ from jaxtrain.trainer.callback import Callback, Callbacks
 from jaxtrain.trainer.calls import CallQueue
 from jaxtrain.trainer.clock import Clock
 from jaxtrain.trainer.early_stopping import EarlyStopping, reconsider
-from jaxtrain.trainer.extended import describe_jump
 from jaxtrain.trainer.features import keep_features
+from jaxtrain.trainer.length_change import describe_jump
 from jaxtrain.trainer.loop import take_steps
 from jaxtrain.trainer.metric_lines import MetricLines
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS, show_next
@@ -114,7 +114,7 @@ def train(
                         run.log.write("event", run.step, **event)
                 run.signals.defer = True
                 for message in warnings:
-                    run.tell(message)
+                    run.warn(message)
                 clock.switch("other")
                 take_steps(run)
                 summary = _finish(run)

@@ -220,8 +220,8 @@ class Trainer(Setup):
           The new state, and metrics, (num_steps,) each, on the devices.
         """
         train = self.programs.train_at(batch.start)
-        beside = self.programs.beside
-        return train(state, self.root_key, batch.data, batch.arrays, **beside)
+        method_arrays = self.programs.method_arrays
+        return train(state, self.root_key, batch.data, batch.arrays, **method_arrays)
 
     def evaluate(
         self,

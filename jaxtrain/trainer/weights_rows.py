@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtrain import config as config_lib
 from jaxtrain.errors import counted
 from jaxtrain.models import MODELS, lasting_options
-from jaxtrain.trainer.settle import from_weights, of_model, options_of
+from jaxtrain.trainer.resolve import from_weights, of_model, options_of
 from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.channels import statistics
 

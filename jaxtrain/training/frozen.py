@@ -29,7 +29,7 @@ class Frozen:
     layers: frozenset[str] = frozenset()
     statistics: bool = False
 
-    def part(self, tree: Any) -> tuple[Any, Any]:
+    def partition(self, tree: Any) -> tuple[Any, Any]:
         """Partition a tree of arrays into (trainable, frozen), by path.
 
         Subtrees that are empty in a partition are omitted.
@@ -78,7 +78,7 @@ def trained_only(tx: Tx, frozen: Frozen) -> Tx:
     """Restrict `tx`, and its state, to the trainable layers."""
 
     def init(params: Any) -> Any:
-        return tx.init(frozen.part(params)[0])
+        return tx.init(frozen.partition(params)[0])
 
     return optax.GradientTransformationExtraArgs(init, tx.update)
 
@@ -118,7 +118,7 @@ def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[T
     told = with_told_rate(tx, make)
 
     def init(params: Any) -> Any:
-        first, rest = later.part(params)
+        first, rest = later.partition(params)
         return tx.init(first), tx.init(rest)
 
     def before(
@@ -130,8 +130,8 @@ def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[T
     def after(
         updates: Any, state: Any, params: Any = None, **extra: Any
     ) -> tuple[Any, Any]:
-        first_grads, later_grads = later.part(updates)
-        first_params, later_params = later.part(params)
+        first_grads, later_grads = later.partition(updates)
+        first_params, later_params = later.partition(params)
         first_updates, first = told.update(first_grads, state[0], first_params, **extra)
         later_updates, rest = told.update(later_grads, state[1], later_params, **extra)
         return merge(first_updates, later_updates), (first, rest)

@@ -41,7 +41,7 @@ class MakeObjective:
     normalization: Normalization
 
     def __call__(
-        self, state: TrainState, rest: Any, scale: jax.Array, beside: Any = None
+        self, state: TrainState, rest: Any, scale: jax.Array, method_arrays: Any = None
     ) -> Objective:
         """Make the objective of a step.
 
@@ -49,7 +49,7 @@ class MakeObjective:
           state: State before the step.
           rest: Frozen parameters, from `layout.trained_params`.
           scale: Loss scale of the gradients.
-          beside: Input arrays of the method (see `MethodInputs`).
+          method_arrays: Input arrays of the method (see `MethodInputs`).
         """
         task = self.task
         average = self._trained_average(state) if task.reads_average else None
@@ -84,7 +84,7 @@ class MakeObjective:
             self.layout.all_reduced_norm,
             task,
             forward,
-            beside,
+            method_arrays,
         )
 
     def _forward(
@@ -125,4 +125,4 @@ class MakeObjective:
         average = jax.tree.map(
             lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )
-        return self.phase.frozen.part(self.layout.trained_params(average))[0]
+        return self.phase.frozen.partition(self.layout.trained_params(average))[0]

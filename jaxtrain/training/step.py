@@ -66,9 +66,9 @@ def make_train_step(
       normalization: Mean and standard deviation of the pixel normalization.
 
     Returns:
-      Function `(state, root_key, data, batches, beside=None) -> (state, metrics)`.
-      `batches` has a leading axis of steps, which all run in one call; `metrics` has
-      one value per step. `beside` are the input arrays of the method.
+      Function `(state, root_key, data, batches, method_arrays=None) -> (state,
+      metrics)`. `batches` has a leading axis of steps, which all run in one call; `metrics` has
+      one value per step. `method_arrays` are the input arrays of the method.
     """
     make_objective = MakeObjective(task, graphdef, phase, layout, part, normalization)
     num_micro, frozen = phase.num_micro, phase.frozen
@@ -80,15 +80,17 @@ def make_train_step(
         return {**batch, "image": layout.images(batch["image"])}
 
     def one_step(
-        root: jax.Array, data: Any, beside: Any, state: TrainState, batch: Batch
+        root: jax.Array, data: Any, method_arrays: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
             # Drop the data set: a loop over micro-batches must not capture it.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
-        params, rest = frozen.part(layout.trained_params(gradient_params(phase, state)))
+        params, rest = frozen.partition(
+            layout.trained_params(gradient_params(phase, state))
+        )
         objective = make_objective(
-            state, rest, loss_factor(phase, state.extras), beside
+            state, rest, loss_factor(phase, state.extras), method_arrays
         )
 
         def micro(index: jax.Array) -> tuple[Batch, jax.Array]:
@@ -141,9 +143,9 @@ def make_train_step(
         root: jax.Array,
         data: Any,
         batches: Batch,
-        beside: Any = None,
+        method_arrays: Any = None,
     ) -> tuple[TrainState, Metrics]:
-        step = partial(one_step, root, data, beside)
+        step = partial(one_step, root, data, method_arrays)
         if scans(batches, layout.platform):
             return jax.lax.scan(step, state, batches)
         found = []
@@ -170,8 +172,8 @@ def loss_at(
       params: Trainable parameters to evaluate.
     """
     layout, phase = make_objective.layout, make_objective.phase
-    every = merge(params, phase.frozen.part(state.params)[1])
-    params, rest = phase.frozen.part(layout.trained_params(every))
+    every = merge(params, phase.frozen.partition(state.params)[1])
+    params, rest = phase.frozen.partition(layout.trained_params(every))
     objective = make_objective(state, rest, jnp.float32(1))
 
     def loss_of(model_state: Any, index: jax.Array) -> tuple[Any, jax.Array]:

@@ -103,8 +103,8 @@ def optimize(
     **extra_args: Any,
 ) -> tuple[Any, Any]:
     """Compute new parameters and optimizer state, which may be non-finite."""
-    trained, rest = phase.frozen.part(state.params)
-    at, _ = phase.frozen.part(gradient_params(phase, state))
+    trained, rest = phase.frozen.partition(state.params)
+    at, _ = phase.frozen.partition(gradient_params(phase, state))
     if phase.rate_from is not None:
         extra_args["learning_rate"] = _scheduled_rate(phase, state)
     updates, opt_state = phase.tx.update(
@@ -118,7 +118,7 @@ def optimize(
 
 def checked(phase: Phase, params: Any, model_state: Any) -> Any:
     """Select the arrays that can become non-finite despite finite gradients."""
-    params, model_state = (phase.frozen.part(t)[0] for t in (params, model_state))
+    params, model_state = (phase.frozen.partition(t)[0] for t in (params, model_state))
     others = {
         path: x
         for path, x in by_path(model_state).items()

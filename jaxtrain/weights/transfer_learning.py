@@ -66,7 +66,7 @@ def compare(
     *,
     class_names: tuple[str, ...] | None = None,
     column_names: tuple[str, ...] | None = None,
-    settled: Mapping[str, Any] | None = None,
+    inferred: Mapping[str, Any] | None = None,
 ) -> Transfer:
     """Compare trained weights with a model, without reading the arrays.
 
@@ -77,7 +77,7 @@ def compare(
         blueprint's.
       class_names: Class names of the model, if any.
       column_names: Names of the numbers that the model predicts, if any.
-      settled: Task options resolved from the training targets.
+      inferred: Task options resolved from the training targets.
 
     Raises:
       UserError: The weights do not match the model.
@@ -122,7 +122,7 @@ def compare(
         class_names or column_names, about.class_names or about.column_names
     )
     # The training targets determine the scale of the outputs, such as mean and std.
-    given = (settled or {}).items()
+    given = (inferred or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
         larger = _shapes(_with_more_features(as_trained))

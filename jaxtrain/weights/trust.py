@@ -13,7 +13,7 @@ from pathlib import Path
 from jaxtrain import own
 from jaxtrain.config import Config, own_references
 from jaxtrain.config.recipe import CONFIG, is_saved, read_run
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 from jaxtrain.records.workdir import read_own_parts
 from jaxtrain.training.methods import weights_options
@@ -37,7 +37,7 @@ def trust(path: str | os.PathLike[str]) -> None:
     text = os.fspath(path)
     modules, digests, again = _named(spec.find(text))
     if not modules:
-        tell(f"--trust: {text} names no custom modules")
+        print_stderr(f"--trust: {text} names no custom modules")
     for field, name in modules:
         recorded = digests.get(own.place_of(name))
         _decide(f"{field} = {name!r}", name, recorded, again)
@@ -110,14 +110,16 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
         reason = _renew_bytecode(file)
     if reason is not None:
         own.refuse(name, reason)
-        tell(f"--trust: {shown} is not allowed: {reason}")
+        print_stderr(f"--trust: {shown} is not allowed: {reason}")
         return
     own.allow([name])
     compared = "as recorded" if recorded else "no digest is recorded"
     if current is None:  # Loading raises an error with the searched directories.
-        tell(f"--trust: {shown} does not exist")
+        print_stderr(f"--trust: {shown} does not exist")
     else:
-        tell(f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}")
+        print_stderr(
+            f"--trust: {shown} is allowed: {file}, sha256 {current}, {compared}"
+        )
 
 
 def _renew_bytecode(file: Path) -> str | None:

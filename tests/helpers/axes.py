@@ -156,7 +156,7 @@ def carry_out(config: Config, first: Any) -> Outcome:
     state = programs.begin(weights)
     state = dataclasses.replace(state, params=disturb(state.params))
     state, metrics = programs.train_at(0)(
-        state, key, train_set.on_device, batch, **programs.beside
+        state, key, train_set.on_device, batch, **programs.method_arrays
     )
     view = ModelView(
         weights=(state.eval_params, state.eval_model_state),

@@ -63,7 +63,9 @@ def install(faults: str, replace: Any = setattr) -> None:
     def spoiled_at(programs: Programs, step: int) -> Any:
         program = train_at(programs, step)
 
-        def train(state: Any, root: Any, data: Any, batches: Any, **beside: Any) -> Any:
+        def train(
+            state: Any, root: Any, data: Any, batches: Any, **method_arrays: Any
+        ) -> Any:
             num_steps = len(jax.tree.leaves(batches)[0])
             if strikes("nan", step, num_steps):
                 with jax.transfer_guard("allow"):
@@ -71,7 +73,7 @@ def install(faults: str, replace: Any = setattr) -> None:
                         data = _spoil(data)
                     else:
                         batches = _spoil(batches)
-            return program(state, root, data, batches, **beside)
+            return program(state, root, data, batches, **method_arrays)
 
         return train
 

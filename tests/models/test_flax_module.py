@@ -279,7 +279,7 @@ def test_a_frozen_backbone_computes_as_in_an_evaluation(
     config = config_of(name, place, train__freeze=("backbone",), model__options=options)
     trainer = jaxtrain.Trainer(config)
     state, frozen = trainer.init(), trainer.phases[0].frozen
-    trained, _ = frozen.part(state.params)
+    trained, _ = frozen.partition(state.params)
     assert trained.keys() == {head}
     weights = trainer.graphdef, state.params, state.model_state
     images, key = jax.random.normal(jax.random.key(0), (4, 8, 8, 1)), jax.random.key(1)

@@ -89,7 +89,7 @@ class Sent(NamedTuple):
 def look(case: Case) -> Sent:
     setup = build_setup(make_config(case))
     params = setup.abstract_state.params
-    trained, _ = setup.phases[-1].frozen.part(params)
+    trained, _ = setup.phases[-1].frozen.partition(params)
     gathered, summed = Counter[str](), Counter[str]()
     for kind, dtype, number in collectives(setup):
         (gathered if kind == "all_gather" else summed)[dtype] += number

@@ -68,7 +68,7 @@ def test_a_step_learns_numbers_from_their_mean_on(values: np.ndarray):
     outputs = jnp.asarray(expected[:, None], jnp.float32)
     losses, sums = step(outputs)
     assert np.sqrt(np.max(losses)) < 2e-5
-    facts = facts_of(1, options=task.settled, column_names=("a",))
+    facts = facts_of(1, options=task.inferred, column_names=("a",))
     decoder = task.decoder(facts)
     told = decoder.whole(np.asarray(decoder.values(outputs)))
     np.testing.assert_allclose(told[:, 0], values, rtol=0, atol=2e-5 * values.std())

@@ -90,11 +90,11 @@ def test_a_grade_is_the_level_that_half_of_the_probability_reaches():
     targets = np.stack([np.tile(grades, 4), np.repeat(grades, 4)], 1)
     model = task(targets, loss="ordinal")
     assert model.num_outputs == 6
-    assert model.settled["levels"] == "1.0,2.0,4.0,8.0"
+    assert model.inferred["levels"] == "1.0,2.0,4.0,8.0"
     outputs = OUTPUTS.reshape(64, 6)
     reached = np.cumprod(special.expit(OUTPUTS), -1) >= 0.5
     expected = grades[reached.sum(-1)]
-    options = {"loss": "ordinal", **model.settled}
+    options = {"loss": "ordinal", **model.inferred}
     decoder = Regression.decoder(facts_of(6, options=options, column_names=NAMES))
     assert tuple(decoder.columns()) == NAMES
     found = decoder.values(jnp.asarray(outputs))
@@ -236,12 +236,12 @@ def test_mean_and_deviation_are_those_of_the_numbers_there_are():
     targets[::3, 0] = np.nan
     one = task(targets)
     mean, std = (
-        [float(x) for x in one.settled[name].split(",")] for name in ("mean", "std")
+        [float(x) for x in one.inferred[name].split(",")] for name in ("mean", "std")
     )
     np.testing.assert_allclose(mean, np.nanmean(targets, 0), rtol=1e-14)
     np.testing.assert_allclose(std, np.nanstd(targets, 0), rtol=1e-12)
     again = task(targets, mean=tuple(mean), std=tuple(std))
-    assert not again.settled and again.column_names == NAMES
+    assert not again.inferred and again.column_names == NAMES
 
 
 @each_row("targets", [{"x": np.ones(4)}, np.ones((4, 2, 2)), np.array(["a", "b"])])

@@ -128,7 +128,7 @@ def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     calls = CallQueue(clock.step_seconds)
     speeds = []
 
-    def settle(in_flight: int) -> None:
+    def drain(in_flight: int) -> None:
         calls.look()
         while len(calls) > in_flight:
             call = calls.pop()
@@ -137,15 +137,15 @@ def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
 
     for step in range(100):
         if step % 20 == 0:
-            settle(0)
+            drain(0)
             with clock.charging("evaluation"):
                 device.now += 1000.0
         device.now += host_seconds
         calls.add(step, device.call(1))
         if stalled and step == 47:  # The host sees nothing for 6 steps.
             device.now += 6.0
-        settle(MAX_IN_FLIGHT)
-    settle(0)
+        drain(MAX_IN_FLIGHT)
+    drain(0)
     steady = 1 / max(host_seconds, device.seconds)
     assert len(speeds) == 20
     assert max(speeds) < 1.3 * steady

@@ -93,9 +93,9 @@ def test_a_tree_is_parted_and_put_together():
         "stage2_block1": {"conv1": {"kernel": 2}, "conv2": {"kernel": 3}},
         "head": {"linear": {"kernel": 4, "bias": 5}},
     }
-    trained, rest = frozen.part(tree)
+    trained, rest = frozen.partition(tree)
     assert trained == {"stage2_block1": {"conv2": {"kernel": 3}}}
-    assert frozen.part(rest) == ({}, rest)
+    assert frozen.partition(rest) == ({}, rest)
     everything = resnet({"freeze": ("*",)})
     with pytest.raises(UserError, match="leaves no layer to train"):
         find_frozen(everything, model_of(everything))

@@ -61,7 +61,7 @@ class Numbered(Plain):
         grads, model_state, metrics = super().gradients(objective, params, *given)
         index = given[1]["index"]
         told = {
-            "number": objective.beside[index].mean(),
+            "number": objective.method_arrays[index].mean(),
             "expected": index.astype(jnp.float32).mean(),
         }
         return grads, model_state, {**metrics, **told}
@@ -89,7 +89,7 @@ def test_a_run_records_what_the_method_opens_and_lowers_its_step_without_loading
     assert setup.config.method.arguments() == {"file": "a", "digest": "of a"}
     assert setup.method_inputs is not None
     assert setup.method_inputs.describe() == {"numbers": "24"}
-    (shapes,) = [x.shape for x in jax.tree.leaves(setup.beside)]
+    (shapes,) = [x.shape for x in jax.tree.leaves(setup.method_arrays)]
     assert shapes == (24,)
     assert "number" in lower_step(setup).out_info[1]
 

@@ -158,12 +158,12 @@ def test_layers_that_begin_later_have_an_optimizer_of_their_own(name: str):
         lambda s: jnp.asarray(rng.normal(size=s), jnp.float32), SHAPES, is_leaf=is_shape
     )
     grads = [jax.tree.map(lambda p, i=i: jnp.sin(i + p), params) for i in range(3)]
-    (head, stem), state = later.part(params), after.init(params)
+    (head, stem), state = later.partition(params), after.init(params)
     assert jax.tree.structure(before.init(params)) == jax.tree.structure(state)
     alone = tx.init(head), tx.init(stem)
     update = jax.jit(tx.update)
     for step, grad in enumerate(grads):
-        one, other = later.part(grad)
+        one, other = later.partition(grad)
         expected, first = update(one, alone[0], head)
         if step == 0:
             found, state = jax.jit(before.update)(one, state, head)

@@ -74,7 +74,7 @@ def gradients(
         return sum(jnp.sin(x).sum() for x in jax.tree.leaves(outputs)), new
 
     def graded(params: Any, *args: Any) -> Any:
-        trained, rest = frozen.part(params)
+        trained, rest = frozen.partition(params)
         return jax.value_and_grad(loss, has_aux=True)(trained, rest, *args)
 
     images = jax.ShapeDtypeStruct((4, *SHAPE), made.policy.compute_dtype)

@@ -114,7 +114,7 @@ def photos(folder: Path) -> list[str]:
     return names
 
 
-def settled(workdir: Path) -> dict[str, Any]:
+def resolved(workdir: Path) -> dict[str, Any]:
     return json.loads((workdir / "config.json").read_text())
 
 
@@ -126,7 +126,7 @@ def test_a_run_takes_what_comes_with_the_weights(
     words = f"--model.pretrained {quoted(file)} --data.image-size 8"
     workdir = train(tmp_path, words)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    config = settled(workdir)
+    config = resolved(workdir)
     assert config["model"]["width"] == 0.125
     data = {k: config["data"][k] for k in ("mean", "std", "crop_pct", "interpolation")}
     assert data == {
@@ -153,7 +153,7 @@ def test_a_run_takes_what_comes_with_the_weights(
     train(tmp_path, f"{words} --train.steps 3")
     shown = capsys.readouterr().out
     assert "started from" in shown and digest[:12] in shown
-    assert settled(workdir)["data"]["crop_pct"] == 0.9
+    assert resolved(workdir)["data"]["crop_pct"] == 0.9
 
 
 @pytest.mark.slow
@@ -164,8 +164,8 @@ def test_the_recipe_has_the_last_word(
     words = f"--model.pretrained {quoted(file)} --data.image-size 8 --data.crop-pct 1.0"
     words += " --data.mean 0.5 0.5 0.5 --data.std 0.5 0.5 0.5"
     workdir = train(tmp_path, words)
-    assert settled(workdir)["data"]["mean"] == [0.5, 0.5, 0.5]
-    assert settled(workdir)["data"]["crop_pct"] == 1.0
+    assert resolved(workdir)["data"]["mean"] == [0.5, 0.5, 0.5]
+    assert resolved(workdir)["data"]["crop_pct"] == 1.0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "data.crop_pct = 1, the weights have 0.9" in shown
     assert "data.mean = (0.5, 0.5, 0.5), the weights have (0.1, 0.2, 0.3)" in shown
@@ -252,7 +252,7 @@ def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "these are not the intended weights" in capsys.readouterr().err
     digest = files.digest(Path(file))
     workdir = train(tmp_path, f"{words} {digest[:8]}")
-    model = settled(workdir)["model"]
+    model = resolved(workdir)["model"]
     assert model["pretrained_digest"] == digest and model["pretrained"] == reference
     train(tmp_path, f"{words} {digest[:8]} --train.steps 3")
     train(tmp_path, f"{words} 00000000 --train.steps 3", code=2)

@@ -74,7 +74,7 @@ class Detection(Task):
         self.column_names = tuple(facts[NAMES])
         if options.category_ids is None:
             ids = facts.get(CATEGORY_IDS, range(len(self.column_names)))
-            self.settled = {"category_ids": ",".join(map(str, ids))}
+            self.inferred = {"category_ids": ",".join(map(str, ids))}
         _check_strides(options.strides, image_shape)
         self.output_spec = output_spec(
             image_shape, options.strides, len(self.column_names)

@@ -67,7 +67,7 @@ class Distillation(TeacherMethod, Plain):
                 "would replace; leave method out"
             )
 
-    def taught_by(
+    def with_teacher(
         self, teacher: Teacher | CachedTeacherOutputs, task: Task, outputs: Any
     ) -> "Distillation":
         imitation = find_imitation(task)
@@ -79,12 +79,14 @@ class Distillation(TeacherMethod, Plain):
         return method
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:
-        assert self._teacher is not None, "a run has called `taught_by`"
+        assert self._teacher is not None, "a run has called `with_teacher`"
         assert self._imitation is not None
         imitation = self._imitation
         (_, batch, _), task = given, objective.task
         images = batch["image"]
-        target = self._teacher.ask(objective.beside, batch, objective.normalization)
+        target = self._teacher.ask(
+            objective.method_arrays, batch, objective.normalization
+        )
 
         def losses(
             params: Any, model_state: Any, batch: Batch, key: jax.Array

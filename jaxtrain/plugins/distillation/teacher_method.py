@@ -37,12 +37,12 @@ class TeacherMethod(Method):
     caches_teacher: bool = False
     trained: Weights | None = None
 
-    def taught_by(
+    def with_teacher(
         self, teacher: Teacher | CachedTeacherOutputs, task: Task, outputs: Any
     ) -> "TeacherMethod":
         """Return a copy of the method that uses a teacher.
 
-        `objective.beside` has the weights of the teacher, or its cached outputs.
+        `objective.method_arrays` has the weights of the teacher, or its cached outputs.
 
         Args:
           teacher: Teacher of the run.
@@ -88,4 +88,4 @@ class TeacherMethod(Method):
             caches=self.caches_teacher,
         )
         teacher = planned.teacher if planned.cached is None else CachedTeacherOutputs()
-        return self.taught_by(teacher, context.task, outputs), planned
+        return self.with_teacher(teacher, context.task, outputs), planned

@@ -27,7 +27,7 @@ from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.outputs import abstract_outputs
-from jaxtrain.trainer import kept
+from jaxtrain.trainer import cached_outputs
 from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
@@ -88,7 +88,9 @@ class TeacherWeights(MethodInputs):
             batch = prepare_plain(prepare, data, batches)
             return self.teacher.ask(weights, batch, seen), batch
 
-        return kept.of_each_example(ask, weights, self.cached, data, dataset, mesh)
+        return cached_outputs.of_each_example(
+            ask, weights, self.cached, data, dataset, mesh
+        )
 
     def describe(self) -> dict[str, str]:
         about, digest = self.trained.about, self.trained.digest()
@@ -161,8 +163,8 @@ def plan_teacher(
     cached = _abstract_cache(outputs, len(source), layout)
     obstacles = {
         "the method may need outputs for other images": not caches,
-        **kept.changes_of_images(config.data, source.input),
-        **kept.too_large(cached),
+        **cached_outputs.changes_of_images(config.data, source.input),
+        **cached_outputs.too_large(cached),
     }
     reason = next((why for why, holds in obstacles.items() if holds), "")
     planned = TeacherWeights(

@@ -123,7 +123,7 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
       UserError: The run was trained on other data, or options have no effect.
     """
     from jaxtrain.config.recipe import read_run
-    from jaxtrain.trainer.settle import settle
+    from jaxtrain.trainer.resolve import resolve_config
 
     config = read_run(workdir)
     if not with_recipe:
@@ -133,7 +133,7 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
                 "options have no effect without --config"
             )
         return config
-    other = differences(config, settle(given, workdir).config)
+    other = differences(config, resolve_config(given, workdir).config)
     if other := [text for text in other if text.startswith("data.")]:
         raise UserError(
             f"--workdir {workdir} was trained on other data than --config: "

@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxtrain import atomic_file, links
 from jaxtrain.config import DataConfig
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.data import opening, sources
 from jaxtrain.data.defects import Defects, Unreadable
 from jaxtrain.data.input_kind import input_of
@@ -81,7 +81,7 @@ def pack(
             f"{kind.noun}s; train on it without packing"
         )
     for remark in remarks_of(store):
-        tell(f"{remark.title}: {remark.text}")
+        print_stderr(f"{remark.title}: {remark.text}")
     examples = _examples(splits, config.source)
     shape = store.image_shape
     if format == "raw" and size is None:
@@ -234,7 +234,7 @@ def _write(
         note = read_note(writer.folder, number)
         if note is None:
             note = writer.write(number, split, indices)
-            tell(f"shard {number + 1} of {len(parts)}: {len(indices)} images")
+            print_stderr(f"shard {number + 1} of {len(parts)}: {len(indices)} images")
         bad = [(start + place, name, why) for place, name, why in note.left_out]
         defects[split].add([Unreadable(*one) for one in bad])
         if bad:

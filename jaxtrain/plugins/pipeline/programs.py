@@ -81,12 +81,12 @@ def make_programs(
 
     def zeros(params: Any) -> Any:
         params = layout.trained_params(params)
-        return layout.shard_grads(zero_grads(frozen.part(params)[0]))
+        return layout.shard_grads(zero_grads(frozen.partition(params)[0]))
 
     def forward(
         params: Any, model_state: Any, x: Any, key: jax.Array, target: Any
     ) -> tuple[Any, Any, Any, Metrics]:
-        params, rest = frozen.part(layout.trained_params(params))
+        params, rest = frozen.partition(layout.trained_params(params))
 
         def outputs(params: Any, x: Any) -> tuple[Any, tuple[Any, Metrics]]:
             y, new = apply_model(

@@ -105,7 +105,7 @@ def make_train_step(
     """
     first, last = stages.stages[0], stages.stages[-1]
     shardings, num_micro = stages.shardings(abstract), phase.num_micro
-    trains = [bool(phase.frozen.part(state.params)[0]) for state in shardings]
+    trains = [bool(phase.frozen.partition(state.params)[0]) for state in shardings]
     first_trained = trains.index(True)
 
     def prepare_micro_batches(

@@ -135,7 +135,7 @@ def try_steps(config: Config, usable: int) -> dict[str, Any]:
         OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")
     devices.start("auto", flags=config.parallel.xla_flags)
     setup = build_setup(config)
-    fixed = setup.abstract_state, abstract_inputs(setup)[0], setup.beside
+    fixed = setup.abstract_state, abstract_inputs(setup)[0], setup.method_arrays
     found: dict[str, Any] = {"fixed_bytes": bytes_per_device(fixed)}
     try:
         program = compile_step(setup)

@@ -21,7 +21,7 @@ from jaxtrain.plugins.plan.measure import (
     TIMED_SECONDS,
     abstract_inputs,
     compile_step,
-    create_beside,
+    create_method_arrays,
     time_step,
 )
 from jaxtrain.plugins.plan.targets import HERE, Target
@@ -181,8 +181,8 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
         (setup.abstract_state, *abstract_inputs(setup)),
     )
-    root, beside = jax.random.key(0), create_beside(setup)
-    return time_step(program, state, root, data, batches, **beside)
+    root, method_arrays = jax.random.key(0), create_method_arrays(setup)
+    return time_step(program, state, root, data, batches, **method_arrays)
 
 
 def _time_reading(source: Source) -> float:

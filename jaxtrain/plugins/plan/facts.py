@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.data.datasets import should_cache
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.run_id import read_of_run
@@ -124,7 +124,7 @@ def facts_of(
         new = [configs[i] for i in missing]
         sizes = sorted({config.data.batch_size for config in new})
         programs = f"{len(new)} programs" if len(new) > 1 else "a program"
-        tell(
+        print_stderr(
             f"compiling {programs} for {target}, batch {', '.join(map(str, sizes))}: "
             "up to a minute each"
         )

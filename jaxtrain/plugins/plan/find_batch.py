@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from jaxtrain.config import Config
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.write import write_json
 from jaxtrain.plugins.plan import batch_search, gpu_compiler
@@ -49,7 +49,9 @@ class BatchFinder:
         if self.is_here:
             assert self.memory is not None
             micro = config.data.batch_size, config.train.accumulate_steps
-            tell("trying data.batch_size {}, train.accumulate_steps {}".format(*micro))
+            print_stderr(
+                "trying data.batch_size {}, train.accumulate_steps {}".format(*micro)
+            )
             trial = run_trial(self.planner.target, config, self.memory)
         else:
             trial = plan_trial(self.planner, config, self.memory)

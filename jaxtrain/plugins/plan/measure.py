@@ -44,9 +44,9 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     """Compile the training step of a setup (see `lower_step`).
 
     Returns:
-      The program of `(state, root_key, data, batches, **beside) -> (state, metrics)`,
-      for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
-      and `setup.beside`.
+      The program of `(state, root_key, data, batches, **method_arrays) -> (state,
+      metrics)`, for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
+      and `setup.method_arrays`.
     """
     return lower_step(setup).compile()
 
@@ -69,7 +69,7 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
     *_, (_, train) = programs.train
     assert isinstance(train, Compiled)
     return train.lower(
-        setup.abstract_state, key, *abstract_inputs(setup), **setup.beside
+        setup.abstract_state, key, *abstract_inputs(setup), **setup.method_arrays
     )
 
 
@@ -161,15 +161,16 @@ def enough_memory(config: Config) -> Iterator[None]:
         ) from None
 
 
-def create_beside(setup: Setup) -> dict[str, Any]:
+def create_method_arrays(setup: Setup) -> dict[str, Any]:
     """Create the method inputs of a step on the devices, filled with zeros."""
     return jax.tree.map(
-        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format), setup.beside
+        lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
+        setup.method_arrays,
     )
 
 
 def time_step(
-    program: jax.stages.Compiled, state: TrainState, *inputs: Any, **beside: Any
+    program: jax.stages.Compiled, state: TrainState, *inputs: Any, **method_arrays: Any
 ) -> float:
     """Return the seconds of a step: the median over blocks of consecutive calls.
 
@@ -181,7 +182,7 @@ def time_step(
     while len(seconds) < 3 or sum(seconds) * num_calls < TIMED_SECONDS:
         start = time.perf_counter()
         for _ in range(num_calls):
-            state, _ = program(state, *inputs, **beside)
+            state, _ = program(state, *inputs, **method_arrays)
         jax.block_until_ready(state)
         seconds.append((time.perf_counter() - start) / num_calls)
     return statistics.median(seconds[1:])
@@ -210,17 +211,17 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
       and `step_seconds`.
     """
     state, *inputs = create_inputs(setup)
-    box, beside = [state], create_beside(setup)
+    box, method_arrays = [state], create_method_arrays(setup)
 
     def step() -> None:
-        box[0], metrics = program(box[0], *inputs, **beside)
+        box[0], metrics = program(box[0], *inputs, **method_arrays)
         jax.block_until_ready((box[0], metrics))
 
-    peak = watched_bytes(step, bytes_per_device((state, inputs[1:], beside)))
+    peak = watched_bytes(step, bytes_per_device((state, inputs[1:], method_arrays)))
     return {
         "peak_bytes": peak,
         "planned_bytes": peak_bytes(program),
-        "step_seconds": time_step(program, box[0], *inputs, **beside),
+        "step_seconds": time_step(program, box[0], *inputs, **method_arrays),
     }
 
 

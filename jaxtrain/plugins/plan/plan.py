@@ -26,7 +26,7 @@ from jaxtrain.plugins.plan.targets import Target
 from jaxtrain.tasks.build import build_task
 from jaxtrain.tasks.outputs import abstract_outputs
 from jaxtrain.trainer.periods import make_timetable
-from jaxtrain.trainer.settle import settle
+from jaxtrain.trainer.resolve import resolve_config
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.training_facts import training_facts
 
@@ -202,7 +202,7 @@ def make_planner(
       UserError: The data are missing, or do not fit the config.
     """
     source, data = config.data.source, stand_in(config.data)
-    config = settle(replace(config, data=data)).config
+    config = resolve_config(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
         # A run on this GPU caches the data on the device under the same condition.

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config, Preset
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.write import write_json
 from jaxtrain.parallel.devices import nvidia_gpus
@@ -45,11 +45,11 @@ def carry_out(
     """
     if check:
         _check_is_here(target)
-    planner, settled = make_planner(config, target)
+    planner, resolved = make_planner(config, target)
     if batch == "max":
-        plan = largest_batch(planner, settled)
+        plan = largest_batch(planner, resolved)
     else:
-        plan = planner.plan(settled if batch is None else with_batch(settled, batch))
+        plan = planner.plan(resolved if batch is None else with_batch(resolved, batch))
     plan_table.show(plan, price)
     result, plans = plan.to_json(price), [plan]
 
@@ -98,7 +98,7 @@ def _check(plan: Plan) -> dict[str, float]:
         target = Target(name=HERE, num_devices=None)
     found = gpu_compiler.call(target, run_steps, plan.config)
     ratio = found["peak_bytes"] / found["planned_bytes"]
-    tell(
+    print_stderr(
         f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "
         f"the plan; {1e3 * found['step_seconds']:,.2f} ms a step"
     )

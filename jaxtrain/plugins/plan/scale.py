@@ -76,10 +76,10 @@ def scale(
     runs: list[dict[str, Any]] = []
     for count in counts:
         on = Target(name=name, num_devices=count)
-        planner, settled = make_planner(at_devices(config, count, mode), on)
-        facts, seconds = planner.plan(settled).facts, None
+        planner, resolved = make_planner(at_devices(config, count, mode), on)
+        facts, seconds = planner.plan(resolved).facts, None
         if timed:
-            seconds = gpu_compiler.call(on, run_steps, settled)["step_seconds"]
+            seconds = gpu_compiler.call(on, run_steps, resolved)["step_seconds"]
         runs.append(describe_run(facts, seconds, *runs[:1]))
         print(_line(runs[-1]), flush=True)
     return {

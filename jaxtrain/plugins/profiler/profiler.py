@@ -12,7 +12,7 @@ import jax
 
 from jaxtrain import links
 from jaxtrain.checkpoints.folder import unused
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.plugins.profiler.device_trace import read_trace
 from jaxtrain.plugins.profiler.layer_times import tabulate
 from jaxtrain.plugins.profiler.profile_table import describe_files, profile_table
@@ -85,7 +85,7 @@ class Profiler(Callback):
         if found[0] < found[1]:
             return found
         if jax.process_index() == 0 and self._steps is not None:
-            tell(
+            print_stderr(
                 f"train.profile_steps = {self._steps}: nothing to profile from step "
                 f"{step} to {end}"
             )
@@ -146,7 +146,7 @@ class Profiler(Callback):
     def _give_up(self, error: Exception) -> None:
         self._window = None
         reason = " ".join(str(error).split()) or type(error).__name__
-        self._run.tell(f"the steps could not be profiled: {reason}")
+        self._run.warn(f"the steps could not be profiled: {reason}")
 
 
 @contextlib.contextmanager

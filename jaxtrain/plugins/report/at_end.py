@@ -3,7 +3,7 @@
 import jax
 
 from jaxtrain import atomic_file
-from jaxtrain.console import tell
+from jaxtrain.console import print_stderr
 from jaxtrain.invocation import command
 from jaxtrain.plugins.report.collect import collect_examples
 from jaxtrain.plugins.report.history import read_history
@@ -43,14 +43,16 @@ def _write(run: RunState) -> None:
             run.trainer, history, limits, run.trainer.data.order
         )
         if stopped():
-            tell(f"warning: no {path} (interrupted by a signal); {how}")
+            print_stderr(f"warning: no {path} (interrupted by a signal); {how}")
             return
         atomic_file.write(path, make_page(history, examples))
         if examples.failed:
-            tell(f"warning: {path} is incomplete: {_in_a_line(examples.failed[0])}")
+            print_stderr(
+                f"warning: {path} is incomplete: {_in_a_line(examples.failed[0])}"
+            )
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        tell(f"warning: no {path} ({_in_a_line(reason)}); {how}")
+        print_stderr(f"warning: no {path} ({_in_a_line(reason)}); {how}")
 
 
 def _in_a_line(text: str) -> str:

@@ -100,7 +100,7 @@ class Corrupted(EvaluationPart):
                 goal, one(changed, name).checked(name).values
             )
 
-        errors = corruption_errors.measure(error_of, evaluated.tell)
+        errors = corruption_errors.measure(error_of, evaluated.progress)
         table, _ = levels(*source.image_shape[:2])
         return {
             "table": table,

@@ -47,19 +47,19 @@ def error(goal: Goal, values: Values) -> float:
 
 
 def measure(
-    error_of: Callable[[Corruption], float], tell: Callable[[str], None]
+    error_of: Callable[[Corruption], float], progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
     """Measure the errors under each corruption at each severity.
 
     Args:
       error_of: Function that evaluates a corrupted split.
-      tell: Function that prints a progress line per corruption.
+      progress: Function that prints a progress line per corruption.
     """
     errors = {}
     for name in CORRUPTIONS:
         errors[name] = [error_of(Corruption(name, s)) for s in SEVERITIES]
         shown = " ".join(f"{error:.4f}" for error in errors[name])
-        tell(f"{name:<18} errors {shown}")
+        progress(f"{name:<18} errors {shown}")
     return errors
 
 

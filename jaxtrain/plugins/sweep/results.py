@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jaxtrain import atomic_file
 from jaxtrain.config import Config
-from jaxtrain.console import printable, tell
+from jaxtrain.console import print_stderr, printable
 from jaxtrain.errors import UserError, counted
 from jaxtrain.invocation import command
 from jaxtrain.plugins.report.again import write_recipe
@@ -91,4 +91,4 @@ def _write_page(folder: Path, record: SweepRecord) -> None:
     try:
         atomic_file.write(folder / COMPARISON, make_sweep_page(folder, record))
     except (OSError, UserError) as error:
-        tell(f"warning: no {folder / COMPARISON} ({error})")
+        print_stderr(f"warning: no {folder / COMPARISON} ({error})")

@@ -28,7 +28,7 @@ class Evaluated:
       source: Examples of the split.
       whole: Compiled evaluation, which retains the arrays of all parts.
       found: Result of `whole` on the split.
-      tell: Function that prints a progress message.
+      progress: Function that prints a progress message.
     """
 
     subject: "Subject"
@@ -39,7 +39,7 @@ class Evaluated:
     source: "Source"
     whole: "Pass"
     found: "PassResult"
-    tell: Callable[[str], None]
+    progress: Callable[[str], None]
 
 
 class EvaluationPart:

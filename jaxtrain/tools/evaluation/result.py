@@ -67,7 +67,7 @@ def evaluate(
     config: Config,
     data: DataConfig,
     asked: Asked,
-    tell: Callable[[str], None] = print,
+    progress: Callable[[str], None] = print,
 ) -> dict[str, Any]:
     """Evaluate a model, without writing files.
 
@@ -76,7 +76,7 @@ def evaluate(
       config: Config of the model's run.
       data: Data config of the evaluation: of the run, or of another data set.
       asked: Options of the evaluation.
-      tell: Function that prints a progress message.
+      progress: Function that prints a progress message.
 
     Returns:
       The result as documented in docs/evaluating.md.
@@ -89,7 +89,7 @@ def evaluate(
     subject, source = open_subject(model, config, data, asked.split, tta=asked.tta)
     _check(asked, subject)
     for line in _describe_classes(subject):
-        tell(line)
+        progress(line)
     fitted = _fit(model, config, asked) if asked.calibrate else None
     whole = Pass(
         subject=subject,
@@ -118,7 +118,7 @@ def evaluate(
         source=source,
         whole=whole,
         found=found,
-        tell=tell,
+        progress=progress,
     )
     for key, part in asked.parts.items():
         result[key] = part.measure(evaluated)

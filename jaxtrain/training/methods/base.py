@@ -46,7 +46,7 @@ class Objective:
       forward: Function `(params, model_state, images, key, *, training=True) ->
         (outputs, new model_state)`, one forward pass, for methods with additional
         losses.
-      beside: Input arrays of the method (`Method.plan_inputs`), such as teacher
+      method_arrays: Input arrays of the method (`Method.plan_inputs`), such as teacher
         weights; None for methods without input arrays.
     """
 
@@ -57,7 +57,7 @@ class Objective:
     norm: Callable[[Any], jax.Array]
     task: "Task"
     forward: TrainForward
-    beside: Any = None
+    method_arrays: Any = None
 
     @scopes.part(scopes.LOSS)
     def __call__(
@@ -116,7 +116,7 @@ class Method:
     def plan_inputs(
         self, context: "MethodContext"
     ) -> tuple["Method", "MethodInputs | None"]:
-        """Plan the input arrays of the method, `objective.beside`.
+        """Plan the input arrays of the method, `objective.method_arrays`.
 
         Returns:
           The method, changed to read the inputs, and the inputs; (self, None) for a

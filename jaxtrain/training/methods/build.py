@@ -26,7 +26,7 @@ def build_method(config: Part) -> Method:
             "jaxtrain.training.methods.base.Method"
         )
     teacher = getattr(method, "teacher", None)
-    has_teacher = teacher is not None or hasattr(method, "taught_by")
+    has_teacher = teacher is not None or hasattr(method, "with_teacher")
     if has_teacher and type(method).plan_inputs is Method.plan_inputs:
         raise UserError(
             f"method = {name!r} has a teacher but no `plan_inputs` that opens "

@@ -75,15 +75,15 @@ class WeightAverage(StepTransform):
             return old + (new - old) / (1 - kept)
 
         def move_trained(average: Any, values: Any) -> Any:
-            trained, rest = frozen.part(average)
+            trained, rest = frozen.partition(average)
             return merge(jax.tree.map(move, trained, values), rest)
 
-        average = move_trained(extra["params"], frozen.part(new.params)[0])
+        average = move_trained(extra["params"], frozen.partition(new.params)[0])
         if self.average.of_batches:
             model_state = jax.tree_util.tree_map_with_path(
                 of_step,
-                frozen.part(new.model_state)[0],
-                frozen.part(old.model_state)[0],
+                frozen.partition(new.model_state)[0],
+                frozen.partition(old.model_state)[0],
             )
             model_state = move_trained(extra["model_state"], model_state)
         else:

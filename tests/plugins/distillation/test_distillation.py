@@ -32,6 +32,7 @@ from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.distillation.distillation import Distillation
+from jaxtrain.plugins.distillation.options import DistillationConfig
 from jaxtrain.plugins.distillation.teacher import GREY, CachedTeacherOutputs, Teacher
 from jaxtrain.plugins.distillation.weights import TeacherWeights
 from jaxtrain.plugins.plan.measure import run_steps
@@ -39,8 +40,8 @@ from jaxtrain.plugins.sound.sound_input import SoundInput
 from jaxtrain.tasks.base import Task
 from jaxtrain.tasks.classification import Classification
 from jaxtrain.tasks.regression import Regression
-from jaxtrain.trainer.kept import changes_of_images
-from jaxtrain.trainer.settle import Settled, open_weights, settle
+from jaxtrain.trainer.cached_outputs import changes_of_images
+from jaxtrain.trainer.resolve import ResolvedConfig, open_weights, resolve_config
 from jaxtrain.training.flops import count_flops
 from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.base import Method
@@ -88,7 +89,7 @@ def make_teacher(**changes: Any) -> tuple[Teacher, Any]:
 LOGITS = jax.ShapeDtypeStruct((2, CLASSES), jnp.float32)
 
 
-def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
+def one_step(trial: Trial, method: Any, method_arrays: Any) -> tuple[Any, Any]:
     """Return the parameters and the metrics of one step of SGD."""
     step = make_train_step(
         trial.task,
@@ -105,7 +106,7 @@ def one_step(trial: Trial, method: Any, beside: Any) -> tuple[Any, Any]:
         "index": np.arange(LABELS.shape[1])[None],
     }
     arguments = trial.state, jax.random.key(0), {}, batch
-    state, metrics = jax.jit(step)(*arguments, beside=beside)
+    state, metrics = jax.jit(step)(*arguments, method_arrays=method_arrays)
     return state.params, jax.device_get(metrics)
 
 
@@ -133,7 +134,7 @@ def test_a_step_lowers_what_hinton_says():
     differentiated = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
     (loss, (own, apart)), grads = differentiated(trial.state.params)
     params, metrics = one_step(
-        trial, method.taught_by(teacher, trial.task, LOGITS), weights
+        trial, method.with_teacher(teacher, trial.task, LOGITS), weights
     )
     # The same float32 sums in another order.
     np.testing.assert_allclose(metrics["loss"][0], loss, rtol=1e-5)
@@ -152,25 +153,27 @@ def test_a_step_costs_a_plain_one_and_the_forward_pass_of_the_teacher():
         "index": np.zeros(LABELS[:1].shape, np.int32),
     }
 
-    def flops(method: Any, **beside: Any) -> int:
+    def flops(method: Any, **method_arrays: Any) -> int:
         step = make_train_step(
             trial.task, trial.graphdef, trial.phase, as_given, LAYOUT, method=method
         )
         root = jax.eval_shape(lambda: jax.random.key(0))
-        traced = jax.jit(step).trace(trial.state, root, {}, batch, **beside)
+        traced = jax.jit(step).trace(trial.state, root, {}, batch, **method_arrays)
         return count_flops(traced.jaxpr.jaxpr)
 
     asked = jax.jit(teacher.apply)
     forward = asked.trace(weights, IMAGES[0])
-    method = Distillation(teacher="here").taught_by(teacher, trial.task, LOGITS)
+    method = Distillation(teacher="here").with_teacher(teacher, trial.task, LOGITS)
     plain = flops(Plain())
-    assert flops(method, beside=weights) == plain + count_flops(forward.jaxpr.jaxpr)
+    assert flops(method, method_arrays=weights) == plain + count_flops(
+        forward.jaxpr.jaxpr
+    )
     assert plain > 0
-    kept = Distillation(teacher="here").taught_by(
+    kept = Distillation(teacher="here").with_teacher(
         CachedTeacherOutputs(), trial.task, LOGITS
     )
     answers = jax.ShapeDtypeStruct((4, CLASSES), jnp.float32)
-    assert flops(kept, beside=answers) == plain
+    assert flops(kept, method_arrays=answers) == plain
 
 
 # What a teacher is trained on -> images of the student, and those that it sees.
@@ -364,14 +367,17 @@ def config_of(teacher: Path | str, **options: Any) -> Config:
 
 def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     place = taught.write_teacher(tmp_path / "teacher")
-    settled = settle(config_of(place))
-    digest = opened(settled).digest()
-    assert settled.config.method.arguments()["teacher_digest"] == digest
+    resolved = resolve_config(config_of(place))
+    digest = opened(resolved).digest()
+    assert resolved.config.method.arguments()["teacher_digest"] == digest
     # A run that is opened again has it.
-    assert settle(settled.config).config == settled.config
-    assert settle(config_of(place, teacher_digest=digest[:8])).config == settled.config
+    assert resolve_config(resolved.config).config == resolved.config
+    assert (
+        resolve_config(config_of(place, teacher_digest=digest[:8])).config
+        == resolved.config
+    )
     with pytest.raises(UserError, match="not the intended weights"):
-        settle(config_of(place, teacher_digest="0" * 8))
+        resolve_config(config_of(place, teacher_digest="0" * 8))
     with pytest.raises(UserError, match=r"aside, but method\.teacher = "):
         check_kept(config_of(place), tmp_path)
 
@@ -385,9 +391,9 @@ def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPa
         trust.trust_recipe(None, Config())
 
 
-def opened(settled: Settled) -> Weights:
+def opened(resolved: ResolvedConfig) -> Weights:
     """Return the weights of the teacher of a run."""
-    method = settled.method
+    method = resolved.method
     assert isinstance(method, Distillation) and method.trained is not None
     return method.trained
 
@@ -409,7 +415,7 @@ def test_a_teacher_with_a_damaged_file_is_named(broken: Any, tmp_path: Path):
     place = taught.write_teacher(tmp_path / "teacher")
     broken(place)
     with pytest.raises(UserError) as error:
-        opened(settle(config_of(place))).read()
+        opened(resolve_config(config_of(place))).read()
     assert str(place) in str(error.value) and len(str(error.value)) < 400
 
 
@@ -426,7 +432,7 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
         monkeypatch.setattr(resolve, "load", find)
         with pytest.raises(UserError, match=told):
-            opened(settle(config_of(place))).read()
+            opened(resolve_config(config_of(place))).read()
     model = ModelConfig(name="convnet", width=0.125, pretrained=str(place))
     with pytest.raises(UserError, match=r"model.pretrained = .*step 8: params/conv1"):
         open_weights(model).read()
@@ -461,7 +467,7 @@ def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
 def test_options_are_checked(options: dict[str, Any], told: str):
     with pytest.raises(UserError) as error:
         method = make_part(METHODS, "distillation", options)
-        settle(Config(method=method, train=TrainConfig(steps=1)))
+        resolve_config(Config(method=method, train=TrainConfig(steps=1)))
     assert told in str(error.value)
 
 
@@ -575,7 +581,7 @@ def test_other_tasks_have_teachers(task: str, tmp_path: Path, cli: Any):
         assert line["teacher_loss"] > 0
 
 
-def taught_by(place: Path) -> str:
+def with_teacher(place: Path) -> str:
     """Return a recipe of eight steps with a teacher."""
     method = f"method=DistillationConfig(teacher={str(place)!r})"
     return EIGHT_STEPS.replace("Config(", f"Config({method}, ", 1)
@@ -584,7 +590,7 @@ def taught_by(place: Path) -> str:
 @pytest.mark.slow
 def test_a_run_goes_on_with_its_teacher_and_with_no_other(tmp_path: Path, cli: Any):
     place = taught.write_teacher(tmp_path / "teacher")
-    config = write_recipe(tmp_path / "recipe.py", taught_by(place))
+    config = write_recipe(tmp_path / "recipe.py", with_teacher(place))
     words = ["--config", config, "--workdir"]
     assert cli(*words, "whole").code == 0
     assert cli(*words, "parts", "--train.stop-after-steps", "3").code == 0
@@ -593,7 +599,7 @@ def test_a_run_goes_on_with_its_teacher_and_with_no_other(tmp_path: Path, cli: A
     assert "teacher: convnet at 8x8x1" in result.stdout
     assert_same_run(tmp_path / "whole", tmp_path / "parts", 8)
     state = arrays(tmp_path / "whole", 8)
-    assert not any("beside" in name or "teacher" in name for name in state)
+    assert not any("method_arrays" in name or "teacher" in name for name in state)
 
     assert cli(*words, "changed", "--train.stop-after-steps", "3").code == 0
     place.rename(tmp_path / "before")
@@ -609,7 +615,7 @@ def test_what_looks_at_a_step_before_it_is_taken_knows_the_teacher(
 ):
     place = taught.write_teacher(tmp_path / "teacher")
     plain = write_recipe(tmp_path / "plain.py", EIGHT_STEPS)
-    config = write_recipe(tmp_path / "recipe.py", taught_by(place))
+    config = write_recipe(tmp_path / "recipe.py", with_teacher(place))
     found = []
     # Without a flip its outputs are computed once, before the first step.
     words = ["--data.augment.horizontal-flip", "True", "--target", "cpu"]

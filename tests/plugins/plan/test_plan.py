@@ -412,8 +412,8 @@ def test_a_plan_names_the_disk_that_the_run_demands(
     save = CheckpointConfig(keep=2, keep_best=3)
     state = {"params": jax.ShapeDtypeStruct((25,), np.float32)}
     config = replace(CONFIG, checkpoint=save, train=TrainConfig(steps=45))
-    planner, settled = make_planner(config, parse_target("cpu"))
-    plan = Plan(planner=planner, config=settled, facts=facts(checkpoint_bytes=100))
+    planner, resolved = make_planner(config, parse_target("cpu"))
+    plan = Plan(planner=planner, config=resolved, facts=facts(checkpoint_bytes=100))
     # Those that are kept, one read back and one being written.
     assert plan.disk_bytes == 100 * (2 + 3 + 2)
 

@@ -10,7 +10,7 @@ from jaxtrain.config import Config, ModelConfig, ParallelConfig
 from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.checks import check_rounded
-from jaxtrain.trainer.settle import settle_options
+from jaxtrain.trainer.resolve import resolve_options
 from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
 from tests.helpers.method_pairs import CLASSES, FACTS
@@ -159,7 +159,7 @@ def test_it_trains_in_less_precision(cli: Cli, write_config: Any, precision: str
 def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
     config = Config(task=make_part(TASKS, task), model=ModelConfig(quantize="int8"))
     made = build_task(config, (32, 32, 3), FACTS.get(task, CLASSES))
-    config = settle_options(config, made.settled)
+    config = resolve_options(config, made.inferred)
     (problem,) = check_rounded(config, made)
     assert "would round them to 256 levels" in problem.text
 

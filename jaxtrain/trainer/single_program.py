@@ -31,7 +31,7 @@ FIRST_STATE = (
 
 
 @dataclass(frozen=True)
-class Whole(Execution):
+class SingleProgram(Execution):
     """Execution of the full model on one mesh."""
 
     layout: Layout

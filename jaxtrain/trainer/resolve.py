@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jaxtrain.weights.stored import Weights
 
 
-class Settled(NamedTuple):
+class ResolvedConfig(NamedTuple):
     """A config with values from pretrained weights.
 
     Attributes:
@@ -47,7 +47,7 @@ class Settled(NamedTuple):
     method: Method
 
 
-def settle(config: Config, workdir: Path | None = None) -> Settled:
+def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfig:
     """Fill in unset fields with values recorded with pretrained and teacher weights.
 
     Args:
@@ -86,7 +86,7 @@ def settle(config: Config, workdir: Path | None = None) -> Settled:
     method, options = build_method(config.method).open(given, before)
     part = config.method.updated(options)
     config = dataclasses.replace(config, model=model, data=data, method=part)
-    return Settled(config, trained, method)
+    return ResolvedConfig(config, trained, method)
 
 
 def _check_name(found: str, model: ModelConfig) -> None:
@@ -180,7 +180,9 @@ def open_weights(model: ModelConfig) -> Weights:
     )
 
 
-def settle_statistics(config: Config, trained: Weights | None, channels: int) -> Config:
+def resolve_statistics(
+    config: Config, trained: Weights | None, channels: int
+) -> Config:
     """Resolve mean and standard deviation for images with `channels` channels."""
     if trained is None or config.data.mean is not None:
         return config
@@ -191,6 +193,6 @@ def settle_statistics(config: Config, trained: Weights | None, channels: int) ->
     return dataclasses.replace(config, data=data)
 
 
-def settle_options(config: Config, found: Mapping[str, Any]) -> Config:
+def resolve_options(config: Config, found: Mapping[str, Any]) -> Config:
     """Resolve the options that a task infers from the training targets."""
     return dataclasses.replace(config, task=config.task.updated(found))

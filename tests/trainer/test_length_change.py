@@ -9,7 +9,7 @@ import pytest
 
 from jaxtrain.cli import main
 from jaxtrain.config import Config, OptimizerConfig, TrainConfig
-from jaxtrain.trainer.extended import describe_jump
+from jaxtrain.trainer.length_change import describe_jump
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
