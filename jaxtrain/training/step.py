@@ -67,8 +67,9 @@ def make_train_step(
 
     Returns:
       Function `(state, root_key, data, batches, method_arrays=None) -> (state,
-      metrics)`. `batches` has a leading axis of steps, which all run in one call; `metrics` has
-      one value per step. `method_arrays` are the input arrays of the method.
+      metrics)`. `batches` has a leading axis of steps, which all run in one call;
+      `metrics` has one value per step. `method_arrays` are the input arrays of the
+      method.
     """
     make_objective = MakeObjective(task, graphdef, phase, layout, part, normalization)
     num_micro, frozen = phase.num_micro, phase.frozen

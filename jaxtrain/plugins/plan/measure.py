@@ -45,8 +45,8 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
 
     Returns:
       The program of `(state, root_key, data, batches, **method_arrays) -> (state,
-      metrics)`, for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
-      and `setup.method_arrays`.
+      metrics)`, for the shapes and shardings of `setup.abstract_state`,
+      `abstract_inputs(setup)` and `setup.method_arrays`.
     """
     return lower_step(setup).compile()
 
