@@ -153,6 +153,6 @@ def _describe_numbers(header: Header) -> str:
     named = " ".join(shlex.quote(shown(name)) for name in numeric[:NUM_NAMED])
     return (
         ". For task = 'multilabel' or 'regression' name the target columns; "
-        f"{len(numeric)} are numeric: --data.targets {named} (with `main.py new`: "
-        "--targets)"
+        f"{len(numeric)} are numeric: --data.targets {named} (--targets of the "
+        "command new)"
     )

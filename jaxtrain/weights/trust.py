@@ -90,7 +90,7 @@ def _named_by_run(workdir: Path) -> Named:
 
 
 def _modules_of(about: Description) -> list[tuple[str, str]]:
-    task = [("task", about.task)] if own.is_own(about.task) else []
+    task = [("task.name", about.task)] if own.is_own(about.task) else []
     return own_references(about.model, "model.") + task
 
 

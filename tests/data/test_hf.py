@@ -150,7 +150,7 @@ def nothing(folder: Path) -> None:
         (two_labels, "has the columns image, fine, coarse: expected"),
         (other_classes, "the test split has classes .* lacks: dog"),
         (split_twice, "Val and validation are both the validation split"),
-        (damaged, r"cannot be opened .* Nothing is downloaded: where there"),
+        (damaged, r"cannot be opened .* Nothing is downloaded"),
         (nothing, "cannot be opened .*: expected a folder of save_to_disk or"),
         (None, r"cannot be opened .*load_dataset\('NAME'\)"),
     ],

@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_refused(
     ("fields", "message"),
     [
         ({"progressive_sizes": (8, 12)}, "last size must be data.image_size = 16"),
-        ({"progressive_sizes": (12, 8, 16)}, "expected rising sizes"),
+        ({"progressive_sizes": (12, 8, 16)}, "expected increasing sizes"),
         (
             {"progressive_sizes": (8, 16), "train_image_size": 12},
             "last size must be data.train_image_size = 12",

@@ -22,7 +22,6 @@ from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import (
     ModelConfig,
-    RegressionConfig,
 )
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import Precision, check, stablehlo
@@ -284,7 +283,8 @@ def of_numbers() -> TrainedModel:
     model = untrained(ModelConfig(name="lenet"))
     about = dataclasses.replace(
         model.description,
-        task=RegressionConfig(mean=(2000, 3), std=(5, 1)),
+        task="regression",
+        task_options={"mean": "2000,3", "std": "5,1"},
         column_names=("year", "count"),
         num_outputs=2,
     )

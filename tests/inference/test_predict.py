@@ -433,7 +433,7 @@ def test_a_task_without_classes_has_its_outputs(
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
     for option in ("--topk 2", "--explain seen"):
         assert main([*words, *option.split()]) == 2
-        assert f"{option.split()[0]}: task = 'my_task.py:Mine' has no classes" in (
+        assert f"{option.split()[0]}: task = 'my_task.py:Mine'" in (
             capsys.readouterr().err
         )
 

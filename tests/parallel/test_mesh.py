@@ -70,7 +70,7 @@ def test_sizes_that_do_not_fit(fields: dict[str, Any], named: list[str]):
 
 
 def test_one_axis_takes_the_rest():
-    with pytest.raises(UserError, match=r"parallel\.model = -1: one axis"):
+    with pytest.raises(UserError, match=r"parallel\.model = -1: only one axis"):
         ParallelConfig(data=-1, model=-1)
 
 

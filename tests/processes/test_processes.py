@@ -124,8 +124,8 @@ def test_waiting_in_vain_ends_with_one_message(cli: Cli, index: int):
 @each_row(
     ("words", "named"),
     [
-        ("--coordinator a:1", "--num-processes and --process-id too"),
-        ("--num-processes 2 --process-id 0", "--coordinator too"),
+        ("--coordinator a:1", "also give --num-processes and --process-id"),
+        ("--num-processes 2 --process-id 0", "also give --coordinator"),
         ("--coordinator a --num-processes 2 --process-id 0", "HOST:PORT"),
         ("--coordinator a:x --num-processes 2 --process-id 0", "HOST:PORT"),
         ("--coordinator a:1 --num-processes 2 --process-id 2", "0 to 1"),

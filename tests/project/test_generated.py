@@ -5,6 +5,7 @@ import runpy
 import pytest
 
 from jaxtrain import config as config_lib
+from jaxtrain.config.part import part_tables
 from tests.helpers.processes import ROOT
 
 DOCS = ROOT / "docs"
@@ -20,4 +21,7 @@ def test_a_page_is_up_to_date(name: str):
 
 def test_every_field_is_in_the_reference():
     page = (DOCS / "config.md").read_text(encoding="utf-8")
-    assert all(f"| `{path}` |" in page for path in config_lib.paths())
+    # The headings have the names of tasks and methods.
+    named = {f"{section}.name" for section in part_tables(config_lib.Config)}
+    paths = {*config_lib.paths()} - named
+    assert all(f"| `{path}` |" in page for path in paths)

@@ -43,13 +43,13 @@ FILE, MODULE = "trust_payload.py:part", "trust_package.payload:part"
 FIELDS = {
     "model.name": "{}",
     "data.source": "{}",
-    "task": "{}",
+    "task.name": "{}",
     "optimizer.name": "{}",
     "optimizer.schedule": "{}",
     "train.metrics": ["{}"],
     "data.augment.own": ["{}"],
 }
-OF_EVALUATION = ("model.name", "data.source", "task", "train.metrics")
+OF_EVALUATION = ("model.name", "data.source", "task.name", "train.metrics")
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +99,9 @@ def write_run(field: str, part: str, name: str = "run") -> Path:
     (place / "checkpoints").mkdir(parents=True)
     run_id = RunId.new(place)
     config = json.loads(to_json(Config(), run_id))
+    config["task"] = {"name": "classification", "options": {}}
+    if field != "task.name":
+        del config["task"]["options"]
     del config["sha256"]  # An attacker would write that of what is there.
     section, last = config, field.split(".")
     for word in last[:-1]:
@@ -289,7 +292,7 @@ def test_python_trains_from_weights_with_the_same_argument():
 
 def test_what_the_user_names_runs(capsys):
     """In Python a config, on the command line an option or the recipe."""
-    write_run("task", FILE)
+    write_run("task.name", FILE)
     config = from_json(Path("run/config.json").read_text())
     with pytest.raises(Exception, match="it was called"):
         jaxtrain.train(config, "new")
@@ -393,7 +396,7 @@ def test_run_records_the_digests_of_its_parts(capsys):
 
 
 def test_damaged_record_is_told():
-    place = write_run("task", FILE)
+    place = write_run("task.name", FILE)
     (place / OWN_PARTS).write_text("[]")
     with pytest.raises(UserError, match="is not a JSON object"):
         trust(place)
@@ -405,7 +408,7 @@ def test_compiled_file_beside_a_part_is_not_run():
     compiled = importlib.util.cache_from_source("trust_payload.py")
     unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
     py_compile.compile("other.py", compiled, invalidation_mode=unchecked)
-    trust(write_run("task", FILE))
+    trust(write_run("task.name", FILE))
     own.load("task", FILE)
     assert ran() and not Path("hidden").exists()
 
@@ -420,7 +423,7 @@ def test_folder_of_the_name_of_a_file_is_not_run():
 
 
 def test_module_without_a_file_is_refused():
-    trust(write_run("task", "os.path:join"))
+    trust(write_run("task.name", "os.path:join"))
     with pytest.raises(UntrustedError, match=r"no file of os\.path"):
         own.load("task", "os.path:join")
 

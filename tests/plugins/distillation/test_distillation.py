@@ -335,7 +335,10 @@ class Quiet(Classification):
         ),
         ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
         ({"input": SoundInput(SoundConfig())}, "data.sound"),
-        ({"image_shape": (2, 2, 1)}, "takes (height, width, channels) from 4x4"),
+        (
+            {"image_shape": (2, 2, 1)},
+            "of at least 4x4 pixels",
+        ),
     ],
 )
 def test_a_teacher_that_does_not_fit_is_refused(changes: dict[str, Any], told: str):
