@@ -24,8 +24,8 @@ from jaxtrain.errors import UserError
 # Remedy for files outside the directory of a set.
 OUTSIDE = (
     "only files in the folder are read: copy it there, give a folder that holds all, "
-    "or, if you trust the set, set data.allow_outside to True (with `main.py new`: "
-    "--allow-outside)"
+    "or, if you trust the set, set data.allow_outside to True (--allow-outside of the "
+    "command new)"
 )
 
 # `UnusableError.cause` of files outside the directory.
