@@ -56,8 +56,8 @@ class Checkpoints:
     methods in the same order, except `listed` and `committed`.
 
     Args:
-      best: Metric that ranks evaluations; None retains no best step.
-      run: Run of the checkpoints; steps of other runs raise OtherRunError.
+      best: Metric that ranks evaluations; None retains no best checkpoint.
+      run: Run of the checkpoints; checkpoints of other runs raise OtherRunError.
       read_only: Whether to remove and rename nothing: another process may be saving.
 
     Raises:
@@ -143,7 +143,7 @@ class Checkpoints:
         metrics: dict[str, Any] | None,
         joint: JointSave,
     ) -> None:
-        """Write and commit a state, and remove the steps that it replaces."""
+        """Write and commit a state, and remove the checkpoints that it replaces."""
         try:
             folder = self.directory / str(step)
             lead(folder, state, info, metrics, self.run, joint)
@@ -184,14 +184,14 @@ class Checkpoints:
     def restore(
         self, step: int, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Restore a step with the shardings of an abstract state.
+        """Restore the checkpoint of a step with the shardings of an abstract state.
 
         Returns:
           The state, and the JSON saved with it.
 
         Raises:
           UserError: The checkpoint's arrays have other paths, shapes or dtypes.
-          DamagedError: The step is unreadable for a process, or damaged.
+          DamagedError: The checkpoint is unreadable for a process, or damaged.
         """
         if cluster.current().num > 1:
             return shards.restore(self.directory, step, abstract_state, self.run)
@@ -206,7 +206,7 @@ class Checkpoints:
     def restore_newest(
         self, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Restore the newest good step; rename damaged steps to `quarantine-STEP`.
+        """Restore the newest good checkpoint; rename damaged ones to `quarantine-STEP`.
 
         Leftovers of a killed run are removed.
 
@@ -214,7 +214,7 @@ class Checkpoints:
           Result of `restore`, or None if there is no checkpoint.
 
         Raises:
-          UserError: The newest good step does not match the abstract state.
+          UserError: The newest good checkpoint does not match the abstract state.
           CheckpointError: All checkpoints are damaged.
         """
         for step in reversed(self.steps()):
@@ -236,23 +236,23 @@ class Checkpoints:
         return None
 
     def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read a full step without devices.
+        """Read the full checkpoint of a step without devices.
 
         Returns:
           The state, NumPy arrays in nested dicts and lists, and the JSON saved with it.
 
         Raises:
-          DamagedError: The step is unreadable or damaged.
+          DamagedError: The checkpoint is unreadable or damaged.
         """
         info = self.info(step)
         return self._load(step, info), info
 
     def info(self, step: int) -> dict[str, Any]:
-        """Read the manifest of a step."""
+        """Read the manifest of the checkpoint of a step."""
         return manifest.read(self.directory, step, self.run)
 
     def check_run(self) -> None:
-        """Raise OtherRunError if a readable step belongs to another run."""
+        """Raise OtherRunError if a readable checkpoint belongs to another run."""
         for step in self.listed():
             with contextlib.suppress(DamagedError):
                 self.info(step)
@@ -264,20 +264,20 @@ class Checkpoints:
         return state
 
     def _verify(self, step: int) -> None:
-        """Verify a step by reading it."""
+        """Verify the checkpoint of a step by reading it."""
         if cluster.current().num > 1:
             shards.verify(self.directory, step, self.info(step))
         else:
             self.read(step)
 
     def put_aside(self, step: int, label: str = DAMAGED) -> None:
-        """Rename a step to `LABEL-STEP`; all processes must call the method."""
+        """Rename a checkpoint to `LABEL-STEP`; all processes must call the method."""
         if jax.process_index() == 0:
             rename(self.directory, step, label)
         cluster.current().barrier()
 
     def put_aside_after(self, step: int) -> None:
-        """Rename all newer steps to `rewound-STEP`, as training resumes from `step`."""
+        """Rename newer checkpoints to `rewound-STEP`, as training resumes at `step`."""
         for newer in reversed([found for found in self.steps() if found > step]):
             self.put_aside(newer, REWOUND)
 

@@ -16,14 +16,14 @@ from jaxtrain.config.base import default_of, report
 
 @dataclass(frozen=True)
 class Feature:
-    """One or more fields of a section; used if any field has a value that counts.
+    """One or more fields of a section; used if any value satisfies `counts`.
 
     Attributes:
       section: Path of the section, such as `data.augment`.
       names: Names of the fields.
-      when: Description of the values that count, such as `of your own`; "" if all
-        values but the default count.
-      counts: Predicate of the values that count; None counts all but the default.
+      when: Description of such values, after the field name in messages: `= adamw`;
+        "" if `counts` is None.
+      counts: Predicate of a field's value; None accepts all values but the default.
     """
 
     section: str

@@ -66,7 +66,7 @@ class Check:
     Attributes:
       num_images: Number of compared images.
       difference: Largest difference of an output, relative to the largest output of the
-        model; for regression, to the spread of the column.
+        model; for regression, to the range (max - min) of the column.
       agreement: Share of images or pixels with the same class, or of matched boxes;
         None for other outputs.
       batch: Number of images of a timed call.

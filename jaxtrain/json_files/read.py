@@ -22,7 +22,7 @@ RESTORE = "restore it from a copy"
 
 def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return JSON values with their digest as the last field."""
-    # Serialised and parsed once, because JSON keys are strings.
+    # The digest of a file is verified after parsing, when all keys are strings.
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 

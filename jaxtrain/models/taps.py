@@ -35,13 +35,12 @@ read.defvjp(lambda y, *_: (y, y), lambda y, grad: (grad, y, grad))
 
 @dataclass
 class Taps:
-    """Spatial outputs of layers, in the order of the calls.
+    """Recorded layer calls with spatial outputs (B, rows, columns, channels), in order.
 
     Attributes:
-      place: Index of the call whose output is read, or None.
-      arrays: Arrays with the shape of that output, whose gradients are the activations
-        and their gradients.
-      found: Path of the layer and output (B, rows, columns, channels) of each call.
+      place: Index of the call whose output is passed to `read`; None selects no call.
+      arrays: Arguments `activations` and `grads` of `read`, shaped like that output.
+      found: Path of the layer, and shape and dtype of the output, of each call.
     """
 
     place: int | None = None

@@ -20,10 +20,10 @@ def largest(outputs: np.ndarray) -> tuple[Any, str]:
 
 
 class Pairing(NamedTuple):
-    """Comparison of unordered lists of items, such as boxes.
+    """Matching of unordered items, such as boxes, before they are compared.
 
     Attributes:
-      pair: Function that reorders the items of the file like the model's.
+      pair: Function that reorders the items of the file to match the model's.
       agrees: Description of the fraction returned by `pair`.
     """
 
@@ -39,9 +39,9 @@ class ExportedArray:
       name: Name of the array in the file.
       of: Traced function from the model's outputs to the array.
       has_classes: Whether argmax along the last axis is a class.
-      scale: Scale of differences between file and model.
+      scale: Function that returns the divisor of differences between file and model.
       about: JSON description of the numbers in the file.
-      pairing: Comparison of unordered items; None compares numbers.
+      pairing: Matching of unordered items; None compares elementwise.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
       rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused
         `of` into a 16-bit product, a year, for example, would be rounded to a

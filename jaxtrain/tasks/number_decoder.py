@@ -15,8 +15,8 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Smallest spread of a column, relative to its largest magnitude, so that tolerances
-# relative to the spread exceed float32 rounding.
+# Lower bound of the range (max - min) of a column, relative to its largest magnitude,
+# so that tolerances relative to the range exceed float32 rounding.
 LEAST_SPREAD = 0.02
 # Largest number of names in a description.
 MAX_DESCRIBED = 8

@@ -148,7 +148,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round a number of units so that its channels are a multiple of `multiple`."""
+    """Round `units` so that `units * unit` channels are a multiple of `multiple`."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 

@@ -39,7 +39,7 @@ def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Arra
 
 
 def _metric(value: Any, title: str) -> Metric:
-    """Create a metric of the neighbours of all examples (`Embedding.values`)."""
+    """Create a metric from `value`, a function of the `Neighbours` of all examples."""
 
     def of_neighbours(found: Neighbours, num_examples: int) -> float | None:
         return value(found)

@@ -1,8 +1,8 @@
 """Packing of a data set into shards with fast random access.
 
-A shard is written under temporary names, renamed when complete, and marked by a note,
-which is written last. The index is built from the notes, and written after all shards;
-a directory without an index is not a packed data set.
+The files of a shard are written under temporary names and renamed when complete; then a
+JSON file (`Note`) is written, which marks the shard as complete. The index is built
+from the notes of all shards; a directory without an index is not a packed data set.
 """
 
 import contextlib

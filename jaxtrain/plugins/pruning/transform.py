@@ -41,7 +41,7 @@ class Pruning(StepTransform):
       kernels: Paths of the pruned parameters.
       start: First step of pruning; 0 prunes before training.
       end: Last step of pruning.
-      every: Number of steps between prunings.
+      every: Number of training steps between pruning steps.
       sparsity: Final sparsity.
       group: N and M of an N:M pattern; None for unstructured pruning.
       kernel_order: Memory order of kernel dims, as in `Layout`.
@@ -63,7 +63,7 @@ class Pruning(StepTransform):
         return self.end
 
     def sparsity_at(self, step: jax.Array) -> jax.Array:
-        """Scheduled sparsity at a step from `start` on, float32.
+        """Scheduled sparsity for `step >= start`, float32.
 
         A cubic schedule (Zhu and Gupta 2017, arXiv:1710.01878, equation 1).
         """

@@ -13,7 +13,7 @@ from jaxtrain.data.stores import Remark
 
 # Value of `data.boxes_drawn_on`, and title of the remark if the field is not set.
 STORED, TITLE = "stored", "rotated by EXIF"
-# Number of image headers to read for the remark.
+# Maximum number of images whose EXIF orientation is checked for the remark.
 NUM_LOOKED = 100
 READ = 10
 

@@ -1,4 +1,4 @@
-"""Decoding of sound files to clips of one length and rate.
+"""Decoding of sound files to clips of fixed length and sample rate.
 
 Files are untrusted: only WAV and FLAC are read, and bounds are checked before decoding.
 """
@@ -30,7 +30,7 @@ UNKNOWN_SOUNDS = (
 # Largest number of samples of a file, over all channels: five hours at 16 kHz.
 MAX_SAMPLES = 2**28
 MAX_CHANNELS, MAX_RATE = 64, 384_000
-# Half-width of the filter of SciPy's `resample_poly`, in samples of the lower rate.
+# Half-width of the filter of SciPy's `resample_poly`, in samples at the lower rate.
 FILTER_REACH = 10
 # Number of samples, over all channels, read per block.
 BLOCK = 2**20
@@ -67,7 +67,7 @@ class SoundLook(NamedTuple):
 
     Attributes:
       format: Format of the file in libsndfile's terms: WAV or FLAC.
-      stored: Description of rate, channels and encoding.
+      stored: Description of sample rate, channels and encoding.
       rate: Sample rate in Hz.
       num_samples: Number of samples per channel.
       clipped: Whether consecutive samples are at full scale.
@@ -189,13 +189,13 @@ def _check(file: Any) -> None:
 
 def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
     num, rate = file.frames, file.samplerate
-    # Ratio of the rates in lowest terms.
+    # Ratio of the sample rates in lowest terms.
     common = math.gcd(rate, sound.sample_rate)
     theirs, ours = rate // common, sound.sample_rate // common
     length = num * ours // theirs
     start = _start(length, sound.samples, seed)
     # Read the crop with a margin for the filter, starting where samples of both rates
-    # coincide. A sample of the lower rate is as long as max(ours, theirs) / theirs
+    # coincide. A sample at the lower rate is as long as max(ours, theirs) / theirs
     # samples of the clip.
     margin = -(-FILTER_REACH * max(ours, theirs) // theirs)
     first = max(0, start - margin) // ours * theirs

@@ -72,8 +72,8 @@ class WandbWriter(ConfiguredWriter):
 
     @classmethod
     def check(cls, config: LoggingConfig) -> None:
-        # `extras.missing` ignores the folder wandb/, which W&B creates in the current
-        # directory and which would be importable.
+        # W&B creates a folder wandb/ in the current directory, which is importable as a
+        # namespace package; `extras.missing` ignores it.
         if extras.missing("wandb"):
             raise UserError(
                 f"logging.wandb_project = {config.wandb_project!r} needs the extra "
