@@ -28,7 +28,10 @@ SHORTHANDS = {other: ours for ours, names in OURS.items() for other in names.spl
 
 
 def given_values(words: list[str]) -> dict[str, str]:
-    """Return the first value of each option, by path; the last repetition counts."""
+    """Return the first value of each option, by field path.
+
+    If an option is repeated, its last occurrence counts.
+    """
     values = {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
         if word.startswith("--"):
@@ -85,14 +88,14 @@ def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def switch_part(config: Config, section: str, name: str) -> Config:
-    """Reset the options of the recipe's part before another part is selected.
+    """Reset options of a task, method, model or optimizer before selecting another.
 
     Other fields of the section, such as the learning rate, are unchanged.
 
     Args:
       config: Config of the recipe.
       section: Section whose field `name` selects a task, method, model or optimizer.
-      name: Name of the new part.
+      name: New value of the field.
 
     Raises:
       UserError: There is no task or method of this name.

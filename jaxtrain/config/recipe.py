@@ -208,7 +208,7 @@ def _read_words(
 
 
 def _required(kind: Any) -> dict[str, Any]:
-    """Return the fields of a type without a default, as required values for tyro."""
+    """Return `tyro.MISSING` for each field of a dataclass that has no default."""
     missing = dataclasses.MISSING
     return {
         field.name: tyro.MISSING

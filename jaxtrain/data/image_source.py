@@ -47,10 +47,9 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """Shape (H, W, C) of randomly cropped images, or None without random crops.
+        """Shape (H, W, C) of randomly cropped images; None without random crops.
 
-        If targets have image coordinates, windows are resized on the host and have no
-        `box`.
+        Crops are on canvases, or resized on the host if targets have image coordinates.
         """
         if not self.input.are_pictures:
             return self.image_shape if self.input.crops_at_random else None
@@ -100,7 +99,7 @@ class Source:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """Facts of the data set (`Store.facts`)."""
+        """Metadata of the data set (`Store.facts`)."""
         return self.store.facts
 
     @property
@@ -134,10 +133,7 @@ class Source:
         return None if self.is_placed else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
-        """Return all targets, or the first and last targets.
-
-        The latter are returned if reading all targets would require reading images.
-        """
+        """Return all targets; only the first and last if all require reading images."""
         every = self.all_targets()
         return self.targets(np.array([0, len(self) - 1])) if every is None else every
 
@@ -219,7 +215,10 @@ class Source:
         seeds: np.ndarray,
         unreadable: list[Unreadable],
     ) -> dict[str, np.ndarray]:
-        """Return random windows on canvases, black for unreadable images."""
+        """Return random crops on canvases, `image` (n, K, K, C), and `box` (n, 4).
+
+        The crops of unreadable images are black.
+        """
         num, size, shape = len(indices), self._window_size, self.canvas_shape
         assert shape is not None, "crop_seeds are for sources that cut windows"
         pixels = memory.empty((num, *shape))
@@ -240,7 +239,7 @@ class Source:
     def _open(
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
     ) -> tuple[canvas.Image, Box] | UnreadableError:
-        """Return an image with its random window, or the error of opening it."""
+        """Return an image with a random crop window, or the error of opening it."""
         try:
             image = self.open(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:

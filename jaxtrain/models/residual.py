@@ -36,7 +36,7 @@ class ResidualBlock(nnx.Module):
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
-        # Set by the model, as the rate depends on the number of blocks.
+        # The model sets the drop rate, which depends on the number of blocks.
         self.drop_path = drop_path(0.0)
         self.add_residual(in_channels, channels, stride, dilation, layers)
 

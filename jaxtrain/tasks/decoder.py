@@ -149,9 +149,9 @@ class OutputDecoder:
     # Ensembles of models.
 
     def mean_outputs(self, outputs: Any) -> Any:
-        """Average the predictions of several models, as outputs of one model. Traced.
+        """Return outputs whose prediction is the mean over several models. Traced.
 
-        For classes, the result is the logits of the mean probabilities.
+        For classes, these are the logits of the mean probabilities.
 
         Args:
           outputs: Outputs of each model, stacked: (models, B, ...).

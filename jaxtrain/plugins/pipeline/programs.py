@@ -133,7 +133,7 @@ def make_programs(
         model_state: Any,
         grad_sums: list[jax.Array],
     ) -> jax.Array:
-        # `apply` computes the new parameters again, which saves the memory of a copy.
+        # `apply` recomputes the new parameters, to save the memory of a second copy.
         params, _ = optimize(phase, state, root, grads, _norm(grad_sums))
         return squares(checked(phase, params, model_state), layout)
 

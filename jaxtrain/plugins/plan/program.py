@@ -54,7 +54,7 @@ class Instruction:
         return not (self.operation in _NO_KERNELS or self.operation.endswith("-done"))
 
     def attribute(self, name: str) -> str:
-        """Return the value of an HLO attribute, without % and quotes, or empty."""
+        """Return the value of an HLO attribute, without % and quotes; "" if absent."""
         match = re.search(rf'\b{name}="?%?([\w.\-$>]+)', self.text)
         return match[1] if match else ""
 

@@ -189,7 +189,8 @@ def integers_of(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     scale = np.where(largest > 0, largest, WEIGHT_LEVELS) / WEIGHT_LEVELS
     found = wide_kernel / scale
     integers = np.round(found)
-    # Deviations are about 1e-14 in float64, 127 * 2^-23 in float32.
+    # Rounded kernels deviate from integers by about 1e-14 in float64, and by about
+    # 127 * 2^-23 in float32.
     if np.abs(found - integers).max() > 1e-3:
         return None
     return integers.astype(np.int8), scale

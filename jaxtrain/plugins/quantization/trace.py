@@ -65,7 +65,7 @@ class Value:
 
 
 def named_layers(model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the layer of each `Ranged` layer of an evaluation."""
+    """Yield the path and the layer of each `Ranged` layer that evaluation uses."""
     for piece in pieces_of(model):
         for name in piece.names:
             for path, layer in nnx.iter_modules(getattr(model, name)):
@@ -80,7 +80,7 @@ def pieces_of(model: Model) -> list[Piece]:
 def traced(
     model: Model, layers: dict[str, Any], images: jax.ShapeDtypeStruct
 ) -> list[Value]:
-    """Trace an evaluation; return its arrays in order of computation."""
+    """Trace the model in evaluation mode; return its arrays in order of computation."""
     for name, layer in layers.items():
         kind = NORM if isinstance(layer, BatchNorm) else LAYER_INPUT
         layer.input_range = functools.partial(_at, kind, name)

@@ -197,9 +197,10 @@ def _keep(
     fitted: dict[str, Any] | None,
     parts: Mapping[str, EvaluationPart],
 ) -> Keep:
-    """Return the function that selects the arrays to retain: scores, arrays of parts.
+    """Return the function that selects the arrays to retain for each batch.
 
-    Only requested arrays are included, because unused arrays would be computed, too.
+    These are scores for calibration, and the arrays that `parts` need. No other array
+    is included, because it would be computed even if unused.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:

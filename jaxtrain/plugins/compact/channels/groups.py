@@ -206,7 +206,7 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, unpruned = list(positions.sizes), dict[str, str]()
-    # Layer name -> (array dims, number of labels in each) -> components with these.
+    # Layer name -> (array dims, number of labels in each) -> their components.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:
@@ -228,8 +228,8 @@ def _groups(
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
-        # Members are sorted by label, and so by axis. All components of a kind have the
-        # same number of labels per axis.
+        # The labels of a component are sorted, and thus grouped by axis. Components of
+        # one kind have the same number of labels per axis, and so the same splits.
         parts = np.split(positions.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,

@@ -1,9 +1,9 @@
-"""Labels of channels, and their equivalence.
+"""Labels of channels, to find the channels that can only be removed together.
 
 Each index of each dim of an array has a label. Results of operations inherit the labels
-of their inputs, and labels that are combined, such as by a sum, become equivalent. A
-concatenation, or a flattened feature map before a dense layer, needs no special case:
-its dim has labels of several arrays, or each label several times.
+of their inputs. Labels that are combined, such as by a sum, become equivalent: their
+channels can only be removed together. A dim may have labels of several arrays, as after
+a concatenation, or repeated labels, as in a feature map flattened for a dense layer.
 """
 
 from collections.abc import Sequence
