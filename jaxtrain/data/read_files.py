@@ -7,7 +7,7 @@ from jaxtrain.regular_file import read_bytes
 
 # Maximum file size in bytes, larger than any image file within `data.max_pixels`.
 MAX_FILE_BYTES = 2**30
-# Maximum size in bytes of files that are read before a check of their header.
+# File size in bytes above which the header is checked before the file is read.
 LARGE_BYTES = 2**26
 
 

@@ -61,7 +61,7 @@ def add_sums(total: Any, sums: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TaskMetrics(Reducer):
-    """Reducer to the loss and the metrics of a task, and `num_examples`.
+    """Reducer that computes the loss and metrics of a task, and `num_examples`.
 
     Attributes:
       task: Task of the model.
@@ -158,10 +158,10 @@ def _put(total: Any, values: Any, index: jax.Array) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MeanOfBatches(Reducer):
-    """Reducer to the mean over batches, in float64, of a dict of arrays.
+    """Reducer that averages a dict of arrays over batches, in float64.
 
     Attributes:
-      change: Transform of the outputs for a batch, on the host, before the mean.
+      change: Function applied on the host to the outputs for each batch.
     """
 
     change: Callable[[dict[Any, Any]], dict[Any, Any]] = lambda outputs: outputs

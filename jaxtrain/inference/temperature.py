@@ -30,7 +30,7 @@ CHUNK = 2**22
 
 
 class FittedTemperature(TypedDict):
-    """Fields of the file that `predict` needs.
+    """Fields of `temperature.json` that `predict` reads.
 
     Attributes:
       temperature: Divisor of the logits.

@@ -13,7 +13,7 @@ from typing import Any
 
 # Maximum nesting depth of lists and objects; files of a run have 8.
 MAX_DEPTH = 64
-# Largest integer of NumPy.
+# Largest int64.
 MAX_INTEGER = 2**63 - 1
 _NESTED = frozenset((dict, list))
 

@@ -22,13 +22,14 @@ from jaxtrain.tasks.metrics import formatted
 
 # Seconds without output before a status line, if there is no progress bar.
 QUIET_SECONDS = 60.0
-# Formats of GPU telemetry, and the smallest fraction of data waits that is shown.
+# Formats of GPU telemetry.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
     "gpu_power_watts": "{:.0f} W",
     "gpu_temperature": "{:.0f} C",
 }
+# Smallest fraction of the time spent waiting for data to be shown.
 LONG_WAIT = 0.05
 FIRST_STEP = "compiling, first step"
 # Number of earlier evaluations to show when a run resumes.

@@ -95,7 +95,12 @@ def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cuts(score: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Index of the last occurrence of each score, and number of positives up to it."""
+    """Index of the last example with each score, and number of positives up to it.
+
+    Args:
+      score: Scores in descending order, (n,).
+      true: Whether each example is positive, bool (n,).
+    """
     ends = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
     return ends, np.cumsum(true)[ends]
 

@@ -21,7 +21,7 @@ class Rule(NamedTuple):
     name: str
     above: float
     text: str
-    # Appended if `helps(config)`: a text, and the plug-ins' hints on `occasion`.
+    # If `helps(config)`, `more` and the plug-ins' hints on `occasion` follow `text`.
     more: str = ""
     occasion: str = ""
     helps: Callable[[Config], bool] = lambda config: False

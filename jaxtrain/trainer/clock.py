@@ -1,4 +1,4 @@
-"""Time accounting of a run: a clock that charges one account at a time."""
+"""Time accounting of a run: a clock that adds time to one account at a time."""
 
 import contextlib
 import time
@@ -28,9 +28,9 @@ NOT_TRAINING = ("setup", "compile", "lost")
 
 
 class Clock:
-    """Charges each second of a run to exactly one of `ACCOUNTS`, such as `step`.
+    """Adds each second of a run to exactly one of `ACCOUNTS`, such as `step`.
 
-    Compilation time is charged to `compile` instead of the current account.
+    Compilation time is added to `compile` instead of the current account.
 
     Args:
       began: Start time of the run. Defaults to now.
@@ -54,14 +54,14 @@ class Clock:
         self._logged_seconds = 0.0
 
     def switch(self, account: Account) -> Account:
-        """Charge another account from now on; return the previous one."""
+        """Add time to another account from now on; return the previous account."""
         self._charge()
         before, self._account = self._account, account
         return before
 
     @contextlib.contextmanager
     def charging(self, account: Account) -> Iterator[None]:
-        """Charge an account while the context is open."""
+        """Add the time spent in this context to an account."""
         before = self.switch(account)
         try:
             yield
@@ -101,7 +101,7 @@ class Clock:
         Args:
           saved: Seconds by account at the resumed checkpoint.
           spent: Total seconds of the earlier starts, up to the last log line.
-          since: Account to charge for the seconds between checkpoint and last log line.
+          since: Account of the seconds between the checkpoint and the last log line.
         """
         self._charge()
         for name, seconds in saved.items():
@@ -118,7 +118,7 @@ class Clock:
         )
 
     def _charge(self) -> None:
-        """Charge the time since the last call; compilation goes to `compile`."""
+        """Add the time since the last call to the account, or to `compile`."""
         now, compiled_seconds = self._now(), self._compile_seconds()
         compiling = compiled_seconds - self._compiled
         self._seconds[self._account] += now - self._charged_at - compiling

@@ -81,7 +81,7 @@ def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
 def transform_grads(
     phase: Phase, grads: Any, state: TrainState, root: jax.Array, loss: jax.Array
 ) -> tuple[Any, dict[str, Extra], Metrics]:
-    """Apply `on_gradients` of all transforms: gradients, new arrays and metrics."""
+    """Apply `on_gradients` of all transforms; return gradients, arrays and metrics."""
     changing = [t for t in phase.transforms if overrides(t, "on_gradients")]
     extras, metrics = {}, {}
     for transform in changing:
@@ -145,16 +145,16 @@ def apply_gradients(
     Args:
       phase: Phase of the step.
       state: State before the step; a skipped step changes only the step counts.
-      root: Key of the run.
+      root: PRNG key of the run.
       grads: Mean gradients of the trainable parameters.
       grad_norm: Global gradient norm of the model. A non-finite batch-norm statistic
         makes it non-finite (see `jaxtrain.models.batch_norm`).
       model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
-      norm: Function from the `checked` arrays of a state to their norm over the full
-        model.
-      extras: Arrays that `on_gradients` changed, by transform.
-      **extra_args: Arguments of an optimizer with a line search.
+      norm: Function that computes the norm of a pytree from `checked`, over all
+        pipeline stages.
+      extras: Arrays that `transform_grads` returned, by name of the transform.
+      **extra_args: Keyword arguments of `tx.update`, such as for a line search.
     """
     params, opt_state = optimize(phase, state, root, grads, grad_norm, **extra_args)
     new_norm = norm(checked(phase, params, model_state))

@@ -103,13 +103,13 @@ class LeftOut:
     def check(
         self, title: str, num: int, config: DataConfig, problems: Problems
     ) -> None:
-        """Report the defects as problems if they exceed `max_bad_fraction`.
+        """Add the defects to `problems` if their fraction exceeds `max_bad_fraction`.
 
         Args:
-          title: Title of the remark.
-          num: Number of entries in the annotation file.
+          title: `IMAGES` or `BOXES`, the entries to check.
+          num: Number of these entries in the annotation file.
           config: `data` section of the config, with `max_bad_fraction`.
-          problems: Collector of the defects.
+          problems: Problems of the data set.
         """
         bad, most = self.num_defects.get(title, 0), config.max_bad_fraction
         if not bad or not defects.too_many(bad, num, most):

@@ -32,18 +32,18 @@ class Look(NamedTuple):
     """Properties of an image.
 
     Attributes:
-      mode: Pillow mode of the stored pixels; number of channels for arrays; rate,
-        channels and encoding for sounds.
+      mode: Pillow mode of the stored pixels; number of channels for arrays; sample
+        rate, channels and encoding for sounds.
       format: Format of the file in Pillow's or libsndfile's terms; empty for arrays.
       remarks: Any of `extension`, `rotated`, `animated`, `alpha`, `clipped`.
       height: Height of the upright image in pixels; 1 for sounds.
       width: Width of the upright image in pixels; length in milliseconds for sounds.
       signature: Hash of size, histogram and `small`: equal for equal pixels, and rarely
-        equal otherwise (see `hash_pixels`).
+        equal for different pixels (see `hash_pixels`).
       moments: Mean and mean square of each channel in 0..1, (2, channels).
       small: Grey thumbnail, uint8 (SMALL, SMALL).
-      unreadable: Reason why the image is unreadable, without other attributes; empty
-        for a readable image.
+      unreadable: Reason why the image is unreadable; the other attributes then have
+        their defaults. Empty for a readable image.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """
 

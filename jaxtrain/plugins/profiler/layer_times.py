@@ -152,7 +152,7 @@ class StepProgram:
         return self._program.computations.get(line.attribute("calls"), {})
 
     def _parameter(self, fusion: Instruction, number: int) -> Instruction:
-        """Parameter instruction of a fusion's operand."""
+        """Parameter instruction inside a fusion that receives operand `number`."""
         end = f" parameter({number})"
         inner = self._called(fusion).values()
         return next((x for x in inner if end in x.text), fusion)

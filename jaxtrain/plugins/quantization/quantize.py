@@ -141,10 +141,15 @@ def find_ranges(
 def compare(
     model: TrainedModel, other: TrainedModel, images: np.ndarray
 ) -> tuple[float, float | None]:
-    """Compare the outputs of two models on images.
+    """Compare the outputs of a quantized model with its float model.
+
+    Args:
+      model: Float model, the reference.
+      other: Quantized model.
+      images: Images, uint8 (n, H, W, C).
 
     Returns:
-      `difference` and `agreement` as in `Rounded`, with `model` as the float model.
+      `difference` and `agreement`, as in `Rounded`.
     """
     squares = [0.0, 0.0]
     outputs = [of_batches([m], images, _outputs_of(m)) for m in (model, other)]

@@ -69,7 +69,7 @@ class PieceRanges(nnx.Module):
 
 
 class _Bias(NamedTuple):
-    """Bias that is rounded to the scale of its accumulator, as paths of modules.
+    """Module paths of a bias that is rounded to the scale of its accumulator.
 
     Attributes:
       layer: Path of the layer with the bias.
@@ -147,9 +147,10 @@ def _ranges_name(model: Model, index: int) -> str:
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `apply` of a piece to quantize its input by its last layer, `PieceRanges`.
+    """Wrap `apply` of a piece to quantize the input first.
 
-    The original `apply` does not receive that layer.
+    The piece has a `PieceRanges` as its last layer, which is not passed to the original
+    `apply`.
     """
 
     @functools.wraps(apply)

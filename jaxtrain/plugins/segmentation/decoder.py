@@ -112,7 +112,7 @@ class MaskDecoder(RowDecoder):
         return outputs.argmax(-1).astype(np.uint8)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """`pixel_agreement`, which weights rare and dominant classes equally."""
+        """Fraction of pixels with an unchanged class, averaged over the classes."""
         return pixel_agreement(ours, theirs)
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtrain.dtypes import wide
 from jaxtrain.tasks.metrics import Metric
 
-# Sums stay below 2^31 up to 2^43 pixels per class, and up to half a million batches.
+# int32 holds the quotients of up to 2^43 pixels per class, and the summed remainders of
+# up to 2^19 batches.
 UNIT = 2**12
 # Maximum number of classes for a recorded confusion matrix.
 MAX_MATRIX = 100
@@ -216,7 +217,7 @@ def _boundary(area: jax.Array) -> jax.Array:
 
 
 def _within(counts: jax.Array) -> jax.Array:
-    """Valid pixels with valid right and lower neighbours, bool (B, H, W)."""
+    """Mask of valid pixels with valid right and lower neighbours, bool (B, H, W)."""
     return counts & ~_boundary(counts)
 
 

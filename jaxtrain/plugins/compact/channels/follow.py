@@ -40,7 +40,8 @@ def follow(
     """Trace the channels of `function(weights, images)`, with abstract arguments.
 
     Returns:
-      The equivalence classes of labels, and the labels of each leaf of the weights.
+      The equivalence classes of channel labels, and the labels of each leaf of the
+      weights.
     """
     closed, found = jax.make_jaxpr(function)(weights, images), LabelClasses()
     given = [
@@ -59,7 +60,7 @@ def follow(
 
 
 class _Follower:
-    """Interpreter of jaxprs that computes labels instead of values."""
+    """Interpreter of jaxprs that computes channel labels instead of values."""
 
     def __init__(self, found: LabelClasses):
         self.found = found
@@ -67,7 +68,7 @@ class _Follower:
     def read(
         self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Labelled]
     ) -> list[Labelled]:
-        """Return the labels of a jaxpr's outputs."""
+        """Return the channel labels of a jaxpr's outputs."""
         values: dict[Any, Labelled] = {}
 
         def value_of(atom: Any) -> Labelled:

@@ -22,7 +22,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 Rule = Callable[[Node], Node | None]
 # Operators of (data, weights), or of (data, weights, bias).
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
-# Largest size of constants to compare for common subexpressions.
+# Maximum number of elements of constants to compare for common subexpressions.
 SMALL = 64
 # Operator -> constant operand with which it is the identity.
 NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
