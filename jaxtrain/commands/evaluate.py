@@ -137,7 +137,7 @@ def _check_model_options(arguments: EvaluateArguments) -> None:
             f"{given} a model without a run: leave --calibrate out"
         )
     if not arguments.data.source:
-        raise UserError(f"{given} a model without data: set --data.source")
+        raise UserError(f"{given} a model without a data set: set --data.source")
     if arguments.out is None:
         raise UserError(f"{given} no folder of a run: set the output file, --out")
 

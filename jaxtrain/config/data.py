@@ -69,8 +69,8 @@ class DataConfig(SourceFields):
     sliding_size: int | None = field(
         None,
         help="Segmentation: height and width of the images in evaluation and "
-        "prediction, which average the probabilities of overlapping windows of "
-        "image_size; None: no windows, images of image_size.",
+        "prediction, with sliding-window inference: the probabilities of overlapping "
+        "windows of image_size are averaged; None: no windows, images of image_size.",
         reset_in_evaluation=True,
         unusual="it does not predict a class for each pixel",
     )

@@ -154,8 +154,8 @@ class SourceFields(Section):
     )
     allow_overlap: bool = field(
         False,
-        help="Whether splits may share examples, such as to check that a model can "
-        "overfit a few.",
+        help="Whether splits may share examples, for example to check that a model can "
+        "overfit a few images.",
         may_change_on_resume=True,
         of_source=True,
         free_in_evaluation=True,

@@ -109,8 +109,8 @@ class ParallelConfig(Section):
     )
     cpu_devices: int | Literal["auto"] = field(
         "auto",
-        help="Number of CPU devices that shard the batch, without GPUs; auto: at most "
-        "one per core, with enough work for each.",
+        help="Number of CPU devices over which the batch is sharded if there is no "
+        "GPU; auto: at most one per core, with enough work for each.",
         may_change_on_resume=True,
         fixed_in_trials="JAX reads it once in a process",
     )
