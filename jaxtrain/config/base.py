@@ -112,7 +112,9 @@ def shown_type(hint: Any) -> str:
         return " or ".join(map(shown_type, get_args(hint)))
     if hint is NoneType:
         return "None"
-    return getattr(hint, "__name__", str(hint)) if isinstance(hint, type) else str(hint)
+    if isinstance(hint, type):
+        return getattr(hint, "shown", hint.__name__)
+    return str(hint)
 
 
 def row_of(table: str, *, exact: bool = True) -> Any:

@@ -29,6 +29,8 @@ class Part(Section):
       name: Name in the table of tasks or methods, set by the class.
     """
 
+    # Expected value in messages; without an annotation, it is not a field.
+    shown = "an instance, such as RegressionConfig(), or a name"
     name: str = field("", init=False)
 
     def arguments(self) -> dict[str, Any]:
@@ -133,6 +135,25 @@ def make_part(table: str, name: str, options: Mapping[str, Any] = NO_OPTIONS) ->
     kind = part_class(table, name)
     part = CustomConfig(name=name) if kind is CustomConfig else kind()
     return part.updated(options) if options else part
+
+
+def as_part(value: Any, table: str) -> Any:
+    """Return the part that a recipe names without its class.
+
+    Args:
+      value: Part, name in the table, or user-defined class. Other values are returned
+        unchanged, for the type check of the config.
+      table: "module:NAME" of the table.
+    """
+    is_part = isinstance(value, type) and issubclass(value, Part)
+    if isinstance(value, str) or (callable(value) and not is_part):
+        named: Any = value  # A class is stored as its import path.
+        value = CustomConfig(name=named)
+    if not isinstance(value, CustomConfig) or own.is_own(value.name):
+        return value
+    if part_class(table, value.name) is CustomConfig:
+        return value
+    return make_part(table, value.name, value.options)
 
 
 def read_part(values: Any, table: str, where: str) -> Part:

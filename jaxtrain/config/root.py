@@ -25,7 +25,7 @@ from jaxtrain.config.methods import PlainConfig
 from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.optimizer import OptimizerConfig
 from jaxtrain.config.parallel import ParallelConfig
-from jaxtrain.config.part import METHODS, TASKS, Part
+from jaxtrain.config.part import METHODS, TASKS, Part, as_part, part_tables
 from jaxtrain.config.train import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
@@ -76,6 +76,11 @@ class CoreConfig(Section):
     logging: LoggingConfig = field(
         default_factory=LoggingConfig, may_change_on_resume=True
     )
+
+    def __post_init__(self) -> None:
+        for name, table in part_tables(type(self)).items():
+            object.__setattr__(self, name, as_part(getattr(self, name), table))
+        super().__post_init__()
 
     def validate(self) -> None:
         self._check("seed", 0 <= self.seed < 2**32, "a number from 0 to 2**32 - 1")
