@@ -240,7 +240,7 @@ class AugmentConfig(Section):
 
     @property
     def group(self) -> int:
-        """Number of adjacent examples of a batch that are mixed; 1 without mixing."""
+        """Number of adjacent examples that are mixed together; 1 without mixing."""
         return MOSAIC_IMAGES if self.mosaic else 2 if self.mixes_pairs else 1
 
     @property

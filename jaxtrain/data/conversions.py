@@ -40,7 +40,7 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """Suggested white level; None without 16-bit images, or above 14 bits."""
+        """Suggested white level; None if no image is 16-bit, or any exceeds 14 bits."""
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 

@@ -46,7 +46,7 @@ def _check_depth(value: Any) -> None:
         if depth > MAX_DEPTH:
             raise RecursionError
         items = [x.values() if isinstance(x, dict) else x for x in level]
-        # `map` in C: most values are lists of numbers.
+        # `map` loops in C, fast for long lists of numbers, the most common values.
         items = [inner for inner in items if not _NESTED.isdisjoint(map(type, inner))]
         level = [x for inner in items for x in inner if type(x) in _NESTED]
 

@@ -38,7 +38,7 @@ class WithCosines(NamedTuple):
 class ClassCentres(NamedLayer):
     """One direction per class, compared with the outputs by cosine similarity.
 
-    The `model` axis does not split this layer, as it already splits the outputs.
+    This layer is replicated over the `model` axis, which shards the outputs.
     """
 
     def __init__(self, num_outputs: int, num_classes: int, *, layers: Layers):

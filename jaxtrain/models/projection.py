@@ -59,7 +59,7 @@ class Perceptron(nnx.Module):
 class ProjectionHead(nnx.Module):
     """Projection and optional predictor, with `num_outputs` hidden features.
 
-    The `model` axis does not split these layers, as it already splits the outputs.
+    These layers are replicated over the `model` axis, which shards the outputs.
     """
 
     def __init__(self, num_outputs: int, projection: Projection, *, layers: Layers):

@@ -131,7 +131,7 @@ class Cluster:
 
         Otherwise the failure is reported to the other processes, with exit code 1.
         """
-        # Half of the timeout, so that JAX does not abort this process before.
+        # Half of the timeout, so that JAX does not abort this process first.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:

@@ -37,7 +37,7 @@ def first_metrics() -> tuple[str, ...]:
 
 
 def better(metric: str) -> str | None:
-    """Better direction of a metric, "higher" or "lower"; None without ranking."""
+    """Better direction of a metric, "higher" or "lower"; None if it has none."""
     if metric == "loss":
         return "lower"
     known = known_metrics().get(metric)

@@ -30,7 +30,8 @@ class Metric:
       value: Function `(sum of all batches, num_examples) -> value`, or `(per-example
         arrays, num_examples) -> value`, on the host. The value is a number or nested
         lists, or None if undefined.
-      better: Direction, "higher" or "lower"; None for no ranking.
+      better: Better direction, "higher" or "lower"; None if the metric cannot rank
+        evaluations.
       keep: Function `(outputs, target) -> arrays (B, ...)`, any pytree, on the device.
         `value` takes the arrays (N, ...) of all examples.
       resampled: Whether `value` supports bootstrap resamples of the per-example arrays,

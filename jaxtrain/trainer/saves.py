@@ -149,7 +149,7 @@ class Saves:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show a save on the console, and charge its time to `checkpoint`."""
+        """Show a save on the console, and add its time to the account `checkpoint`."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:

@@ -37,9 +37,10 @@ class Average:
     """An average of the weights.
 
     Attributes:
-      of_batches: Whether the batch-norm statistics are averages of per-batch
-        statistics, with the same rates. If not, `model_state` is the state of the
-        current weights, and the statistics are recomputed before each evaluation.
+      of_batches: Whether the average includes batch-norm statistics: per-batch
+        statistics, averaged at the rates of the weights. If not, `model_state`
+        belongs to the current weights, and the statistics are recomputed before
+        each evaluation.
     """
 
     of_batches = False

@@ -21,7 +21,7 @@ from jaxtrain.weights.stored import Transfer, Weights, path_in_weights, shapes_o
 def transfer(
     weights: Weights, blueprint: Blueprint, seed: int = 0
 ) -> tuple[tuple[Any, Any], Transfer]:
-    """Initialise a model with trained weights.
+    """Initialize a model with trained weights.
 
     Args:
       weights: Weights from `load`.
@@ -72,7 +72,7 @@ def compare(
 
     Args:
       weights: Trained weights, from `load`.
-      blueprint: Model to initialise.
+      blueprint: Model to initialize.
       values: Abstract parameters and other state of the model. Defaults to the
         blueprint's.
       class_names: Class names of the model, if any.
@@ -155,8 +155,8 @@ def _as_trained(
     """Return the blueprint, or its backbone, with the weights' input and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # The backbone lacks auxiliary heads that the weights may have, and has the
-        # pruned channels of the full model.
+        # The backbone has no auxiliary heads, and is pruned like the full model; the
+        # weights may differ in both.
         theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
         size = about.image_shape[:2]

@@ -40,9 +40,9 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """Time interval in nanoseconds, charged to an owner.
+    """Time interval in nanoseconds, attributed to an owner.
 
-    Where spans overlap, only the spans of the lowest rank are charged.
+    Where spans overlap, the time is attributed only to spans of the lowest rank.
     """
 
     start: float
@@ -107,7 +107,7 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
     """Divide time among owners, so that the total is the union of all spans.
 
-    Overlapping spans of the lowest rank are charged equally.
+    The time of overlapping spans of the lowest rank is divided equally.
 
     Returns:
       Owner -> time in nanoseconds.

@@ -107,7 +107,7 @@ def _round(node: Node, x: jax.Array) -> jax.Array:
 
 
 def _weights(node: Node, kernel: jax.Array, bias: list[jax.Array]) -> list[jax.Array]:
-    """Kernel and bias of a product; a quantized kernel is marked for LiteRT."""
+    """Kernel and bias of an operator; a quantized kernel is marked for LiteRT."""
     x, of_kernel, *of_bias = node.inputs
     found = weights_of(x, of_kernel, of_bias) if of_kernel.is_constant else None
     if found is None:

@@ -75,7 +75,7 @@ def write_round(to: Writer, node: Node) -> tuple[str, Order]:
 
 
 class Integers(NamedTuple):
-    """Integer weights of a product.
+    """Integer weights of a convolution or matrix product.
 
     Attributes:
       kernel: Integers in the range of int8, float64 (..., outputs).
@@ -92,10 +92,10 @@ class Integers(NamedTuple):
 
 
 def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
-    """Integer weights of a product, or None if they are not quantized.
+    """Integer weights of a convolution or matrix product; None if not quantized.
 
     Args:
-      x: Input of the product.
+      x: Input of the operator.
       kernel: Constant kernel (..., outputs).
       bias: List with the constant bias (outputs,), or an empty list.
     """
@@ -119,13 +119,13 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
 def write_weights(
     to: Writer, x: Node, kernel: Node, bias: list[Node], order: Order
 ) -> list[str]:
-    """Write the kernel and the bias of a product; return their names.
+    """Write kernel and bias of a convolution or matrix product; return their names.
 
     Kernel and bias are stored as integers if the kernel was quantized in training.
 
     Args:
       to: Writer of the file.
-      x: Input of the product.
+      x: Input of the operator.
       kernel: Constant kernel (..., outputs).
       bias: List with the constant bias (outputs,), or an empty list.
       order: Order of the dims of the kernel in the file.
