@@ -48,7 +48,7 @@ def without_removed(
 
 
 def with_parts(values: dict[str, Any]) -> dict[str, Any]:
-    """Convert the task and the method of a config of version 0.1 to parts.
+    """Convert the task and the method of a config of version 0.1 to the current format.
 
     Args:
       values: JSON values of a config. Version 0.1 stored a name and a dict of options,

@@ -24,7 +24,7 @@ class HfStore(WithTargets):
       images: A `datasets.Dataset` with a single column, of encoded images. It is
         picklable: a copy memory-maps the files.
       target: Class index of each row, (N,), or numeric targets, (N, columns).
-      facts: Facts of the set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
       remarks: Remarks on the set, for users.
     """
 

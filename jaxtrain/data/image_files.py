@@ -101,7 +101,7 @@ class ImageFileStore(WithTargets):
       root: Directory of the files.
       names: Paths relative to `root`.
       target: Class index of each file, (N,), or numeric targets, (N, columns).
-      facts: Facts of the set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
       remarks: Remarks on the scan, for users.
     """
 

@@ -48,7 +48,7 @@ class TfdsStore:
       places: Index ranges of the splits.
       records: Serialised examples of all splits.
       image_shape: Shape (H, W, C); H and W are None if sizes differ.
-      facts: Facts of the set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
       unlabelled: Splits whose first and last examples have no label. In other splits,
         unlabelled examples are treated as unreadable.
     """

@@ -86,7 +86,7 @@ class _Convolved:
     shift: Any = 0.0
 
     def compute(self) -> jax.Array:
-        """Compute the result, with a scaled kernel that is rounded once."""
+        """Compute the result; the kernel is scaled in full precision, then rounded."""
         if self.scale is None:
             return self.as_written()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims

@@ -44,7 +44,7 @@ class MixedLabels(NamedTuple):
     Attributes:
       label: Class of each example.
       partner: Class of the example that is mixed in.
-      weight: Share of `label` in the mixture, in 0..1.
+      weight: Mixing ratio: the weight of `label`, 0 to 1.
     """
 
     label: jax.Array
@@ -265,7 +265,7 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
     """Whether the class of each example is known, bool (B,).
 
-    For a mixed example both classes must be known, unless the partner has share 0.
+    For a mixed example both classes must be known, unless the partner has weight 0.
     """
     if isinstance(target, MixedLabels):
         one, other = target.label >= 0, target.partner >= 0
@@ -274,7 +274,7 @@ def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
 
 
 def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """Mean over both classes of each mixed example, weighted by share, (B, ...)."""
+    """Average a function of both classes by the mixing ratio, (B, ...)."""
     one, other = of(target.label), of(target.partner)
     share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))
     return share * one + (1 - share) * other

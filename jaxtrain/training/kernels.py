@@ -66,7 +66,8 @@ def in_rows(grads: Any, layout: Layout) -> Any:
     (`Layout.kernel_order`), and nothing changes. On several GPUs parameters are
     row-major, while cuDNN writes kernel gradients with output channels first. XLA would
     propagate that layout into the update, and transpose parameters and optimizer state
-    twice. With the barrier only the gradient is transposed.
+    twice. A layout constraint and an optimization barrier restrict the transposition to
+    the gradient.
 
     Args:
       grads: Gradients of trained parameters, from `Layout.reduce_grads`.

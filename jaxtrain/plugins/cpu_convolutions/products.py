@@ -176,7 +176,7 @@ def make_patches(x: jax.Array, kernel: Sequence[int], moves: Moves) -> jax.Array
 
 
 def convolve_depthwise(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Depthwise convolution: a sum of shifted images, image by image."""
+    """Depthwise convolution: a weighted sum of shifted inputs, one image at a time."""
     dtype = wide(x.dtype)
     taps = kernel.reshape(-1, kernel.shape[-1]).astype(dtype)
 

@@ -15,8 +15,8 @@ from jaxtrain.plugins.quantization.fake_quantization import ACTIVATION_LEVELS
 Method = Literal["mse", "percentile", "minmax"]
 # Fraction of values that `percentile` clips at each end.
 CUT_OFF = 1e-4
-# Candidate ends of `mse`, as fractions of the extreme value, and number of rounds of
-# coordinate descent over both ends.
+# Candidate bounds of the range for `mse`, as fractions of the minimum or maximum, and
+# number of rounds of coordinate descent over both bounds.
 TRIED = np.linspace(0.05, 1, 96)
 ROUNDS = 2
 

@@ -72,8 +72,8 @@ class ClassMapping:
         """Map stored targets to the model's classes.
 
         Args:
-          targets: Class indices (n,); label columns (n, C); or a list, of which
-            `StoredBoxes` are mapped, and other targets are unchanged.
+          targets: Class indices (n,), multi-label targets (n, C), or a list. In a list
+            only `StoredBoxes` are mapped.
         """
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
             return self.groups(targets)
@@ -251,7 +251,7 @@ def _left_out(
 
 
 def _with_unknown(source: Source, unknown: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return masks (N,): of examples with an unknown class, and of examples to drop.
+    """Return two masks (N,): examples with an unknown class, and examples to drop.
 
     Args:
       source: Examples of the data set.

@@ -172,7 +172,7 @@ def task_of_model(
     Args:
       config: Config of the run.
       model: Model of the run.
-      facts: Facts of the data set (`Store.facts`).
+      facts: Metadata of the data set (`Store.facts`).
       data: Data config of the evaluation.
 
     Raises:

@@ -69,8 +69,8 @@ class StepTransform:
 
     Attributes:
       name: Key in `TrainState.extras`.
-      sharded_as: Key of `Extra` -> field of the state with the same shardings, path by
-        path. Arrays of other keys are replicated.
+      sharded_as: Key of `Extra` -> field of `TrainState`: each array is sharded as the
+        field's array of the same path. Arrays of other keys are replicated.
     """
 
     name: str
