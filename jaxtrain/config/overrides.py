@@ -42,7 +42,7 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def part_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Replace `--optimizer NAME` by `--optimizer.name NAME`, likewise `--model`.
+    """Replace `--optimizer NAME` by `--optimizer.name NAME`, and likewise `--model`.
 
     Returns:
       The words, and the sections given in the short form, for `switch_part`.
