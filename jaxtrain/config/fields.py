@@ -2,14 +2,15 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from jaxtrain import own
+from jaxtrain.config.base import is_of_type
 from jaxtrain.config.metadata import leaves, with_metadata
-from jaxtrain.config.part import part_tables, read_part
+from jaxtrain.config.part import CustomConfig, Part, part_class, part_tables
 from jaxtrain.config.removed import with_parts, without_removed
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError
@@ -17,7 +18,10 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
 from jaxtrain.json_files.run_id import FIELD as RUN_ID
 from jaxtrain.json_files.run_id import RunId
+from jaxtrain.plugin import resolve
 
+# Types of options that are read without their class.
+SCALAR = bool | int | float | str
 T = TypeVar("T")
 
 
@@ -96,7 +100,7 @@ def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
     values = without_removed(with_parts(values), Config, where)
     try:
         parts = {
-            name: read_part(values.pop(name), table, f"{where}: {name}")
+            name: _read_part(values.pop(name), table, f"{where}: {name}")
             for name, table in part_tables(Config).items()
             if name in values
         }
@@ -175,3 +179,27 @@ def changed_paths(old: Config, new: Config, *, same_data: bool = False) -> list[
 
 def _within(path: str, prefixes: Sequence[str]) -> bool:
     return any(path == p or path.startswith(p + ".") for p in prefixes)
+
+
+def _read_part(values: Any, table: str, where: str) -> Part:
+    """Create a part from its JSON value.
+
+    A name that no installed plug-in has gives a `CustomConfig`, which the checks of
+    names refuse later.
+
+    Raises:
+      UserError: The value has no name, or the part has no such options.
+    """
+    name = values.get("name") if isinstance(values, Mapping) else None
+    if not isinstance(name, str):
+        raise UserError(f"{where}: expected an object with a name, not {values!r:.60}")
+    kind = part_class(table, name)
+    known = dict(values)
+    if kind is not CustomConfig:
+        del known["name"]
+    elif not own.is_own(name) and name not in resolve(table):
+        # The class that declares the options, and their types, is not installed.
+        options = {n: x for n, x in values.items() if is_of_type(x, SCALAR)}
+        options.pop("name")
+        known = {"name": name, "options": values.get("options", options)}
+    return typed.convert(known, kind, where)

@@ -42,7 +42,7 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def part_words(words: list[str]) -> tuple[list[str], list[str]]:
-    """Replace `--optimizer NAME` by `--optimizer.name NAME`, likewise `--model`.
+    """Replace `--optimizer NAME` by `--optimizer.name NAME`, and likewise `--model`.
 
     Returns:
       The words, and the sections given in the short form, for `switch_part`.
@@ -183,9 +183,9 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
         if not name or not isinstance(part, Part) or hasattr(part, first):
             continue
         if isinstance(part, CustomConfig):
-            advice = f"write --{section}.options {name} {value}".rstrip()
             raise UserError(
-                f"{_option(path)}: no option of {part.name} itself; {advice}"
+                f"{_option(path)}: {part.name} is custom code: write "
+                f"--{section}.options {name} {value}".rstrip()
             )
         table = part_tables(config)[section]
         kinds = {known: part_class(table, known) for known in resolve(table)}

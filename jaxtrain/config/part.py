@@ -9,15 +9,13 @@ from typing import Any, TypeVar, get_type_hints
 from jaxtrain import own
 from jaxtrain.config.base import Options, Section, default_of, is_of_type
 from jaxtrain.config.metadata import field
-from jaxtrain.errors import UserError, nearest
-from jaxtrain.json_files import typed
+from jaxtrain.errors import nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
 
 Typed = TypeVar("Typed", bound=Section)
 # Tables of tasks and methods.
 TASKS, METHODS = "jaxtrain.tasks:TASKS", "jaxtrain.training.methods:METHODS"
-SCALAR = bool | int | float | str
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -154,30 +152,6 @@ def as_part(value: Any, table: str) -> Any:
     if part_class(table, value.name) is CustomConfig:
         return value
     return make_part(table, value.name, value.options)
-
-
-def read_part(values: Any, table: str, where: str) -> Part:
-    """Create a part from its JSON value.
-
-    A name that no installed plug-in has gives a `CustomConfig`, which the checks of
-    names refuse later.
-
-    Raises:
-      UserError: The value has no name, or the part has no such options.
-    """
-    name = values.get("name") if isinstance(values, Mapping) else None
-    if not isinstance(name, str):
-        raise UserError(f"{where}: expected an object with a name, not {values!r:.60}")
-    kind = part_class(table, name)
-    known = dict(values)
-    if kind is not CustomConfig:
-        del known["name"]
-    elif not own.is_own(name) and name not in resolve(table):
-        # The class that declares the options, and their types, is not installed.
-        options = {n: x for n, x in values.items() if is_of_type(x, SCALAR)}
-        options.pop("name")
-        known = {"name": name, "options": values.get("options", options)}
-    return typed.convert(known, kind, where)
 
 
 def typed_options(

@@ -63,7 +63,8 @@ def parse(
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
-    `--section.field=VALUE`; `--optimizer NAME` switches the part of a section.
+    `--section.field=VALUE`. `--optimizer NAME` sets `optimizer.name` and resets the
+    options of the former optimizer; `--model`, `--task` and `--method` likewise.
 
     Args:
       kind: Dataclass with the fields `config`, the path of a config file or None, and

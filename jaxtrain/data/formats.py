@@ -120,7 +120,7 @@ def count_endings(names: Iterable[bytes]) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> str:
-    """Format counts by extension, as in `80 .heic, 2 .txt`, and missing libraries."""
+    """Format counts by extension, as in `80 .heic, 2 .txt`; name missing libraries."""
     text = ", ".join(f"{number:,} {what}" for what, number in counts.items())
     missing = {ENDINGS[what] for what in counts if what in ENDINGS}
     readers = [_reader_of(name) for name in sorted(missing) if not is_read(name)]

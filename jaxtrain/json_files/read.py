@@ -22,7 +22,7 @@ RESTORE = "restore it from a copy"
 
 def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return JSON values with their digest as the last field."""
-    # The digest of a file is verified after parsing, when all keys are strings.
+    # Encode and parse first: verification sees parsed values, with strings as keys.
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 

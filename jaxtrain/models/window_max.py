@@ -1,9 +1,10 @@
 """Max pooling with a custom backward pass.
 
-JAX's backward pass is a select-and-scatter: a GPU recomputes maxima and positions in
-four 32-bit arrays, and scatters. Here the forward pass stores the position of each
-maximum, one byte per window. In the backward pass each pixel gathers from its windows,
-fused with the operations that use the gradient (`benchmarks/RESULTS.md`).
+JAX's backward pass is a select-and-scatter. On a GPU it recomputes the maxima and their
+positions, in four 32-bit arrays, and scatters the gradients to these positions. Here
+the forward pass stores the position of each maximum, one byte per window. In the
+backward pass each pixel gathers the gradients of its windows, fused with the operations
+that use the result (`benchmarks/RESULTS.md`).
 """
 
 import functools

@@ -114,7 +114,7 @@ class Remaining:
       total_steps: Number of steps of the run.
       seconds: Clock in seconds.
       evaluated_after: Function from a step to the number of examples of all later
-        evaluations, in units of training batches.
+        evaluations, divided by the batch size.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Remaining:
         """Record an evaluation between two steps.
 
         Args:
-          num_batches: Number of evaluated examples, in units of training batches.
+          num_batches: Number of evaluated examples, divided by the batch size.
           seconds: Duration without compilation, in seconds.
           pause: Total time between the steps, in seconds.
         """

@@ -48,7 +48,7 @@ class Screen:
       shown: Names of the metrics to show.
       earlier_seconds: Total time of earlier attempts, in seconds.
       evaluated_after: Function from a step to the number of examples of all later
-        evaluations, in units of training batches.
+        evaluations, divided by the batch size.
       console: Console to print to. Defaults to standard output.
       seconds: Clock in seconds.
     """
@@ -140,7 +140,7 @@ class Screen:
 
         Args:
           split: Name of the split.
-          num_batches: Number of examples of the split, in units of training batches.
+          num_batches: Number of examples of the split, divided by the batch size.
           seconds: Function that returns the total time of evaluations so far, without
             compilation, in seconds.
         """

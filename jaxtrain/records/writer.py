@@ -41,7 +41,7 @@ class LoggedRun:
       epoch: Function from a number of steps to epochs.
       task: Task, which names the metrics to show and draws figures of an evaluation.
       evaluated_after: Function from a step to the number of examples of all later
-        evaluations, in units of training batches.
+        evaluations, divided by the batch size.
     """
 
     workdir: Path

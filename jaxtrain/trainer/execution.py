@@ -83,7 +83,7 @@ class Execution(abc.ABC):
 
     @abc.abstractmethod
     def formats(self, abstract: TrainState) -> tuple[Any, Any]:
-        """Memory formats and shardings of a state: two trees like `abstract`."""
+        """Formats (layout and sharding), and shardings: two trees like `abstract`."""
 
     @abc.abstractmethod
     def programs(

@@ -84,7 +84,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Number of examples evaluated after a step, in units of training batches."""
+        """Number of examples evaluated after a step, divided by the batch size."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
@@ -119,7 +119,7 @@ class Setup:
 
     @property
     def state_formats(self) -> Any:
-        """Memory formats and shardings of the state."""
+        """Memory layouts and shardings of the state."""
         return jax.tree.map(lambda x: x.format, self.abstract_state)
 
 

@@ -1,4 +1,4 @@
-"""Meshes of a run, shardings and memory formats of its state."""
+"""Meshes of a run, shardings and memory layouts of its state."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def whole_layers(params: Any) -> list[str]:
 def place(
     abstract: TrainState, layout: Layout, execution: Execution, config: Config
 ) -> TrainState:
-    """Add shardings and memory formats to an abstract state.
+    """Add shardings and memory layouts to an abstract state.
 
     Raises:
       UserError: `parallel.model` divides the channels of no layer.

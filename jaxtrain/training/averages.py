@@ -164,8 +164,8 @@ class ScheduleFree(Average):
 class Lookahead(Average):
     """Lookahead optimization (Zhang et al. 2019, arXiv:1907.08610).
 
-    Every `period` steps the slow weights move towards the weights, which then restart
-    from the slow weights. The optimizer state is unchanged.
+    Every `period` steps the slow weights (the average) move towards the fast weights,
+    which then restart from the slow weights. The optimizer state is unchanged.
 
     Attributes:
       period: Steps between updates of the slow weights: k in the paper.

@@ -98,7 +98,7 @@ def _convert(request: Request, path: Path) -> None:
 
 
 def _function(request: Request) -> Callable[[Any], jax.Array]:
-    """Function to export; marks the quantized arrays of an int8 model."""
+    """Return the function to export; for an int8 model, with fake quantization."""
     if not request.was_rounded:
         return request.function(folded=True)
     images, shape = request.images, request.images.shape[1:]

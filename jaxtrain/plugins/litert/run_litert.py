@@ -44,7 +44,7 @@ def convert(program: Path, file: Path, about: Path) -> None:
         names = [metadata["input"]["name"]], [metadata["output"]]
         converter_api_ext.set_signature(module.operation, SIGNATURE, *names)
         config = converter_api_ext.ConvertToTFLConfig()
-        # Convert marked quantization to integer operations.
+        # Convert fake quantization to integer operations.
         if metadata["precision"] == "int8":
             config.qdq_conversion_mode, config.strict_qdq_mode = "STATIC", True
         converter_api_ext.run_convert_to_tfl_passes(

@@ -57,7 +57,7 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
     def last_below(
         values: Sequence[jax.Array], among: Sequence[jax.Array], number: jax.Array
     ) -> jax.Array:
-        """Largest limit such that fewer than `number` values are below it."""
+        """Return the `number`-th smallest of the values where `among` is True."""
         dtype = values[0].dtype
         num_bits = 8 * dtype.itemsize
 

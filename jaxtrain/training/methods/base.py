@@ -1,4 +1,4 @@
-"""Interface of a method: from an objective to gradients."""
+"""Interface of a training method, which computes gradients of an objective."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
