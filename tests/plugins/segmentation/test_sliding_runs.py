@@ -156,7 +156,7 @@ def test_arrays_of_one_size_are_cut_in_the_step(tmp_path: Path):
     ("words", "told"),
     [
         (f"--task {quoted(CODER)}", "a class for each pixel"),
-        ("--data.cache device", "host crops these windows"),
+        ("--data.cache device", "host crops"),
         ("--parallel.pipeline-stages 2", "images of one size"),
         ("--train.tta flip", "tta"),
     ],
