@@ -314,3 +314,19 @@ def test_an_option_of_another_part_is_refused(
         assert f"Unrecognized options: {option}" in capsys.readouterr().err
     else:
         assert option in str(error.value)
+
+
+def test_a_name_stands_for_a_part_with_its_defaults():
+    """In recipes; and a `CustomConfig` of a known name for the class of that name."""
+    named: Any = {"task": "regression", "method": "sam"}
+    assert Config(**named) == Config(task=RegressionConfig(), method=SamConfig())
+    method = CustomConfig(name="sam", options={"rho": 0.1})
+    assert Config(method=method).method == SamConfig(rho=0.1)
+    unknown: Any = {"task": "regresion"}
+    assert Config(**unknown).task == CustomConfig(name="regresion")
+
+
+@pytest.mark.parametrize("value", [3, None, RegressionConfig])
+def test_other_values_are_no_parts(value: Any):
+    with pytest.raises(UserError, match=r"task = .*: expected an instance, such as"):
+        Config(task=value)
