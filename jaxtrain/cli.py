@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 command.run(given, signals)
         except Interrupted as error:
             code, message = 128 + error.signum, error
-        except KeyboardInterrupt:  # Raised by custom code; the signal was handled here.
+        except KeyboardInterrupt:  # From custom code: `StopSignals` handles SIGINT.
             code = 128 + signal.SIGINT
             message = "interrupted; the same command resumes from the last checkpoint"
         except Exception as error:

@@ -38,7 +38,7 @@ NUM_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArguments:
-    """Options of `predict`, excluding prediction parts."""
+    """Options of `predict`, without the options that `PREDICTIONS` adds."""
 
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),

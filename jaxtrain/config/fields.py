@@ -128,7 +128,7 @@ def allow_own(config: Config) -> None:
 
 
 def code_of_model() -> tuple[str, ...]:
-    """Return the paths of the fields that may name code of a trained model."""
+    """Return the paths of the fields that may name custom code of a trained model."""
     return tuple(with_metadata(Config, "code_of_model"))
 
 

@@ -27,7 +27,7 @@ class Part(Section):
       name: Name in the table of tasks or methods, set by the class.
     """
 
-    # Expected value in messages; without an annotation, it is not a field.
+    # Expected value, for messages. Not annotated, so it is not a dataclass field.
     shown = "an instance, such as RegressionConfig(), or a name"
     name: str = field("", init=False)
 

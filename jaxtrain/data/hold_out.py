@@ -19,9 +19,9 @@ class HoldOut:
     """A training split from which the test, then the validation split is held out.
 
     If no example of a class or label would remain, one of its held-out examples returns
-    to training. This rule does not change the choice of the other examples: runs of
-    older versions, without the rule, differ only by additional held-out examples, which
-    `data.json` records.
+    to training. The choice of the other examples does not depend on this rule. Older
+    versions lack the rule: their runs also hold out the returned examples, as recorded
+    in `data.json`.
 
     Args:
       config: Data section of the config.

@@ -1,7 +1,7 @@
 """Activation functions, computed in at least float32 and rounded once.
 
 In half precision, every intermediate result of a formula would be rounded. ReLU has
-none, so models use `nnx.relu`, or `relu` for sums.
+none, so models use `nnx.relu`, or `relu` after residual additions.
 """
 
 import functools
@@ -25,10 +25,11 @@ def _in_wide(function: Activation) -> Activation:
 
 @jax.custom_vjp
 def relu(x: jax.Array) -> jax.Array:
-    """ReLU whose derivative is computed from its result, for sums of arrays.
+    """ReLU whose gradient is computed from its output, for use after additions.
 
-    The next layer stores the result anyway. The derivative of `nnx.relu` is computed
-    from `x`, so that a GPU recomputes the sum (`benchmarks/RESULTS.md`).
+    The output is stored anyway, as the input of the next layer. The gradient of
+    `nnx.relu` is computed from `x`, so a GPU recomputes the addition
+    (`benchmarks/RESULTS.md`).
     """
     return nnx.relu(x)
 

@@ -73,7 +73,7 @@ class ProjectionHead(nnx.Module):
         self.deterministic = False
 
     def __call__(self, outputs: jax.Array) -> Projected:
-        """Add projections and predictions to outputs (B, num_outputs)."""
+        """Return outputs (B, num_outputs) with their projections and predictions."""
         projection, prediction = self.project(outputs), None
         if self.predicts:
             prediction = self.predict(self.widen(projection))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Problem]:
-    """Refuse profiled steps outside the run."""
+    """Check that the profiled steps are within the run."""
     steps, total = config.train.profile_steps, timetable.total_steps
     if steps is not None and steps[1] > total:
         yield Problem(
@@ -40,7 +40,7 @@ def check_profile_steps(config: Config, timetable: Timetable) -> Iterator[Proble
 
 
 def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
-    """Check that batch sizes and batch-norm groups are divisible by the devices."""
+    """Check that the number of devices divides batch sizes and batch-norm groups."""
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
@@ -71,7 +71,7 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
-    """Refuse a gradient-sum dtype that spatial sharding does not support."""
+    """Check that spatial sharding supports the dtype of gradient sums."""
     asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
     if asked not in (None, compute.name) and data_sharding.num_image_parts(mesh) > 1:
         sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
@@ -85,7 +85,7 @@ def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_rate_factor(config: Config) -> Iterator[Problem]:
-    """Refuse callbacks that scale the learning rate of an unsupported optimizer."""
+    """Check that the optimizer supports callbacks that scale the learning rate."""
     name = config.optimizer.name
     if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
         yield Problem(
@@ -129,7 +129,7 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse fields that the task does not support."""
+    """Check that the task supports all fields that are set."""
     unusual = with_metadata(config_lib.Config, "unusual")
     unusual = {p: why for p, why in unusual.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
@@ -145,7 +145,7 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_required(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse field values that violate a requirement of the task."""
+    """Check that the field values meet the requirements of the task."""
     for path, required in task.required.items():
         value = config_lib.get(config, path)
         if not required.holds(value):
@@ -171,7 +171,7 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
 
 
 def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse 8-bit outputs for tasks whose predictions need more than 256 levels."""
+    """Check that 8-bit outputs suffice for the predictions of the task."""
     if config.model.quantize is None:
         return
     from jaxtrain.trainer.task_decoder import decoder_of
@@ -187,7 +187,7 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
-    """Refuse micro-batches for losses over the full batch."""
+    """Check that a loss over the full batch is not used with micro-batches."""
     asked = {
         "train.accumulate_steps": config.train.accumulate_steps,
         "parallel.pipeline_stages": config.parallel.pipeline_stages,

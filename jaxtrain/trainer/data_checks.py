@@ -101,7 +101,7 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
 def check_several_classes(
     config: Config, splits: Splits, task: Task
 ) -> Iterator[Problem]:
-    """Refuse a training split of a single class.
+    """Check that the training split has several classes.
 
     Skipped if counting the classes would read the images.
     """
@@ -159,7 +159,7 @@ def judge(
 ) -> tuple[str | None, list[tuple[str, str]]]:
     """Check the data of a run; return its task and all problems.
 
-    The caller allows custom code named by the config (`own.allow`).
+    The caller must first allow the custom code that the config names (`own.allow`).
 
     Args:
       config: Config of the run.

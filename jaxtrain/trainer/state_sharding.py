@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_meshes(
     kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
 ) -> list[Mesh]:
-    """Create the meshes of an execution, for batches of `pixels` pixels."""
+    """Create the meshes of an execution; `pixels` counts the pixels of a batch."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [

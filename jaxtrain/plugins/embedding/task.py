@@ -29,7 +29,7 @@ from jaxtrain.tasks.class_metrics import mean_known
 from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.metrics import Metric
 
-# Ranks k of the metrics recall at k.
+# Values of k of the recall@k metrics.
 RANKS = (1, 5, 10)
 
 

@@ -53,15 +53,15 @@ class Stages:
     """All stages in order, and the timeline of a step.
 
     The training state has the same tree structure as without stages. The arrays of a
-    layer are on the devices of its stage, and the counters are on the first stage. The
-    part of a stage is the tree with only the layers of that stage.
+    layer are on the devices of its stage. Other arrays, such as step counters, are on
+    the first stage. The part of a stage is the tree with only the layers of that stage.
     """
 
     stages: tuple[Stage, ...]
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Subtree with the layers of a stage, and the counters on their devices."""
+        """Subtree with the layers of a stage, and the arrays without a layer."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):
@@ -71,7 +71,7 @@ class Stages:
         return jax.tree.map(choose, tree, is_leaf=self._is_by_layer)
 
     def split(self, tree: Any) -> list[Any]:
-        """Split a tree into the stages' parts, each with a copy of the counters."""
+        """Split a tree into the stages' parts; each has all arrays without a layer."""
         nodes, treedef = jax.tree.flatten(tree, is_leaf=self._is_by_layer)
         counts = {i: n for i, n in enumerate(nodes) if not self._is_by_layer(n)}
         parts = []
@@ -81,7 +81,7 @@ class Stages:
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge the parts of all stages, with the counters of the first stage."""
+        """Merge the parts of all stages; other arrays are from the first stage."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):

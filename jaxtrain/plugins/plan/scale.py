@@ -1,4 +1,4 @@
-"""Scaling of a config's training step over numbers of devices."""
+"""Scaling of a config's training step with the number of devices."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

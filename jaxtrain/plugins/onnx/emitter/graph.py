@@ -29,7 +29,7 @@ class Node:
       dtype: Dtype of the result.
       attributes: Attributes of the operator.
       value: Value of a constant, a NumPy array, possibly in higher precision than
-        `dtype`: constants are folded before they are rounded once.
+        `dtype`: constants are folded unrounded, and rounded once at the end.
       uses: Number of uses as an input, or as the output of the graph.
     """
 
