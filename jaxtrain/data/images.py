@@ -101,7 +101,8 @@ def decode_box(
     pixels on each side.
 
     Returns:
-      The full image, in a buffer that the thread reuses, and the box in its pixels.
+      The decoded image, in a buffer that the thread reuses, and the box in pixels of
+      the decoded image.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box
@@ -136,8 +137,8 @@ def resize(
       image: Image, uint8 (H, W, C).
       size: Height and width of the result, or one number for both.
       interpolation: Interpolation, a key of FILTERS.
-      box: Box to resize. Its parts outside the image, which have an integral number of
-        output pixels, are filled with `BORDER`. Defaults to the full image.
+      box: Box to resize. Defaults to the full image. Parts of the box outside the
+        image are filled with `BORDER`, rounded to whole output pixels.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if box is not None:

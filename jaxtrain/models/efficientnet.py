@@ -26,7 +26,8 @@ class EfficientNet(InvertedNet):
     """Base class of EfficientNets; variants scale width, depth and dropout."""
 
     stem_channels = 32
-    # Uniform up to 1 / sqrt(outputs), as in TensorFlow's implementation.
+    # Uniform between -1 / sqrt(fan_out) and 1 / sqrt(fan_out), as in TensorFlow's
+    # implementation.
     head_init = staticmethod(
         nnx.initializers.variance_scaling(1 / 3, "fan_out", "uniform")
     )

@@ -116,9 +116,9 @@ def _describe_transforms(setup: Setup) -> dict[str, str]:
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:
-    """Describe gradient-sum dtypes, and layers that `parallel.model` does not split.
+    """Describe the dtypes of gradient sums, and layers that remain unsplit.
 
-    Lists only layers whose channels it could split.
+    Only layers whose channels `parallel.model` could split are listed.
     """
     mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
     compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]

@@ -84,9 +84,9 @@ def conv_general_dilated(
     """Convolve as `jax.lax.conv_general_dilated`, but faster on CPUs.
 
     Outputs and gradients equal the results of `lax` except for the order of summation.
-    Dilated convolutions, grouped but not depthwise convolutions, inputs that are not of
-    rank 4, and calls with `options` such as `precision` fall back to `lax`. Forward
-    mode (`jax.jvp`) is unsupported.
+    Dilated convolutions, grouped convolutions that are not depthwise, inputs that are
+    not of rank 4, and calls with `options` such as `precision` fall back to `lax`.
+    Forward mode (`jax.jvp`) is unsupported.
     """
     dilated = {*(lhs_dilation or ()), *(rhs_dilation or ())} - {1}
     grouped = feature_group_count > 1

@@ -1,4 +1,4 @@
-"""Lower bound of the time of a compiled step on a GPU: roofline per kernel.
+"""Lower bound on the time of a compiled step on a GPU: roofline per kernel.
 
 Williams et al. 2009 (https://doi.org/10.1145/1498765.1498785).
 """
@@ -19,7 +19,7 @@ LINKS, NETWORK = "links", "network"
 
 @dataclass(frozen=True)
 class Bound:
-    """Lower bound of the time of a step.
+    """Lower bound on the time of a step.
 
     Attributes:
       alone: Resource -> seconds of a step that is limited by this resource only.
@@ -37,7 +37,7 @@ class Bound:
 
 
 def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
-    """Compute the lower bound of the time of a step.
+    """Compute the lower bound on the time of a step.
 
     Args:
       facts: Memory and work of the compiled step.

@@ -1,4 +1,4 @@
-"""Plan of a config on a target: memory, work, and upper bound of the throughput."""
+"""Plan of a config on a target: memory, work, and an upper bound on throughput."""
 
 import math
 import os
@@ -105,7 +105,7 @@ class Plan:
 
     @cached_property
     def bound(self) -> Bound | None:
-        """Lower bound of the time of a step, or None for unknown devices."""
+        """Lower bound on the time of a step, or None for unknown devices."""
         a_node = self.facts.num_devices // self.planner.target.num_nodes
         return self.gpu and bound(self.facts, self.gpu, a_node)
 
@@ -133,12 +133,12 @@ class Plan:
 
     @property
     def images_per_second(self) -> float | None:
-        """Upper bound of the throughput of all devices."""
+        """Upper bound on the throughput of all devices."""
         return self.bound and self.facts.batch_size / self.bound.step_seconds
 
     @property
     def hours(self) -> float | None:
-        """Hours of all training steps at the bound of the throughput.
+        """Hours of all training steps at the throughput bound.
 
         Evaluations and start-up are excluded. Early steps with smaller images
         or frozen layers count as full steps.
