@@ -61,7 +61,7 @@ class Stages:
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Subtree with the layers of a stage, and the counters on their devices."""
+        """Subtree with the layers of a stage, and the counters; nothing is copied."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):
