@@ -264,10 +264,10 @@ def _origin(module: str) -> str | None:
 
 
 def _file(part: Any) -> str | None:
-    """File of the definition of a class or function.
+    """File that defines a class or function.
 
-    A recipe is executed, not imported, so `inspect.getfile` fails for its classes: the
-    code object of a method names the file.
+    `inspect.getfile` fails for the classes of a recipe, which is executed rather than
+    imported. The code objects of their methods still name the file.
     """
     members = [part, *vars(part).values()] if inspect.isclass(part) else [part]
     for member in map(inspect.unwrap, members):

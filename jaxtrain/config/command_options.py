@@ -6,7 +6,7 @@ from jaxtrain.config.metadata import field
 
 
 def platform_option() -> Any:
-    """Option of the platform, `Literal["auto", "cpu", "gpu", "tpu"]`."""
+    """Option for the platform, `Literal["auto", "cpu", "gpu", "tpu"]`."""
     return field(
         "auto",
         help="Platform; auto: JAX's default, but never the CPU of a machine with a "
@@ -15,10 +15,10 @@ def platform_option() -> Any:
 
 
 def trust_option(named: str = "the directory names") -> Any:
-    """Option to load custom code that saved files name, bool.
+    """Option `--trust`, bool: load the custom code named in saved files.
 
     Args:
-      named: Clause for the help, such as "the directory names".
+      named: End of the phrase "the custom code that ..." in the help.
     """
     return field(
         False,

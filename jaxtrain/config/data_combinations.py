@@ -73,7 +73,7 @@ COMBINATIONS = (
     Incompatible(
         AUDIO,
         option("data", "image_size", "channels"),
-        "data.sound sets the size of spectrograms, and they have one channel",
+        "data.sound sets the size of the spectrograms, which have one channel",
         "leave it out",
     ),
     Incompatible(

@@ -71,8 +71,8 @@ class OptimizerConfig(Section):
     clip_ratio: float | None = field(
         None,
         help="Adaptive gradient clipping (Brock et al. 2021): largest norm of the "
-        "gradient of each output of a layer, as a fraction of the norm of its "
-        "weights; None: not clipped.",
+        "gradient of each output unit of a layer, as a fraction of the norm of the "
+        "unit's weights; None: not clipped.",
     )
     momentum: float | None = field(
         None,

@@ -82,7 +82,7 @@ def _check_model(exporter: Exporter, request: Request) -> None:
     if rounded is not None and exporter.has_integers and request.precision != "int8":
         raise UserError(
             f"--precision {request.precision}: the model was trained with "
-            f"model.quantize = {rounded!r}, and its file computes with these integers; "
+            f"model.quantize = {rounded!r}, and its exported file computes in int8; "
             "choose int8, or leave --precision out"
         )
     _ = request.exported  # Raise an error if the outputs cannot be exported.

@@ -54,7 +54,7 @@ class Model(nnx.Module):
     # With spatial sharding: smallest number of rows and columns per device in the
     # output of the last convolutional layer.
     min_share: int = 1
-    # Whether the layers of the pieces declare their split by the `model` axis.
+    # Whether the layers of the pieces declare their split over the `model` axis.
     has_pieces: ClassVar[bool] = True
     # Functions (normalized images [N, H, W, C], kernel shape) -> kernel, by the name of
     # the layer, for kernels that are initialized from training images.

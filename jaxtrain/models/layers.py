@@ -25,7 +25,7 @@ lecun_normal = nnx.initializers.lecun_normal()
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
-# Split of a layer by the `model` axis. "out": each device computes a shard of the
+# Split of a layer over the `model` axis. "out": each device computes a shard of the
 # output channels. "in": each device uses a shard of the input channels, and the outputs
 # are all-reduced.
 #
@@ -78,7 +78,7 @@ class Layers:
           groups: Number of channel groups; `in_channels` for a depthwise convolution.
           bias: Whether the convolution has a bias. Defaults to `conv_bias`.
           init: Initializer of the kernel. Defaults to `Layers.init`.
-          split: Split of the layer by the `model` axis.
+          split: Split of the layer over the `model` axis.
         """
         assert split != "in" or groups == 1, (
             "a grouped convolution has no split of its input channels"
@@ -129,7 +129,7 @@ class Layers:
           scale: Initial value of the scale.
           momentum: Decay of the running statistics; 1 - PyTorch's momentum.
           epsilon: Constant added to the variance. Defaults to `norm_epsilon`.
-          split: Whether the `model` axis splits the channels.
+          split: Whether the channels are split over the `model` axis.
         """
         return BatchNorm(
             channels,
@@ -235,7 +235,7 @@ def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
 
 
 def split_dims(model: nnx.Module) -> dict[str, int | None]:
-    """Dims that the `model` axis splits, by path of the array (see `Layout`)."""
+    """Dims split over the `model` axis, by path of the array (see `Layout`)."""
     return {
         "/".join(map(str, path)): variable.get_metadata("split_dim", None)
         for path, variable in nnx.to_flat_state(nnx.state(model))

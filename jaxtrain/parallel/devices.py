@@ -27,7 +27,7 @@ _flags_before: dict[str, str] = {}
 # A command buffer is launched as a unit, which hides its kernels from profilers.
 WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
 
-# XLA flags for GPUs, by the name of the set. jaxlib does not start with unknown flags.
+# XLA flags for GPUs, by preset. jaxlib does not start with unknown flags.
 FLAG_SETS: dict[str, dict[str, str]] = {
     "default": {},
     "overlap": {
@@ -61,7 +61,7 @@ def start(
 
     Args:
       platform: Platform to run on.
-      flags: Name of a set of XLA flags for GPUs.
+      flags: Name of a preset of XLA flags for GPUs (see `FLAG_SETS`).
       profiles: Whether steps are profiled, which disables command buffers on GPUs.
       cpus: Number of CPU devices (see `cpu_devices.offer`). None means JAX's default.
       connect: Callback before the backend starts, to connect to other processes.
@@ -185,7 +185,7 @@ def set_xla_flags(
     """Set XLA_FLAGS for a run, replacing the flags of an earlier run of this process.
 
     Args:
-      preset: Name of a set in `FLAG_SETS`.
+      preset: Name of a preset in `FLAG_SETS`.
       platform: Platform that JAX is going to run on.
       environ: Environment to change.
       started: Whether JAX has started its backend, which reads XLA_FLAGS once.
@@ -215,10 +215,10 @@ def set_xla_flags(
 def xla_flags(
     preset: str, platform: str, environ: Mapping[str, str], *, profiles: bool = False
 ) -> str:
-    """Return the value of XLA_FLAGS with the flags of a set added.
+    """Add the flags of a preset to the value of XLA_FLAGS, and return the result.
 
     Args:
-      preset: Name of a set in `FLAG_SETS`.
+      preset: Name of a preset in `FLAG_SETS`.
       platform: Platform that JAX is going to run on; only `gpu` gets any flags.
       environ: Environment variables; flags that the user has set take precedence.
       profiles: Whether steps are profiled.

@@ -203,7 +203,7 @@ class Task:
         return self.known_metrics
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        """Fit values to the validation metrics, such as thresholds.
+        """Fit values, such as thresholds, to the validation metrics.
 
         The values, one per output, are saved with the weights, as `chosen`.
 

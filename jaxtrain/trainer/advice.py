@@ -21,7 +21,8 @@ class Rule(NamedTuple):
     name: str
     above: float
     text: str
-    # If `helps(config)`, `more` and the plug-ins' hints on `occasion` follow `text`.
+    # Appended to `text` if `helps(config)` is true: `more`, then the hints of plug-ins
+    # for `occasion`.
     more: str = ""
     occasion: str = ""
     helps: Callable[[Config], bool] = lambda config: False

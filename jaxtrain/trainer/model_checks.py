@@ -93,8 +93,9 @@ def check_image_shape(
         if size < least and not size % divisor:
             yield Problem(
                 f"image {side} = {size} is too small for parallel.{axis} = {devices}: "
-                f"each device needs {model.min_share} rows or columns of the last "
-                f"layer, {least} pixels in all{hint}",
+                f"each device needs at least {model.min_share} rows or columns of the "
+                f"last layer's output, so the image {side} must be at least {least} "
+                f"pixels{hint}",
                 (f"parallel.{axis}",),
             )
 

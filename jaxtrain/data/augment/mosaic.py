@@ -26,8 +26,8 @@ from jaxtrain.data.target_changes import Follow, Mosaic
 NUMBER = 13
 # Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# For each image: whether it is to the right of the point, and whether it is below. The
-# image of the example comes first.
+# For each image: whether it is to the right of the point where the four images meet,
+# and whether it is below that point. The image of the example comes first.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 

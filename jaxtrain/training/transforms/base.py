@@ -19,7 +19,7 @@ StateField = Literal["params", "model_state", "opt_state"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepContext:
-    """Context of `on_update` and `after`: a step with its new state.
+    """Context of `on_update`, `accepts` and `after`: a step with its new state.
 
     Attributes:
       loss: Loss of the step, a scalar.
@@ -149,7 +149,7 @@ class StepTransform:
         return new
 
     def accepts(self, extra: Extra, context: StepContext) -> jax.Array | None:
-        """Whether a finite step may be taken, a scalar; None means true."""
+        """Whether a step with finite values is taken, bool scalar; None means yes."""
         return None
 
     def after(
