@@ -1,4 +1,4 @@
-"""Font for text in images, with the letters of most class names."""
+"""Font for text in images, with glyphs for more scripts than Latin."""
 
 import functools
 import importlib.util

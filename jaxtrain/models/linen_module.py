@@ -76,7 +76,7 @@ def apply_linen(
 
 
 def _is_collection(name: str) -> bool:
-    """Whether an attribute of a bridged module holds its variables."""
+    """Whether an attribute of a bridged module is a variable collection."""
     return name not in MODEL_ATTRIBUTES and not name.startswith(
         ("to_nnx__", "_pytree__")
     )

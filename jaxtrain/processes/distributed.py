@@ -202,8 +202,8 @@ def _connect(
 def _address_to_bind(coordinator: str) -> str:
     """Address that process 0 binds: the coordinator's, or all addresses.
 
-    If the machine's name resolves to the loopback address, as on Debian, other machines
-    could not connect.
+    If the hostname resolves to the loopback address, as on Debian, other machines could
+    not connect.
 
     Raises:
       UserError: The port is in use.

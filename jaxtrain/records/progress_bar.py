@@ -107,7 +107,7 @@ class Remaining:
 
     Saves between steps count as part of the steps; evaluations are estimated from their
     number of examples. Time before the first step, such as compilation, is ignored.
-    Weights decay exponentially, so that the estimate follows changes of speed.
+    Step times are averaged with exponential decay, to follow changes of speed.
 
     Args:
       step: Completed steps at the start.

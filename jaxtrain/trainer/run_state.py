@@ -169,7 +169,7 @@ class RunState:
             self.watchdog.step_done()
         if calls.done_step is not None:
             self.log.screen.done(calls.done_step)
-        # Once the device is idle, logging does not count as training time.
+        # Logging counts as training time only while dispatched calls are in flight.
         with contextlib.nullcontext() if calls else self.clock.charging("other"):
             for call in finished:
                 self.callbacks.on_metrics(self, call)

@@ -100,7 +100,7 @@ def place(
     """Add shardings and memory layouts to an abstract state.
 
     Raises:
-      UserError: `parallel.model` divides the channels of no layer.
+      UserError: No layer has channels divisible by `parallel.model`.
     """
     formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]

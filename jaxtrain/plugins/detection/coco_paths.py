@@ -15,7 +15,7 @@ class ImageFinder:
     """Resolves the image paths of annotation files below a root directory.
 
     Args:
-      folder: Root directory; files outside are read only if `allow_outside` is set.
+      folder: Root directory; files outside it require `allow_outside`.
       places: Candidate image directories relative to the root, likeliest first.
     """
 

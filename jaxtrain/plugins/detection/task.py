@@ -26,7 +26,7 @@ from jaxtrain.tasks.proposals import Advice
 
 # Maximum number of boxes that the label text of an example lists.
 MAX_NAMED = 12
-# Minimum number of top-scoring candidates per image that enter NMS; `keep` if larger.
+# NMS receives the `max(CANDIDATES, keep)` top-scoring candidates of each image.
 CANDIDATES = 300
 
 

@@ -10,10 +10,10 @@ from jaxtrain.dtypes import widen
 
 
 def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
-    """Unsigned integers in the order of the magnitudes, 0 for pruned weights.
+    """Map weights to unsigned integers that rank their magnitudes, 0 if pruned.
 
-    The bits of non-negative floats, read as integers, have the order of the floats. One
-    is added, so that an unpruned weight of 0 ranks above pruned weights.
+    The bits of non-negative floats, read as integers, compare like the floats. One is
+    added, so that an unpruned weight of 0 ranks above pruned weights.
     """
     sizes = jnp.abs(widen(weights))
     dtype = jnp.uint64 if sizes.dtype == jnp.float64 else jnp.uint32
