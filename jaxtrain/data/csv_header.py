@@ -62,7 +62,11 @@ class Header(NamedTuple):
         return self.separator != ","
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return a remark that names the path column, unless only `path` qualifies."""
+        """Return a remark that names the path column if its choice is not obvious.
+
+        It is obvious if the column is named `path` and no other column of `PATHS`
+        exists.
+        """
         others = [n for n in self.names if n.lower() in PATHS and n != self.path]
         if self.path.lower() == PATHS[0] and not others:
             return ()

@@ -126,7 +126,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
-        # The last shard, -1, has the stop 0, which is replaced by None: the end.
+        # For the last shard, -1, `stop` is 0: None then means the end.
         return join(shards[start : stop or None])
     examples = join(shards)
     if unit == "%":

@@ -35,7 +35,7 @@ class Exporter(abc.ABC):
         """Raise UserError if the format does not support the request."""
 
     def is_timed(self, request: Request) -> bool:
-        """Whether the check uses the same runtime as users of the file."""
+        """Whether the check runs the file in the users' runtime, and so times it."""
         return True
 
     @abc.abstractmethod

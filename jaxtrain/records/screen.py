@@ -29,7 +29,7 @@ MACHINE = {
     "gpu_power_watts": "{:.0f} W",
     "gpu_temperature": "{:.0f} C",
 }
-# Smallest fraction of the time spent waiting for data to be shown.
+# The time spent waiting for data is shown from this fraction of the total time.
 LONG_WAIT = 0.05
 FIRST_STEP = "compiling, first step"
 # Number of earlier evaluations to show when a run resumes.

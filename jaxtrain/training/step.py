@@ -60,7 +60,8 @@ def make_train_step(
       preprocess: Function that augments and normalizes images: the full batch if it
         `mixes` examples, else one micro-batch at a time, which saves memory.
       layout: Layout of the run.
-      part: Slice of the model's pieces to apply to the images, up to the last piece.
+      part: Slice of the model's pieces to run. It ends with the last piece, and starts
+        later than the first if the stored images are cached features.
       mixes: Whether `preprocess` mixes examples of a batch.
       method: Method that computes gradients of the objective.
       normalization: Mean and standard deviation of the pixel normalization.

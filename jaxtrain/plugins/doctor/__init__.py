@@ -5,8 +5,8 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # Needed, in this order, for the time estimate of `new`, for `data --pack`, for the
-    # HTML page of `data --check`, and for its checks of targets on rotated images.
+    # Respectively for the time estimate of `new`, for `data --pack`, for the HTML page
+    # of `data --check`, and for its checks of targets on rotated images.
     requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",

@@ -250,7 +250,10 @@ def _augmentation(
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Propose fine-tuning by AdamW; fastai's learning rate is 2e-3 at batch size 64."""
+    """Propose fine-tuning by AdamW.
+
+    The learning rate is fastai's: 2e-3 at batch size 64, scaled by its square root.
+    """
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {
         "model": {

@@ -220,7 +220,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
 def named(
     kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
 ) -> Finding:
-    """Return a finding about classes, titled by number, problem and first names."""
+    """Return a finding about classes; its title has number, problem and first names."""
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     first = ", ".join(names[:NUM_NAMED]) + more
     title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"

@@ -32,7 +32,7 @@ LIMIT_SECONDS = 60.0
 # Batch size per CPU device of a timed step; time per example is within 5 % of larger
 # batches (docs/decisions.md).
 CPU_BATCH = 8
-# Number of images read to time the input.
+# Number of images read to time the input pipeline.
 NUM_READ = 32
 # Faster options are suggested for runs longer than this, in seconds.
 LONG_SECONDS = 600.0

@@ -117,7 +117,10 @@ def _is_computed(eqn: Any, inputs: list[Node]) -> bool:
 
 
 def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Evaluate an equation of constants; float primitives of `IN_NUMPY` in float64."""
+    """Evaluate an equation with constant inputs; return its outputs as constants.
+
+    Float primitives of `IN_NUMPY` are evaluated in float64.
+    """
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}
