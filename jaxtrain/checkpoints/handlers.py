@@ -86,9 +86,9 @@ class _ReducingHandler(ocp.type_handlers.NumpyHandler):
 
 
 class _ShardHandler(ocp.type_handlers.ArrayHandler):
-    """Writes the first replica of each shard, and reads shards of any array.
+    """Writes the first replica of each shard of an array.
 
-    Any number of processes can read the result as NumPy arrays.
+    Any number of processes can read the arrays, as NumPy arrays or with any sharding.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class LeadingHandler(ocp.CheckpointHandler):
 
     def __init__(self, joint: JointSave):
         self._shards, self._joint = of_shards(), joint
-        # The checkpoint records this type, so that a single process can read it.
+        # The checkpoint records this handler type, which a single process can restore.
         self.typestr = ocp.PyTreeCheckpointHandler.typestr
 
     def save(self, directory: epath.Path, args: "LeadingArgs") -> None:

@@ -118,7 +118,7 @@ class InputKind:
         raise NotImplementedError
 
     def size_of(self, data: FileData) -> tuple[int, int]:
-        """Parse the height and width of a file, as in `FileLook`, from its header."""
+        """Read the height and width from a file's header; units as in `FileLook`."""
         raise NotImplementedError
 
     def look_at(self, data: FileData) -> FileLook:

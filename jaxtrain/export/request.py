@@ -55,7 +55,7 @@ class Request:
 
     @functools.cached_property
     def exported(self) -> ExportedArray:
-        """Output array of the file.
+        """Description of the output array of the file.
 
         Raises:
           UserError: The outputs cannot be exported in this form.

@@ -74,7 +74,7 @@ class FlaxModel(Model):
         layers: Layers,
         **options: Any,
     ) -> "FlaxModel":
-        """Build the module with the arguments in the constructor's signature.
+        """Build the module with `options` and the standard arguments that it accepts.
 
         Raises:
           UserError: The constructor has required arguments without a value, or does not

@@ -36,8 +36,8 @@ LISTING_SECONDS = 1.0
 def ignore() -> None:
     """Ignore signals from now on.
 
-    Called by data workers, which the main process ends, and at the end of the program,
-    as a copy of the signal may still arrive.
+    Called by data workers, because the main process stops them, and at the end of the
+    program, when a repeated signal may still arrive.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)

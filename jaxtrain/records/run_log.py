@@ -76,7 +76,7 @@ class Interval:
 
     def __init__(self, values: dict[str, list[float]] | None = None):
         self._values: dict[str, list[float]] = dict(values or {})
-        # Number of steps since the start of this process: without restored values.
+        # Number of steps added by this process; steps of restored values do not count.
         self.num_new = 0
         self._on_device: list[dict[str, jax.Array]] = []
 

@@ -71,7 +71,7 @@ def f1_counts(kept: Kept, thresholds: np.ndarray) -> np.ndarray:
 
 
 def f1(counts: np.ndarray) -> list[float | None]:
-    """F1 of each label; None for labels without positives and predicted positives."""
+    """F1 of each label; None if it has neither positives nor predicted positives."""
     hits, true, found = counts.tolist()
     rows = zip(hits, true, found, strict=True)
     return [2 * h / (n + p) if n + p else None for h, n, p in rows]

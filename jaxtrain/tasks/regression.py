@@ -167,7 +167,10 @@ class Regression(Task):
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Compute the mean loss of the known numbers of each example, or 0, (B,)."""
+        """Compute the mean loss over the known targets of each example, (B,).
+
+        The loss is 0 for examples without known targets.
+        """
         del training
         of_columns, standardised, known = self._read(outputs, target)
         losses = jnp.where(known, self._loss.losses(of_columns, standardised), 0)

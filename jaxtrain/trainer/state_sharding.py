@@ -49,7 +49,8 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
     asked = config.parallel.reduce_dtype
     compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
     summed = wide(params) if asked is None else jnp.dtype(asked)
-    # Without copies XLA sums gradients in the compute dtype, which may be wide enough.
+    # Without per-device copies XLA sums gradients in the compute dtype, which may be
+    # wide enough.
     enough = asked is None and compute.itemsize >= summed.itemsize
     if (
         data_sharding.num_batch_shards(mesh) == 1
@@ -100,7 +101,7 @@ def place(
     """Add shardings and memory layouts to an abstract state.
 
     Raises:
-      UserError: No layer has channels divisible by `parallel.model`.
+      UserError: No layer has channels that `parallel.model` can split.
     """
     formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]

@@ -99,10 +99,10 @@ def weights_in(config: Config) -> dict[str, str]:
 
 
 def check_kept(config: Config, workdir: Path) -> None:
-    """Check that --fresh does not move the weights that a run needs.
+    """Check that no weights of a config are in the workdir, which --fresh moves aside.
 
     Raises:
-      UserError: Weights of the config are inside the workdir.
+      UserError: Weights that the config uses are inside the workdir.
     """
     for field, path in weights_in(config).items():
         if path_of(path).resolve().is_relative_to(workdir.resolve()):

@@ -155,8 +155,8 @@ def _as_trained(
     """Return the blueprint, or its backbone, with the weights' input and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # The backbone has no auxiliary heads, and is pruned like the full model; the
-        # weights may differ in both.
+        # The backbone has no auxiliary heads, and as many channels as the full model;
+        # the weights may have other values of both options.
         theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
         size = about.image_shape[:2]

@@ -331,11 +331,11 @@ WRONG = {
     "--model.name my_model.py:first --model.dropout None": "requires conv, norm, x",
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model.name json.py:Small": "another module is called 'json'",
-    "--model.name my_model.py:Small --model.options depth 3": "takes channels",
+    "--model.name my_model.py:Small --model.options depth 3": "options are: channels",
     "--model.options depth 3": "model.options = {'depth': 3} is for custom code",
     "--optimizer.name my_model.py:last": "does not accept its arguments",
     "--data.source my_source.py:np": "expected a class or a function",
-    "--data.augment.own wrong.py:half": "it must keep both",
+    "--data.augment.own wrong.py:half": "expected the same dtype and shape",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
     "--logging.writers my_tracker.py:Tracker": "does not accept its arguments",
 }

@@ -128,10 +128,10 @@ def _parts(name: bytes) -> Parts:
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
     """Return the category id of each class, matched by name.
 
-    A class that is missing from the list has its id in the training data.
+    A class that is missing from the list keeps its category id from the training data.
 
     Raises:
-      UserError: The training id belongs to another class in the list.
+      UserError: In the list, this id belongs to another class.
     """
     known: dict[str, Any] = {}
     for value in values:

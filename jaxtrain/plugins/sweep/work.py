@@ -38,7 +38,7 @@ class SweepWorker:
     Args:
       config: Base config of the trials.
       folder: Existing directory of the sweep.
-      space: Python file that defines `space(trial)`.
+      space: Python file of the search space, which defines `space(trial)`.
       sampler: Class of `optuna.samplers`, and its arguments.
       pruner: Class of `optuna.pruners`, and its arguments.
       signals: Signals that stop a trial gracefully.
@@ -63,7 +63,7 @@ class SweepWorker:
         made = make_pruner(*pruner), make_sampler(*sampler, config.seed, 0)
         if not study.exists(folder):
             goal = find_goal(config)
-            # Report errors of the space before the first trial.
+            # Report errors of the search space before the first trial.
             self._space.draw(optuna.create_study(sampler=made[1]).ask())
             study.create(folder, config, goal)
         self._trials = study.SweepStudy(folder)
@@ -75,7 +75,7 @@ class SweepWorker:
 
         Raises:
           Interrupted: A signal stopped the trial, and its state is saved.
-          UserError: The space is invalid.
+          UserError: The search space is invalid.
           CheckpointError, StartAgainError: The sweep can be resumed.
         """
         self._num_trials, self._error = num_trials, None

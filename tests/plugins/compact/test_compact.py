@@ -237,7 +237,7 @@ def test_a_smaller_model_is_one_as_any_other(here: Path, tmp_path: Path):
     """It trains on, ends the same where it is stopped, exports, and is compacted."""
     words = f"--config {quoted(here)}/recipe.py --model.pretrained {quoted(here)}/small"
     shown = call(tmp_path, f"{words} --workdir whole")
-    assert "model.channels = those of 2 layers" in shown
+    assert "model.channels = values of 2 layers" in shown
     call(tmp_path, f"{words} --workdir parts --train.stop-after-steps 17")
     call(tmp_path, f"{words} --workdir parts")
     assert_same_run(tmp_path / "whole", tmp_path / "parts", 40)

@@ -202,7 +202,7 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
             "export --workdir run --format safetensors --out x --include-nms",
             "--include-nms has no effect with --format safetensors",
         ),
-        ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection' has"),
+        ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection'"),
         ("evaluate --workdir run --calibrate", "does not predict one class"),
         ("evaluate --workdir run --corruptions", "some corruptions move pixels"),
         (

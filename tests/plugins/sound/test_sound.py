@@ -162,7 +162,10 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
         ),
         ("predict --workdir run --explain seen tones/test", "this model takes sounds"),
         ("export --workdir run --format saved --out x", "choose another --format"),
-        ("--config recipe.py --data.image-size 32", "sets the size of the spectrograms"),
+        (
+            "--config recipe.py --data.image-size 32",
+            "sets the size of the spectrograms",
+        ),
         (
             "--config recipe.py --data.source digits",
             "only with data.source = audio:DIR_OR_FILE.csv",

@@ -75,8 +75,8 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "jpeg_compression": (80, 65, 58, 50, 40),
 }
 SEVERITIES = (1, 2, 3, 4, 5)
-# Smallest shorter side for the parameters of 224 pixels: the geometric mean of 32 and
-# 224.
+# Images whose shorter side is at least this long use the parameters for 224 pixels. It
+# is the geometric mean of 32 and 224.
 LARGE_FROM = math.sqrt(32 * 224)
 
 
