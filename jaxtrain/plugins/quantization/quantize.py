@@ -145,7 +145,7 @@ def compare(
 
     Args:
       model: Float model, the reference.
-      other: Quantized model.
+      other: Quantized model to measure.
       images: Images, uint8 (n, H, W, C).
 
     Returns:
