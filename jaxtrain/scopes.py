@@ -27,7 +27,7 @@ class Place(NamedTuple):
     Attributes:
       name: Path of a layer, or name of another part of a step.
       is_layer: Whether it is a layer of the model.
-      backward: Whether it belongs to the backward pass, including rematerialisation.
+      backward: Whether it belongs to the backward pass, including rematerialization.
     """
 
     name: str

@@ -4,7 +4,7 @@ A batch is a dict of arrays (batch, ...):
 
 - `image`: stored image, or a canvas that contains a crop window, uint8 (height, width,
   channels); or another input, such as an audio clip, int16 (samples, 1, 1). After
-  preprocessing: normalised image in the compute dtype.
+  preprocessing: normalized image in the compute dtype.
 - `target`: target of each example, any pytree.
 - `box`: left, top, right and bottom of the window on its canvas, float32 (4,).
 - `index`: index of the example in its split, int32.
@@ -26,6 +26,6 @@ import jax
 BOX = "box"
 
 Batch = dict[str, Any]
-# Function (data on the device, batch, root key, step) -> batch, with images normalised
+# Function (data on the device, batch, root key, step) -> batch, with images normalized
 # for the model.
 Preprocess = Callable[[Any, Batch, jax.Array, jax.Array], Batch]

@@ -1,4 +1,4 @@
-"""Types of data files, such as images, recognised by file extension."""
+"""Types of data files, such as images, recognized by file extension."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

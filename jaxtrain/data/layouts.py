@@ -62,7 +62,7 @@ class Annotations(NamedTuple):
 class FolderLayout:
     """Directory layout that a source can read.
 
-    Subclasses override the methods by which their layout is recognised.
+    Subclasses override the methods by which their layout is recognized.
 
     Attributes:
       format: Name of the format.

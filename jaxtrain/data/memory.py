@@ -16,7 +16,7 @@ _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 
 
 def empty(shape: Sequence[int]) -> np.ndarray:
-    """Return an uninitialised uint8 array, possibly in reused memory.
+    """Return an uninitialized uint8 array, possibly in reused memory.
 
     Memory is reused only after an array, its views and its zero-copy aliases, such as
     from `jax.device_put` on CPU, are deleted.

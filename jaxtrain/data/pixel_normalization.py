@@ -1,4 +1,4 @@
-"""Normalisation of images by channel mean and standard deviation."""
+"""Normalization of images by channel mean and standard deviation."""
 
 from typing import NamedTuple
 
@@ -7,21 +7,21 @@ import jax.numpy as jnp
 
 
 class Normalization(NamedTuple):
-    """Channel mean and standard deviation of pixels in 0..1, for normalisation."""
+    """Channel mean and standard deviation of pixels in 0..1, for normalization."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def pixels(self, images: jax.Array) -> jax.Array:
-        """Denormalise images (B, H, W, C) to 0..1."""
+        """Denormalize images (B, H, W, C) to 0..1."""
         mean, std = (jnp.asarray(x, images.dtype) for x in self)
         return images * std + mean
 
     def normalized(self, pixels: jax.Array) -> jax.Array:
-        """Normalise images in 0..1, the inverse of `pixels`."""
+        """Normalize images in 0..1, the inverse of `pixels`."""
         mean, std = (jnp.asarray(x, pixels.dtype) for x in self)
         return (pixels - mean) / std
 
 
-# Identity normalisation.
+# Identity normalization.
 UNCHANGED = Normalization((0.0,), (1.0,))

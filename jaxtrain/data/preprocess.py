@@ -31,7 +31,7 @@ def make_preprocess(
     fit: Fit = FIT,
     input: InputKind = PICTURES,
 ) -> Preprocess:
-    """Create the preprocessing function: gather, resize, augment, mix, normalise.
+    """Create the preprocessing function: gather, resize, augment, mix, normalize.
 
     Args:
       mean: Mean of each channel, in 0..1.
@@ -81,7 +81,7 @@ def make_preprocess(
 def restored(
     images: Any, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> np.ndarray:
-    """Convert normalised images (..., C) back to uint8, on the host."""
+    """Convert normalized images (..., C) back to uint8, on the host."""
     pixels = np.asarray(images, np.float64) * np.array(std) + np.array(mean)
     return np.clip(np.rint(255 * pixels), 0, 255).astype(np.uint8)
 

@@ -46,7 +46,7 @@ class TfdsStore:
 
     Attributes:
       places: Index ranges of the splits.
-      records: Serialised examples of all splits.
+      records: Serialized examples of all splits.
       image_shape: Shape (H, W, C); H and W are None if sizes differ.
       facts: Metadata of the data set (`Store.facts`).
       unlabelled: Splits whose first and last examples have no label. In other splits,

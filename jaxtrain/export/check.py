@@ -52,7 +52,7 @@ TOLERANCES: dict[Precision, Tolerance] = {
 }
 ROUGH: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
-# Tolerance after quantisation-aware training. Another order of summation, or a 32-bit
+# Tolerance after quantization-aware training. Another order of summation, or a 32-bit
 # bias, may change the last bit of a sum, so that an activation is rounded to the next
 # integer, which changes the following layers: 7e-3 was measured for a small network,
 # more for deeper networks.
@@ -182,7 +182,7 @@ def _tolerance(request: Request) -> Tolerance:
     if _is_rough(request) and request.exported.has_classes:
         difference = DIFFERENCE_OF_ROUGH_WITH_CLASSES
     if request.model.description.model.transform is not None:
-        # A transform that rounds, such as a quantiser, may turn a difference in the
+        # A transform that rounds, such as a quantizer, may turn a difference in the
         # last bit of an activation into a step of 1/127. The limit is therefore at
         # least that of fp16 (4e-4 was measured for an 8-bit convnet).
         difference = max(difference, TOLERANCES["fp16"].difference)

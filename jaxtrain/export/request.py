@@ -31,10 +31,10 @@ class Request:
     Attributes:
       model: Model with its weights.
       precision: Compute precision of the file, whose outputs are float32. For int8, the
-        traced program is fp32, which the exporter quantises.
+        traced program is fp32, which the exporter quantizes.
       batch: Batch size of the file. None means any batch size.
       preprocessing: If True, the file takes uint8 pixels, and returns probabilities for
-        classifiers. If False, it takes normalised images, float32, and returns logits.
+        classifiers. If False, it takes normalized images, float32, and returns logits.
       nms: Whether the file of a detection model returns the boxes after non-maximum
         suppression, rather than the boxes of all anchors.
       calibration: Images (n, H, W, C) in the file's input format, for the ranges of
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def was_rounded(self) -> bool:
-        """Whether the model is quantisation-aware trained."""
+        """Whether the model is quantization-aware trained."""
         return self.model.description.model.quantize is not None
 
     @functools.cached_property

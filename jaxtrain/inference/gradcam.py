@@ -82,7 +82,7 @@ def heat_maps(
       place: Index of the activations A (`last_place`).
       params: Parameters of the model.
       model_state: Other state of the model.
-      images: Normalised images, (B, H, W, C).
+      images: Normalized images, (B, H, W, C).
       classes: Class to explain for each image, (B,).
 
     Returns:

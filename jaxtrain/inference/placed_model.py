@@ -72,7 +72,7 @@ class PlacedModel:
         return self.shapes(self.forward)
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
-        """Normalise stored images, uint8 (B, H, W, C). Traceable.
+        """Normalize stored images, uint8 (B, H, W, C). Traceable.
 
         Inputs other than images are converted to images first.
         """
@@ -80,7 +80,7 @@ class PlacedModel:
         return normalize(about.input.to_images(pixels), about.mean, about.std, dtype)
 
     def forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Return the outputs for normalised images, float32. Traceable.
+        """Return the outputs for normalized images, float32. Traceable.
 
         For images larger than the model's input (`sliding_size`), the outputs are the
         mean over sliding windows.
@@ -126,7 +126,7 @@ class PlacedModel:
     def head_inputs(
         self, params: Any, model_state: Any, images: jax.Array
     ) -> jax.Array:
-        """Return the inputs of the last layer for normalised images. Traceable.
+        """Return the inputs of the last layer for normalized images. Traceable.
 
         Raises:
           UserError: The model has no last linear layer.
@@ -168,7 +168,7 @@ class PlacedModel:
         """Return the compiled program of a function; one compilation per batch size.
 
         Args:
-          function: Function (params, model_state, normalised images) -> `Checked`.
+          function: Function (params, model_state, normalized images) -> `Checked`.
         """
 
         def run(params: Any, model_state: Any, pixels: jax.Array) -> Any:
@@ -181,7 +181,7 @@ class PlacedModel:
         """Return the output shapes of a function for one image.
 
         Args:
-          function: Function (params, model_state, normalised images) -> outputs.
+          function: Function (params, model_state, normalized images) -> outputs.
         """
         about = self.description
         pixels = jax.ShapeDtypeStruct((1, *about.whole_shape), about.stored_dtype)

@@ -44,13 +44,13 @@ class FittedTemperature(TypedDict):
 
 
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
-    """Fit the temperature that minimises the negative log-likelihood (NLL).
+    """Fit the temperature that minimizes the negative log-likelihood (NLL).
 
     One example with a uniform target is added, as Platt (1999) does for two classes.
     Without it, the temperature would tend to 0 on a small split without errors, and the
     NLL of an error on other data would be unbounded.
 
-    The NLL is convex in 1 / temperature. It is minimised by Newton's method, with
+    The NLL is convex in 1 / temperature. It is minimized by Newton's method, with
     bisection if a step leaves the bracket.
 
     Args:

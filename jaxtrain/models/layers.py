@@ -208,7 +208,7 @@ class Widened(NamedLayer):
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalise (batch, ..., channels); the result has the layer's dtype."""
+        """Normalize (batch, ..., channels); the result has the layer's dtype."""
         return super().__call__(x).astype(self.output_dtype)  # pyright: ignore
 
 

@@ -18,7 +18,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     uncorrelated, with a mean square of 1.
 
     Args:
-      images: Normalised images, [N, H, W, C].
+      images: Normalized images, [N, H, W, C].
       shape: (rows, columns, C, rows * columns * C) of the kernel.
     """
     rows, columns, channels, outputs = shape

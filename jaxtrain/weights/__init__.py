@@ -1,4 +1,4 @@
-"""Trained weights: `load` opens them, and `transfer` initialises a model with them."""
+"""Trained weights: `load` opens them, and `transfer` initializes a model with them."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -1,7 +1,7 @@
 """Conversion of weights to another number of image channels, as in timm.
 
 Features of an image with equal channels are preserved if the channels are also
-normalised equally.
+normalized equally.
 """
 
 import numpy as np

@@ -85,7 +85,7 @@ def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     try:
         return tensor.numpy()
-    except (TypeError, RuntimeError) as error:  # Sparse, quantised or float8.
+    except (TypeError, RuntimeError) as error:  # Sparse, quantized or float8.
         raise ValueError(
             f"{shown(name)} cannot be converted to a NumPy array ({error})"
         ) from None

@@ -73,8 +73,8 @@ def _vgg(name: str) -> Sources:
     )
 
 
-# Weights ported from TensorFlow: options, and normalisation to -1..1. torchvision's
-# models convert from ImageNet normalisation inside the model (`transform_input`).
+# Weights ported from TensorFlow: options, and normalization to -1..1. torchvision's
+# models convert from ImageNet normalization inside the model (`transform_input`).
 _TF = {"padding": "same", "norm_epsilon": 1e-3}
 _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 

@@ -124,7 +124,7 @@ def counts_by_adding(image: jax.Array) -> jax.Array:
 def counts_by_comparing(image: jax.Array) -> jax.Array:
     """Compute the histograms by comparisons, which is fast on GPU.
 
-    On GPU, scatter-adds to few addresses are serialised, while comparisons are fused
+    On GPU, scatter-adds to few addresses are serialized, while comparisons are fused
     without intermediate arrays.
     """
     pixels = image.reshape(-1, image.shape[-1]).astype(jnp.int32)
@@ -151,7 +151,7 @@ def autocontrast(histogram: jax.Array) -> jax.Array:
 
 
 def equalize(histogram: jax.Array) -> jax.Array:
-    """Return lookup tables (C, 256) that equalise the histogram of each channel.
+    """Return lookup tables (C, 256) that equalize the histogram of each channel.
 
     Args:
       histogram: Histogram of each channel, int32 (C, 256).

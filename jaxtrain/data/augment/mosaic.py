@@ -79,7 +79,7 @@ class Tile(Geometry):
     def _weights(self, dim: int) -> jax.Array:
         size, start = self.shape[dim], -self.corner[1 - dim] / self.scale
         matrix = weights(start, start + size / self.scale, size, size, "bilinear")
-        # Far from the image all weights are 0, and normalising them gives NaN.
+        # Far from the image all weights are 0, and normalizing them gives NaN.
         return jnp.where(self._covered(dim)[:, None], matrix, 0)
 
 

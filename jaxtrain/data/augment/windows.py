@@ -43,7 +43,7 @@ def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
         box: Any = tuple(sides)
-        # Pixels outside the box are uninitialised.
+        # Pixels outside the box are uninitialized.
         return resize(canvas, box, size, fit.interpolation, within=True)
 
     others = {name: value for name, value in batch.items() if name != BOX}

@@ -29,7 +29,7 @@ class ListedBox(NamedTuple):
 
     Attributes:
       corners: Left, top, right and bottom; in pixels if the image has a `size`, else
-        normalised to 0 to 1.
+        normalized to 0 to 1.
       kind: Class index.
       crowd: Whether the box covers a crowd of objects (`iscrowd` of COCO).
     """
@@ -45,7 +45,7 @@ class ListedImage(NamedTuple):
     Attributes:
       where: Location of the image's entry or file, for error messages.
       path: Path relative to the root of the data set.
-      size: Height and width in pixels; None for normalised boxes.
+      size: Height and width in pixels; None for normalized boxes.
       boxes: Validated boxes of the image.
     """
 

@@ -26,7 +26,7 @@ class BoxFileStore:
       classes: Class of each box, int32 (boxes,).
       crowd: Whether each box is a crowd, bool (boxes,).
       ends: Cumulative number of boxes up to each image, (N,).
-      sizes: Height and width of each image, (N, 2); None for normalised boxes (0 to 1).
+      sizes: Height and width of each image, (N, 2); None for normalized boxes (0 to 1).
       facts: Metadata of the data set, with the keys of `jaxtrain.data.boxes`.
       drawn_on_stored: Whether boxes refer to the stored pixels, before the EXIF
         orientation is applied.

@@ -63,5 +63,5 @@ class ImageFinder:
 
 
 def _is_outside(path: bytes) -> bool:
-    """Whether a normalised relative path leads out of its base directory."""
+    """Whether a normalized relative path leads out of its base directory."""
     return path.startswith((b"/", b"../")) or path in (b"..", b".")

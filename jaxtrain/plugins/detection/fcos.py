@@ -77,7 +77,7 @@ def losses(
 ) -> dict[str, jax.Array]:
     """Return the losses of each image, (B,): `classes`, `boxes` and `centerness`.
 
-    Losses are normalised per image, not per batch, so the loss of an image does not
+    Losses are normalized per image, not per batch, so the loss of an image does not
     depend on the other images of its batch.
 
     Args:

@@ -46,7 +46,7 @@ def upright_boxes(
 
     Args:
       boxes: Left, top, right and bottom, (n, 4).
-      size: Height and width of the stored pixels; (1, 1) for normalised boxes.
+      size: Height and width of the stored pixels; (1, 1) for normalized boxes.
       orientation: EXIF orientation, 1 to 8.
     """
     (height, width), points = size, boxes.reshape(-1, 2, 2)
@@ -68,7 +68,7 @@ def stored_boxes(
 
     Args:
       boxes: Left, top, right and bottom, (n, 4).
-      size: Height and width of the upright image; (1, 1) for normalised boxes.
+      size: Height and width of the upright image; (1, 1) for normalized boxes.
       orientation: EXIF orientation, 1 to 8.
     """
     back = {6: 8, 8: 6}.get(orientation, orientation)
