@@ -90,8 +90,8 @@ class OptimizerConfig(Section):
     b1: float | None = field(
         None,
         help="Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, "
-        "adopt, prodigy, dadapt_adamw); for schedule_free_adamw the same as momentum "
-        "for schedule_free_sgd.",
+        "adopt, prodigy, dadapt_adamw); for schedule_free_adamw, beta as in "
+        "momentum for schedule_free_sgd.",
         part_option=True,
     )
     b2: float | None = field(
