@@ -51,8 +51,8 @@ class ExportArguments:
         None,
         help="Compute precision; inputs and outputs are float32. The weight-only "
         "formats int8_weights, fp8_weights and int4_weights make a smaller file that "
-        "computes in float32. None: int8 if the model was trained with model.quantize and the "
-        "format stores integers, else fp32.",
+        "computes in float32. None: int8 if the model was trained with model.quantize "
+        "and the format stores integers, else fp32.",
     )
     include_preprocessing: bool = field(
         False,
