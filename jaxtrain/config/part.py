@@ -99,11 +99,14 @@ def part_class(table: str, name: str) -> type[Part]:
 
     Returns:
       `Options` of the task or method; `CustomConfig` for user-defined code, unknown
-      names, and tasks or methods without declared options.
+      names, and tasks or methods that declare no options of this name.
     """
     rows: Mapping[str, Any] = resolve(table)
     kind = getattr(rows[name], "Options", None) if name in rows else None
-    return kind if isinstance(kind, type) and issubclass(kind, Part) else CustomConfig
+    # A subclass with another name may inherit the options of its base class.
+    if isinstance(kind, type) and issubclass(kind, Part) and kind.name == name:
+        return kind
+    return CustomConfig
 
 
 def reset_options(kind: Any) -> None:

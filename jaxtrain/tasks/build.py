@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxtrain import own
-from jaxtrain.config.part import typed_options
+from jaxtrain.config.part import CustomConfig, typed_options
 from jaxtrain.errors import UserError
 from jaxtrain.problems import Problem, ProblemList
 from jaxtrain.registry import check_call, find_row
@@ -41,7 +41,7 @@ def build_task(
     name, options = config.task.name, config.task.arguments()
     part: Any = find_row(TASKS, "task", name)
     kind = getattr(part, "Options", None)
-    if kind is not None and own.is_own(name):
+    if kind is not None and isinstance(config.task, CustomConfig):
         options = vars(typed_options(kind, options, name))
     check_call("task", name, part, image_shape, facts, **options)
     task = part(image_shape, facts, **options)

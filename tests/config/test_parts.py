@@ -24,7 +24,7 @@ from jaxtrain.config import (
 )
 from jaxtrain.config.checking import check_names
 from jaxtrain.config.help import part_classes
-from jaxtrain.config.part import METHODS, TASKS, make_part
+from jaxtrain.config.part import METHODS, TASKS, make_part, part_class
 from jaxtrain.errors import UserError
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
@@ -330,3 +330,21 @@ def test_a_name_stands_for_a_part_with_its_defaults():
 def test_other_values_are_no_parts(value: Any):
     with pytest.raises(UserError, match=r"task = .*: expected an instance, such as"):
         Config(task=value)
+
+
+class Renamed:
+    """A task of a plug-in that inherits the options of another."""
+
+    Options = RegressionConfig
+
+
+OTHER_TABLE = {"regression": Renamed, "renamed": Renamed}
+
+
+def test_inherited_options_do_not_rename_a_task():
+    """Otherwise a run of the subclass would train its base class."""
+    table = f"{__name__}:OTHER_TABLE"
+    assert part_class(table, "regression") is RegressionConfig
+    assert part_class(table, "renamed") is CustomConfig
+    part = make_part(table, "renamed", {"loss": "l1"})
+    assert part == CustomConfig(name="renamed", options={"loss": "l1"})

@@ -239,7 +239,7 @@ BAD_INPUT = {
     "one row a device": (
         "--model.name resnet18 --model.stem cifar --data.image-size 16 "
         "--parallel.data -1 --parallel.spatial 2",
-        ["image height = 16", "parallel.spatial = 2", "needs 2 rows", "32 pixels"],
+        ["image height = 16", "parallel.spatial = 2", "at least 2 rows", "32 pixels"],
     ),
     "channels": (
         "--parallel.data 1 --parallel.model 8 --model.width 0.11",

@@ -1,9 +1,8 @@
 """Creation of the training method from its config section."""
 
-from jaxtrain import own
-from jaxtrain.config.part import Part, typed_options
+from jaxtrain.config.part import CustomConfig, Part, typed_options
 from jaxtrain.errors import UserError
-from jaxtrain.registry import call_own, find_row
+from jaxtrain.registry import check_call, find_row
 from jaxtrain.training.methods import METHODS
 from jaxtrain.training.methods.base import Method
 
@@ -17,9 +16,10 @@ def build_method(config: Part) -> Method:
     name, options = config.name, config.arguments()
     make = find_row(METHODS, "method", name)
     kind = getattr(make, "Options", None)
-    if kind is not None and own.is_own(name):
+    if kind is not None and isinstance(config, CustomConfig):
         options = vars(typed_options(kind, options, name, "method"))
-    method = call_own("method", name, make, **options)
+    check_call("method", name, make, **options)
+    method = make(**options)
     if not isinstance(method, Method):
         raise UserError(
             f"method = {name!r} returns {method!r}, which is not a "
