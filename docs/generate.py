@@ -8,15 +8,16 @@ import dataclasses
 import inspect
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import jaxtrain
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
+from jaxtrain.config.fields import get
 from jaxtrain.config.help import meanings, part_classes, sections_of
-from jaxtrain.config.part import part_tables
+from jaxtrain.config.part import Part, part_tables
 from jaxtrain.config.root import COMBINATIONS, ONE_OF, Config
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.zoo.listing import HEAD, cells, models
@@ -128,11 +129,20 @@ def config_page() -> str:
         title = f"`{path}`" if path else "The whole run"
         about = (type(section).__doc__ or "").partition("\n")[0]
         parts.append(f"## {title}\n\n{about}\n\n{_fields(path, section)}\n")
-    for field in tables:
-        for name, kind in part_classes(field).items():
+    for path, table in tables.items():
+        default = get(Config(), path)
+        if shared := default.shared():
+            rows = _fields(path, default, shared)
+            parts.append(f"## `{path}`: fields of all\n\n{rows}\n")
+        names: dict[type[Part], list[str]] = {}
+        for name, kind in part_classes(table).items():
+            names.setdefault(kind, []).append(name)
+        for kind, listed in names.items():
             about = (kind.__doc__ or "").partition("\n")[0]
-            options = _fields(field, kind()) if kind().arguments() else "No options."
-            parts.append(f"## `{field}` {name}\n\n{about}\n\n{options}\n")
+            options = kind.option_names()
+            told = _fields(path, kind(), options) if options else "No options."
+            title = f"`{path}` {', '.join(listed)}"
+            parts.append(f"## {title}\n\n`{kind.__name__}`: {about}\n\n{told}\n")
     return "\n".join(parts)
 
 
@@ -240,8 +250,13 @@ def _joined(text: str) -> str:
     return " ".join(text.split())
 
 
-def _fields(path: str, section: Section) -> str:
-    rows = (_row(path, section, field) for field in _leaves(section))
+def _fields(path: str, section: Section, names: Container[str] | None = None) -> str:
+    """Return the table of the fields of a section, or only of the named fields."""
+    rows = (
+        _row(path, section, field)
+        for field in _leaves(section)
+        if names is None or field.name in names
+    )
     return "\n".join([HEADER, *rows])
 
 

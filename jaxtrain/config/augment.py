@@ -1,9 +1,8 @@
 """The section `data.augment`: augmentation of the training images."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
@@ -186,22 +185,6 @@ class AugmentConfig(Section):
         help="Custom augmentations, applied last: path/to/file.py:name or "
         "package.module:name.",
     )
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        return {
-            "crop_ratio": [0.75, 1.3333333333333333],
-            "augmix_width": 3,
-            "augmix_depth": None,
-            "augmix_alpha": 1.0,
-            "erasing_scale": [0.02, 0.33],
-            "erasing_ratio": [0.3, 3.3],
-            "time_mask_frames": 10,
-            "frequency_mask_bands": 8,
-            "mosaic_scale": [0.5, 1.5],
-            "mix_probability": 1.0,
-            "cutmix_probability": 0.5,
-        }
 
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")

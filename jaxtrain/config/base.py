@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import MISSING
 from types import NoneType, UnionType
@@ -146,12 +146,6 @@ def default_of(section: Any, name: str) -> Any:
     return field.default if make is MISSING else make()
 
 
-class Renamed(NamedTuple):
-    """Field that replaces a removed field and takes its value."""
-
-    name: str
-
-
 class Section:
     """Base of config sections: checks types and ranges, then calls `validate`."""
 
@@ -205,11 +199,6 @@ class Section:
     def combinations(cls) -> tuple[Any, ...]:
         """Return the combination rules of a plug-in's section, such as `Needs`."""
         return ()
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        """Return the removed fields: name -> default as in JSON, or `Renamed`."""
-        return {}
 
     def validate(self) -> None:
         """Report values out of range with `report`."""

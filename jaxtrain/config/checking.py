@@ -6,7 +6,7 @@ from typing import Any, get_type_hints
 
 from jaxtrain import own
 from jaxtrain.config.base import RowHint, Section, default_of, unchecked
-from jaxtrain.config.part import Part, part_tables
+from jaxtrain.config.part import Part
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem
 from jaxtrain.registry import unknown
@@ -20,10 +20,13 @@ def check_names(section: Any, path: str = "") -> Iterator[Problem]:
       path: Path of the section; "" for an entire config.
     """
     before = f"{path}." if path else ""
-    for name, table in part_tables(section).items():
-        part = getattr(section, name).name
-        if not own.is_own(part) and part not in (rows := resolve(table)):
-            yield Problem(unknown(rows, before + name, part), (before + name,))
+    for field in dataclasses.fields(section):
+        if "table" not in field.metadata:
+            continue
+        part, path = getattr(section, field.name).name, before + field.name
+        rows = field.metadata["table"].resolve()
+        if not own.is_own(part) and part not in rows:
+            yield Problem(unknown(rows, path, part), (path,))
     for name, hint in get_type_hints(type(section), include_extras=True).items():
         value = getattr(section, name)
         if isinstance(value, Section):

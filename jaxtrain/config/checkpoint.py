@@ -1,8 +1,6 @@
 """The section `checkpoint`: frequency and retention of checkpoints."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import field
@@ -44,13 +42,6 @@ class CheckpointConfig(Section):
         "before it exits without saving. Less than the grace period of the system "
         "(Kubernetes: 30), but at least twice the time of a step; None: no limit.",
     )
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        return {
-            "every_minutes": None,
-            "keep_every_steps": None,
-        }
 
     def validate(self) -> None:
         self._positive("every_epochs", "every_steps", "keep")

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from jaxtrain import own
-from jaxtrain.config.base import default_of, report
+from jaxtrain.config.base import Section, default_of, report
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Feature:
         """
         section = self._section_in(part, within)
         return " and ".join(
-            f"{self.section}.{name} = {getattr(section, name)!r}"
+            f"{self.section}.{name} = {_shown(getattr(section, name))}"
             for name in self.names
             if hasattr(section, name) and self._is_used(section, name) == used
         )
@@ -74,6 +74,11 @@ class Feature:
         if self.counts is not None:
             return self.counts(value)
         return value != default_of(section, name)
+
+
+def _shown(value: Any) -> str:
+    """Return the value of a field, or the name of a part, as text."""
+    return repr(value.name if isinstance(value, Section) else value)
 
 
 def option(section: str, *names: str) -> Feature:

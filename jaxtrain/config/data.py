@@ -1,8 +1,7 @@
 """The section `data`: source, splits, size, batches."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtrain.config import data_combinations
 from jaxtrain.config.augment import AugmentConfig
@@ -166,13 +165,6 @@ class DataConfig(SourceFields):
         of_source=True,
         free_in_evaluation=True,
     )
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        return {
-            "echo": 1,
-            "sliding_overlap": 0.25,
-        }
 
     def validate(self) -> None:
         super().validate()

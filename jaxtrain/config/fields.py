@@ -10,15 +10,13 @@ from typing import Any, TypeVar
 from jaxtrain import own
 from jaxtrain.config.base import is_of_type
 from jaxtrain.config.metadata import leaves, with_metadata
-from jaxtrain.config.part import CustomConfig, Part, part_class, part_tables
-from jaxtrain.config.removed import with_parts, without_removed
+from jaxtrain.config.part import Part, PartTable, part_class
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
 from jaxtrain.json_files.run_id import FIELD as RUN_ID
 from jaxtrain.json_files.run_id import RunId
-from jaxtrain.plugin import resolve
 
 # Types of options that are read without their class.
 SCALAR = bool | int | float | str
@@ -97,14 +95,8 @@ def read_config(path: Path) -> Config | None:
 
 def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
     values.pop(RUN_ID, None)
-    values = without_removed(with_parts(values), Config, where)
     try:
-        parts = {
-            name: _read_part(values.pop(name), table, f"{where}: {name}")
-            for name, table in part_tables(Config).items()
-            if name in values
-        }
-        return dataclasses.replace(typed.convert(values, Config, where), **parts)
+        return _read_section(values, Config, where)
     except UserError as error:
         raise UserError(f"{error}{advice}") from None
 
@@ -181,11 +173,32 @@ def _within(path: str, prefixes: Sequence[str]) -> bool:
     return any(path == p or path.startswith(p + ".") for p in prefixes)
 
 
-def _read_part(values: Any, table: str, where: str) -> Part:
+def _read_section(values: Mapping[str, Any], kind: type[T], where: str) -> T:
+    """Create a section, and its parts, from its JSON value."""
+    tables = {
+        field.name: field.metadata["table"]
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        if "table" in field.metadata and field.name in values
+    }
+    parts: dict[str, Any] = {
+        name: read_part(values[name], table, f"{where}: {name}")
+        for name, table in tables.items()
+    }
+    others = {name: value for name, value in values.items() if name not in tables}
+    section: Any = typed.convert(others, kind, where)
+    return dataclasses.replace(section, **parts)
+
+
+def read_part(values: Any, table: PartTable, where: str) -> Any:
     """Create a part from its JSON value.
 
-    A name that no installed plug-in has gives a `CustomConfig`, which the checks of
-    names refuse later.
+    A name that no installed plug-in has gives a part with untyped options, which the
+    checks of names refuse later.
+
+    Args:
+      values: Parsed JSON value.
+      table: Table of the part.
+      where: File and path of the value, for messages.
 
     Raises:
       UserError: The value has no name, or the part has no such options.
@@ -193,13 +206,14 @@ def _read_part(values: Any, table: str, where: str) -> Part:
     name = values.get("name") if isinstance(values, Mapping) else None
     if not isinstance(name, str):
         raise UserError(f"{where}: expected an object with a name, not {values!r:.60}")
-    kind = part_class(table, name)
+    kind: type[Part] = part_class(table, name)
     known = dict(values)
-    if kind is not CustomConfig:
+    if not kind.__dataclass_fields__["name"].init:
         del known["name"]
-    elif not own.is_own(name) and name not in resolve(table):
+    elif not own.is_own(name) and name not in table.resolve():
         # The class that declares the options, and their types, is not installed.
-        options = {n: x for n, x in values.items() if is_of_type(x, SCALAR)}
-        options.pop("name")
-        known = {"name": name, "options": values.get("options", options)}
-    return typed.convert(known, kind, where)
+        options = {n: x for n, x in values.items() if n not in kind.shared_fields}
+        scalars = {n: x for n, x in options.items() if is_of_type(x, SCALAR)}
+        known = {n: x for n, x in values.items() if n in kind.shared_fields}
+        known["options"] = values.get("options", scalars)
+    return _read_section(known, kind, where)

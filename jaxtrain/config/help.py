@@ -16,10 +16,9 @@ from rich.table import Table
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import with_metadata
-from jaxtrain.config.part import Part, part_class, part_tables
+from jaxtrain.config.part import Part, PartTable, part_class, part_tables
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError, hint
-from jaxtrain.plugin import resolve
 
 SHORT, ALL = ("-h", "--help"), "--help-all"
 
@@ -72,14 +71,9 @@ def meanings(section: type) -> dict[str, str]:
     }
 
 
-def part_classes(field: str) -> dict[str, type[Part]]:
-    """Return the config class of each task or method that a field may select.
-
-    Args:
-      field: Field of the config, such as `task`.
-    """
-    table = part_tables(Config)[field]
-    return {name: part_class(table, name) for name in resolve(table)}
+def part_classes(table: PartTable) -> dict[str, type[Part]]:
+    """Return the config class of each part of a table by name."""
+    return {name: part_class(table, name) for name in table.resolve()}
 
 
 def option_paths(default: Any) -> set[str]:
@@ -127,10 +121,10 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _other_parts(topics: list[str]) -> str:
-    """Describe how to select another task or method, and how to show its fields."""
+    """Describe how to select another part, and how to show its fields."""
     tables = part_tables(Config)
     return "".join(
-        f" --{topic} NAME selects another: {', '.join(resolve(tables[topic]))}; "
+        f" --{topic} NAME selects another: {', '.join(tables[topic].resolve())}; "
         f"--{topic} NAME --help {topic} shows its fields."
         for topic in topics
         if topic in tables
@@ -167,28 +161,26 @@ def _show_short(
     texts = meanings(type(default))
     rows = [(n, v, _brief(texts[n]) if whole else texts[n]) for n, v in own]
     _print_table("options", rows)
-    root = sections.get("", Config)
+    root = sections.get("", Config())
     rows = [
         (
             path,
             getattr(sections[above], name),
             _brief(meanings(type(sections[above]))[name]),
         )
-        for path in sorted(with_metadata(root, "common"), key=_is_of_root)
+        for path in sorted(
+            with_metadata(root, "common", inherit=False), key=_is_of_section
+        )
         for above, _, name in [path.rpartition(".")]
         if above in sections
     ]
-    tables = part_tables(root) if "" in sections else ()
-    parts = [
-        (n, getattr(root, n).name, _brief(meanings(type(root))[n])) for n in tables
-    ]
-    _print_table("\ncommon config fields", [*parts, *rows])
+    _print_table("\ncommon config fields", rows)
     names = ", ".join(filter(None, sections))
     print(f"\n--help SECTION shows all fields of: {names}\n--help-all shows everything")
 
 
-def _is_of_root(path: str) -> bool:
-    return "." not in path
+def _is_of_section(path: str) -> bool:
+    return "." in path
 
 
 def _brief(text: str) -> str:
@@ -217,6 +209,8 @@ def _print_table(title: str, rows: list[tuple[str, Any, str]]) -> None:
 def _shown(value: Any) -> str:
     if value is tyro.MISSING:
         return "(required)"
+    if isinstance(value, Part):
+        return value.name
     if isinstance(value, float):
         return f"{value:g}"
     return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -32,9 +32,7 @@ def field(
         - `rare`: whether the short help omits the field, an option of a command
         - `other_names`: names of the field in other tools
         - `one_of`: name of a group of fields; only one field of a group may be set
-        - `part_option`: whether the field is an option of the model or optimizer that
-          the field `name` selects; "keyword" if it is passed as a keyword argument
-        - `table`: "module:NAME" of the table of tasks or methods to select from
+        - `table`: `PartTable` of a field that holds a part, such as the optimizer
         - `code_of_model`: whether the field may name code of a trained model
         - `unusual`: reason why most tasks reject the field
     """
@@ -43,16 +41,19 @@ def field(
     )
 
 
-def with_metadata(section: Any, key: str) -> Mapping[str, Any]:
+def with_metadata(section: Any, key: str, *, inherit: bool = True) -> Mapping[str, Any]:
     """Return the fields with a metadata key: path -> value.
 
     Args:
       section: Section, or its class; nested sections are included. A class has the
         fields of its default parts.
-      key: Key of the metadata; the fields of a nested section inherit it from the
-        field that holds the section.
+      key: Key of the metadata.
+      inherit: Whether the fields of a nested section inherit the metadata of the field
+        that holds the section; otherwise that field is listed.
     """
-    return _of_class(section, key) if isinstance(section, type) else _find(section, key)
+    if isinstance(section, type):
+        return _of_class(section, key, inherit)
+    return _find(section, key, inherit)
 
 
 def leaves(section: Any) -> list[str]:
@@ -62,13 +63,13 @@ def leaves(section: Any) -> list[str]:
       section: Section, or its class, which has the fields of its default parts.
     """
     found = []
-    for field, inner in _nested(section):
+    for field, inner in nested(section):
         below = [field.name] if inner is None else leaves(inner)
         found += below if inner is None else [f"{field.name}.{path}" for path in below]
     return found
 
 
-def _nested(section: Any) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
+def nested(section: Any) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
     """Yield (field, nested section) for each field; None for a leaf field."""
     hints = get_type_hints(section) if isinstance(section, type) else {}
     for field in dataclasses.fields(section):
@@ -80,14 +81,15 @@ def _nested(section: Any) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
         yield field, inner if is_section else None
 
 
-def _find(section: Any, key: str) -> Mapping[str, Any]:
+def _find(section: Any, key: str, inherit: bool) -> Mapping[str, Any]:
     found = dict[str, Any]()
-    for field, inner in _nested(section):
+    for field, inner in nested(section):
         paths = [field.name]
         if inner is not None:
-            within = with_metadata(inner, key)
+            within = with_metadata(inner, key, inherit=inherit)
             found |= {f"{field.name}.{path}": value for path, value in within.items()}
-            paths = [f"{field.name}.{path}" for path in leaves(inner)]
+            if inherit:
+                paths = [f"{field.name}.{path}" for path in leaves(inner)]
         if key in field.metadata:
             found |= dict.fromkeys(paths, field.metadata[key])
     return MappingProxyType(found)

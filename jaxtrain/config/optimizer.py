@@ -1,10 +1,8 @@
-"""The section `optimizer`: the optimizer and its learning-rate schedule."""
+"""The part `optimizer`: fields of all optimizers, and the learning-rate schedule."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
 
-from jaxtrain.config.base import MAX_COUNT, Options, Renamed, Section, row_of
+from jaxtrain.config.base import MAX_COUNT
 from jaxtrain.config.combinations import (
     Feature,
     Incompatible,
@@ -15,6 +13,8 @@ from jaxtrain.config.combinations import (
     own_part,
 )
 from jaxtrain.config.metadata import field, with_metadata
+from jaxtrain.config.part import CustomConfig, Part, PartTable
+from jaxtrain.config.schedule import SCHEDULES, ConstantSchedule, ScheduleConfig
 
 # The optimizer with a line search.
 LINE_SEARCH = "lbfgs"
@@ -28,21 +28,19 @@ SCHEDULE_FREE = choice("optimizer", "name", *SCHEDULE_FREE_NAMES)
 DISTANCE_NAMES = ("prodigy", "dadapt_adamw")
 DISTANCE = choice("optimizer", "name", *DISTANCE_NAMES)
 LOOKAHEAD = option("optimizer", "lookahead_steps")
-PLATEAU = choice("optimizer", "schedule", "plateau")
+PLATEAU = choice("optimizer.schedule", "name", "plateau")
+DECAY = Feature(
+    "optimizer.schedule", ("name",), "other than constant", lambda x: x != "constant"
+)
 ONE_AVERAGE = "a run evaluates one average of its weights"
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimizerConfig(Section):
-    """The optimizer and its learning-rate schedule."""
+class OptimizerConfig(Part, base=True):
+    """An optimizer and its schedule; subclasses declare the options of optimizers."""
 
-    name: Annotated[str, row_of("jaxtrain.training:OPTIMIZERS")] = field(
-        "sgd",
-        help="Optimizer, or import path of a custom one: path/to/file.py:name or "
-        "package.module:name.",
-        common=True,
-        other_names="opt optim",
-    )
+    shown = "an instance, such as AdamWConfig(), or a name"
+    name: str = field("", init=False)
     learning_rate: float | None = field(
         None,
         help="Peak learning rate, for the global batch; for prodigy and dadapt_adamw a "
@@ -74,49 +72,16 @@ class OptimizerConfig(Section):
         "gradient of each output unit of a layer, as a fraction of the norm of the "
         "unit's weights; None: not clipped.",
     )
-    momentum: float | None = field(
-        None,
-        help="Momentum of sgd, sgdw, lars, rmsprop and muon; for schedule_free_sgd, "
-        "beta: gradients are computed at beta times the averaged weights plus 1 - beta "
-        "times the SGD weights.",
-        part_option=True,
-        other_names="momentum",
-    )
-    nesterov: bool | None = field(
-        None,
-        help="Nesterov momentum, for the optimizers with momentum, adam and adamw.",
-        part_option=True,
-    )
-    b1: float | None = field(
-        None,
-        help="Decay of the first moment (adam, adamw, lamb, lion, adan, ademamix, "
-        "adopt, prodigy, dadapt_adamw); for schedule_free_adamw, beta as in "
-        "momentum for schedule_free_sgd.",
-        part_option=True,
-    )
-    b2: float | None = field(
-        None,
-        help="Decay of the second moment (adam, adamw, lamb, lion, rmsprop, ademamix, "
-        "adopt, schedule_free_adamw, prodigy, dadapt_adamw); for adan, decay of the "
-        "average of gradient differences.",
-        part_option=True,
-    )
-    eps: float | None = field(
-        None,
-        help="Epsilon, added to the denominator (adam, adamw, lamb, rmsprop, adagrad, "
-        "adan, ademamix, adopt, schedule_free_adamw, prodigy, dadapt_adamw).",
-        part_option=True,
-    )
     lookahead_steps: int | None = field(
         None,
         help="Lookahead (Zhang et al. 2019): steps between updates of the slow "
         "weights, with step size 0.5. The slow weights are evaluated. None: no "
         "lookahead.",
     )
-    schedule: Annotated[str, row_of("jaxtrain.training:SCHEDULES")] = field(
-        "constant",
-        help="Learning-rate schedule after the warm-up.",
-        common=True,
+    schedule: ScheduleConfig = field(
+        default_factory=ConstantSchedule,
+        help="Learning-rate schedule after the warm-up, with its options.",
+        table=SCHEDULES,
         other_names="sched scheduler lr_scheduler",
         set_by_fine_tune=True,
     )
@@ -140,81 +105,10 @@ class OptimizerConfig(Section):
         one_of="warm-up",
         set_by_fine_tune=True,
     )
-    warmup_factor: float | None = field(
-        None,
-        help="First learning rate of the warm-up as a fraction of the peak; default: "
-        "0.",
-    )
-    end_factor: float | None = field(
-        None,
-        help="Last learning rate as a fraction of the peak (all schedules but "
-        "constant and step); for cosine_restarts, at the end of each cycle.",
-        set_by_fine_tune=True,
-    )
-    milestones: tuple[float, ...] | None = field(
-        None,
-        help="Steps at which the step schedule drops, as fractions of the run.",
-        set_by_fine_tune=True,
-    )
-    step_every: float | None = field(
-        None,
-        help="Fraction of the run between drops of the step schedule, instead of "
-        "milestones.",
-        set_by_fine_tune=True,
-    )
-    step_factor: float | None = field(
-        None,
-        help="Factor of each drop of the step and plateau schedules; default: 0.1.",
-        other_names="plateau_factor",
-        set_by_fine_tune=True,
-    )
-    cycles: int | None = field(
-        None,
-        help="Number of cycles of cosine_restarts, all of the same length.",
-        set_by_fine_tune=True,
-    )
-    power: float | None = field(
-        None,
-        help="Exponent of the polynomial schedule; default: 2.",
-        set_by_fine_tune=True,
-    )
-    decay_fraction: float | None = field(
-        None,
-        help="Length of the decay of warmup_stable_decay, as a fraction of the run.",
-        set_by_fine_tune=True,
-    )
-    plateau_patience: int | None = field(
-        None,
-        help="Evaluations without improvement of the validation loss before the "
-        "plateau schedule reduces the learning rate; default: 10.",
-        set_by_fine_tune=True,
-    )
-
-    options: Options = field(
-        default_factory=dict,
-        help="Arguments of the function of a custom or plug-in optimizer, by name.",
-        part_option=True,
-    )
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        return {
-            "plateau_factor": Renamed("step_factor"),
-            "rate_factors": {},
-            "member_rates": [],
-            "member_decays": [],
-            "centralize": False,
-            **dict.fromkeys(("b3", "lookahead_rate", "warmup_examples")),
-            **dict.fromkeys(("cycle_growth", "plateau_metric")),
-        }
 
     def validate(self) -> None:
-        self._positive(
-            *("learning_rate", "clip_norm", "clip_ratio", "eps", "step_factor", "power")
-        )
-        self._all(["step_factor"], lambda factor: factor <= 1, "a value of at most 1")
-        self._not_negative("weight_decay", "end_factor")
-        self._share("step_every", "decay_fraction")
+        self._positive("learning_rate", "clip_norm", "clip_ratio")
+        self._not_negative("weight_decay")
         if isinstance(self.layer_decay, dict):
             factors = self.layer_decay.values()
             self._check(
@@ -225,31 +119,21 @@ class OptimizerConfig(Section):
         else:
             self._share("layer_decay")
         self._not_negative("warmup_epochs", "warmup_steps")
-        self._fraction("momentum", "b1", "b2", "warmup_factor")
         self._within(2, MAX_COUNT, "lookahead_steps")
-        self._positive("plateau_patience")
-        # Each cycle makes the compiled step larger.
-        self._within(2, 100, "cycles")
         self._all(["warmup_fraction"], lambda x: 0 <= x <= 1, "0 <= value <= 1")
-        milestones = self.milestones or ()
-        self._check(
-            "milestones",
-            all(0 < m < 1 for m in milestones)
-            and list(milestones) == sorted(milestones),
-            "increasing fractions of the run, between 0 and 1",
-        )
         check(self, COMBINATIONS, "optimizer")
 
 
+@dataclass(frozen=True, kw_only=True)
+class CustomOptimizerConfig(CustomConfig, OptimizerConfig):
+    """A user-defined optimizer, or one of a plug-in without declared options."""
+
+
+OPTIMIZERS = PartTable("jaxtrain.training:OPTIMIZERS", CustomOptimizerConfig)
+
 COMBINATIONS = (
-    Incompatible(
-        option("optimizer", "step_every"),
-        option("optimizer", "milestones"),
-        "both set the drops of the step schedule",
-        "give one of them",
-    ),
     Needs(
-        option("optimizer", "warmup_factor"),
+        option("optimizer.schedule", "warmup_factor"),
         Feature(
             "optimizer", tuple(with_metadata(OptimizerConfig, "one_of")), counts=bool
         ),
@@ -257,7 +141,7 @@ COMBINATIONS = (
     ),
     Incompatible(
         SCHEDULE_FREE,
-        option("optimizer", "schedule"),
+        DECAY,
         "its average of the weights replaces a decay of the learning rate",
         "leave optimizer.schedule out",
     ),

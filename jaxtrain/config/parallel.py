@@ -1,8 +1,7 @@
 """The section `parallel`: device mesh, pipeline stages and collectives."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import Incompatible, option
@@ -138,14 +137,6 @@ class ParallelConfig(Section):
         may_change_on_resume=True,
         fixed_in_trials="JAX reads it once in a process",
     )
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        return {
-            "heartbeat_seconds": 30.0,
-            "shutdown_seconds": 300.0,
-            "members": None,
-        }
 
     def validate(self) -> None:
         self._all(MESH_AXES, lambda size: size == -1 or size > 0, "-1 or above 0")

@@ -2,38 +2,65 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from jaxtrain import own
 from jaxtrain.config.base import Options, Section, default_of, is_of_type
-from jaxtrain.config.metadata import field
+from jaxtrain.config.metadata import field, nested
 from jaxtrain.errors import nearest
 from jaxtrain.plugin import resolve
 from jaxtrain.problems import Problem, ProblemsError
 
 Typed = TypeVar("Typed", bound=Section)
-# Tables of tasks and methods.
-TASKS, METHODS = "jaxtrain.tasks:TASKS", "jaxtrain.training.methods:METHODS"
 NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Section):
-    """A task or method with its options; subclasses declare the options as fields.
+    """A row of a table with its options; subclasses declare the options as fields.
+
+    A subclass with the argument `base=True`, such as `OptimizerConfig`, declares fields
+    that all parts of its table have; they are not options.
 
     Attributes:
-      name: Name in the table of tasks or methods, set by the class.
+      name: Name in the table. A class of several rows declares the names as a Literal.
     """
 
-    # Expected value, for messages. Not annotated, so it is not a dataclass field.
+    # Expected value, for messages. Without annotations, these are not dataclass fields.
     shown = "an instance, such as RegressionConfig(), or a name"
+    shared_fields = frozenset({"name"})
     name: str = field("", init=False)
 
+    def __init_subclass__(cls, *, base: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if base:
+            cls.shared_fields = Part.shared_fields | cls.__annotations__.keys()
+
+    def __post_init__(self) -> None:
+        convert_parts(self)
+        super().__post_init__()
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Return the names in the table that select this class."""
+        name = cls.__dataclass_fields__["name"]
+        return get_args(get_type_hints(cls)["name"]) if name.init else (name.default,)
+
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        """Return the names of the fields that are options."""
+        fields = cls.__dataclass_fields__
+        return tuple(name for name in fields if name not in cls.shared_fields)
+
     def arguments(self) -> dict[str, Any]:
-        """Return the options by name, as keyword arguments of the task or method."""
-        return {n: x for n, x in vars(self).items() if n != "name"}
+        """Return the options by name, as keyword arguments of the table's row."""
+        return {name: getattr(self, name) for name in self.option_names()}
+
+    def shared(self) -> dict[str, Any]:
+        """Return the fields that all parts of the table have, without the name."""
+        return {n: getattr(self, n) for n in self.shared_fields if n != "name"}
 
     def changed(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, by name."""
@@ -47,13 +74,13 @@ class Part(Section):
             for name, x in self.changed().items()
         }
 
-    def updated(self, options: Mapping[str, Any]) -> "Part":
+    def updated(self, options: Mapping[str, Any]) -> Any:
         """Return a copy with some options replaced; text such as 1,5,1 becomes a tuple.
 
         Raises:
           ProblemsError: An option does not exist, or a value is invalid.
         """
-        return typed_options(type(self), {**self.changed(), **options}, self.name, "")
+        return typed_options(self, options, self.name, "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +89,12 @@ class CustomConfig(Part):
 
     Attributes:
       name: Name, or import path: path/to/file.py:name or package.module:name.
-      options: Keyword arguments of the task or method class.
+      options: Keyword arguments of the user-defined class or function.
     """
 
     name: str = field(help="Name, or import path of user-defined code.")
     options: Options = field(
-        default_factory=dict, help="Keyword arguments of the class, by name."
+        default_factory=dict, help="Keyword arguments of user-defined code, by name."
     )
 
     def arguments(self) -> dict[str, Any]:
@@ -76,37 +103,78 @@ class CustomConfig(Part):
     def changed(self) -> dict[str, Any]:
         return dict(self.options)
 
-    def updated(self, options: Mapping[str, Any]) -> "CustomConfig":
-        return CustomConfig(name=self.name, options={**self.options, **options})
+    def updated(self, options: Mapping[str, Any]) -> Any:
+        return replace(self, options={**self.options, **options})
 
 
-def part_tables(section: Any) -> dict[str, str]:
-    """Return the table, "module:NAME", of each field of a section that holds a part.
+class PartTable(NamedTuple):
+    """Table of the parts that a field of the config may select.
 
-    Args:
-      section: A section, or its class.
+    Attributes:
+      rows: "module:NAME" of the table. A row may have an attribute `Options`, the class
+        of its part.
+      custom: Class of parts without such a class, such as user-defined code.
     """
-    fields = dataclasses.fields(section)
-    return {f.name: f.metadata["table"] for f in fields if "table" in f.metadata}
+
+    rows: str
+    custom: type[CustomConfig]
+
+    def resolve(self) -> Mapping[str, Any]:
+        """Import and return the table."""
+        return resolve(self.rows)
 
 
-def part_class(table: str, name: str) -> type[Part]:
-    """Return the config class of a part; imports its task or method.
+TASKS = PartTable("jaxtrain.tasks:TASKS", CustomConfig)
+METHODS = PartTable("jaxtrain.training.methods:METHODS", CustomConfig)
+
+
+def part_tables(section: Any) -> dict[str, PartTable]:
+    """Return the table of each field that holds a part, by dotted path.
 
     Args:
-      table: "module:NAME" of the table.
+      section: A section, or its class, which has the fields of its default parts.
+    """
+    found = dict[str, PartTable]()
+    for field_, inner in nested(section):
+        if "table" in field_.metadata:
+            found[field_.name] = field_.metadata["table"]
+        if inner is not None:
+            within = part_tables(inner).items()
+            found |= {f"{field_.name}.{path}": table for path, table in within}
+    return found
+
+
+def convert_parts(section: Section) -> None:
+    """Replace names and user-defined classes in a new section by their parts."""
+    for field_ in dataclasses.fields(section):  # type: ignore[arg-type]
+        if "table" in field_.metadata:
+            part = as_part(getattr(section, field_.name), field_.metadata["table"])
+            object.__setattr__(section, field_.name, part)
+
+
+def part_class(table: PartTable, name: str) -> type[Part]:
+    """Return the config class of a part; imports the row of the table.
+
+    Args:
+      table: Table of the part.
       name: Name in the table, or import path of user-defined code.
 
     Returns:
-      `Options` of the task or method; `CustomConfig` for user-defined code, unknown
-      names, and tasks or methods that declare no options of this name.
+      `Options` of the row; `table.custom` for user-defined code, unknown names, and
+      rows that declare no options of this name.
     """
-    rows: Mapping[str, Any] = resolve(table)
+    rows = table.resolve()
     kind = getattr(rows[name], "Options", None) if name in rows else None
     # A subclass with another name may inherit the options of its base class.
-    if isinstance(kind, type) and issubclass(kind, Part) and kind.name == name:
+    if isinstance(kind, type) and issubclass(kind, Part) and name in kind.names():
         return kind
-    return CustomConfig
+    return table.custom
+
+
+def owners_of(table: PartTable, option: str) -> list[str]:
+    """Return the names of the parts of a table that have an option."""
+    kinds = {name: part_class(table, name) for name in table.resolve()}
+    return [name for name, kind in kinds.items() if option in kind.option_names()]
 
 
 def reset_options(kind: Any) -> None:
@@ -122,48 +190,51 @@ def reset_options(kind: Any) -> None:
         kind.Options = None
 
 
-def make_part(table: str, name: str, options: Mapping[str, Any] = NO_OPTIONS) -> Part:
+def make_part(
+    table: PartTable, name: str, options: Mapping[str, Any] = NO_OPTIONS
+) -> Any:
     """Create a part by name.
 
     Args:
-      table: "module:NAME" of the table.
+      table: Table of the part.
       name: Name in the table, or import path of user-defined code.
       options: Options by name; text such as 1,5,1 becomes a tuple.
 
     Raises:
       ProblemsError: An option does not exist, or a value is invalid.
     """
-    kind = part_class(table, name)
-    part = CustomConfig(name=name) if kind is CustomConfig else kind()
+    kind: Any = part_class(table, name)
+    part = kind(name=name) if kind.__dataclass_fields__["name"].init else kind()
     return part.updated(options) if options else part
 
 
-def as_part(value: Any, table: str) -> Any:
+def as_part(value: Any, table: PartTable) -> Any:
     """Return the part that a recipe names without its class.
 
     Args:
       value: Part, name in the table, or user-defined class. Other values are returned
         unchanged, for the type check of the config.
-      table: "module:NAME" of the table.
+      table: Table of the part.
     """
     is_part = isinstance(value, type) and issubclass(value, Part)
     if isinstance(value, str) or (callable(value) and not is_part):
         named: Any = value  # A class is stored as its import path.
-        value = CustomConfig(name=named)
+        value = table.custom(name=named)
     if not isinstance(value, CustomConfig) or own.is_own(value.name):
         return value
-    if part_class(table, value.name) is CustomConfig:
+    if issubclass(part_class(table, value.name), CustomConfig):
         return value
-    return make_part(table, value.name, value.options)
+    part = make_part(table, value.name, value.options)
+    return replace(part, **value.shared())
 
 
 def typed_options(
-    kind: type[Typed], given: Mapping[str, Any], name: str, field: str = "task"
+    kind: type[Typed] | Typed, given: Mapping[str, Any], name: str, field: str = "task"
 ) -> Typed:
     """Return options as an instance of their dataclass; `1,5,1` becomes a tuple.
 
     Args:
-      kind: Dataclass of the options.
+      kind: Dataclass of the options, or an instance with other defaults.
       given: Options by name.
       name: Name of the part, for messages.
       field: Path of the part in the config, for messages.
@@ -171,8 +242,10 @@ def typed_options(
     Raises:
       ProblemsError: An option does not exist, or a value is invalid.
     """
-    hints = get_type_hints(kind)
-    hints.pop("name", None)
+    of = kind if isinstance(kind, type) else type(kind)
+    hints = get_type_hints(of)
+    if issubclass(of, Part):
+        hints = {option: hints[option] for option in of.option_names()}
     texts = [
         f"{name} takes {', '.join(hints) or 'no options'}, not {option!r}"
         f"{nearest(option, hints)}"
@@ -181,7 +254,8 @@ def typed_options(
     ]
     taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
     try:
-        options = kind(**taken)
+        replaced: Any = kind
+        options = kind(**taken) if kind is of else replace(replaced, **taken)
     except ProblemsError as error:
         texts += [problem.text for problem in error.problems]
     else:

@@ -14,7 +14,7 @@ from jaxtrain import own
 from jaxtrain.config import Config
 from jaxtrain.config.base import unchecked
 from jaxtrain.config.checking import checked
-from jaxtrain.config.help import answer_help, option_paths, point_to_help
+from jaxtrain.config.help import answer_help, point_to_help
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.option_words import with_option_words
 from jaxtrain.config.overrides import (
@@ -22,7 +22,6 @@ from jaxtrain.config.overrides import (
     check_shorthands,
     clear_replaced,
     given_values,
-    part_words,
     switch_part,
     take_part_names,
 )
@@ -63,8 +62,8 @@ def parse(
     """Read the config file and apply the overrides of the command line.
 
     `--config.section.field=VALUE`, as with ml_collections, means
-    `--section.field=VALUE`. `--optimizer NAME` sets `optimizer.name` and resets the
-    options of the former optimizer; `--model`, `--task` and `--method` likewise.
+    `--section.field=VALUE`. `--optimizer NAME` selects an optimizer with its default
+    options; `--model`, `--task`, `--method` and `--optimizer.schedule` likewise.
 
     Args:
       kind: Dataclass with the fields `config`, the path of a config file or None, and
@@ -79,7 +78,6 @@ def parse(
       UserError: The config file is missing or invalid, or a value is invalid.
     """
     words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
-    words, switched = part_words(words)
     given = given_values(words)
     words, names = take_part_names(words)
     path = Path(given["config"]) if given.get("config") else None
@@ -93,9 +91,8 @@ def parse(
         config = load_config(path)
         if is_saved(path):  # `stop_after_steps` applied to the saved run only.
             config = config_lib.replace(config, "train.stop_after_steps", None)
-    names |= {section: given[f"{section}.name"] for section in switched}
-    for section, name in names.items():
-        config = switch_part(config, section, name)
+    for part, name in names.items():
+        config = switch_part(config, part, name)
     check_part_options(config, given)
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command for which the recipe is optional has a default for `config`.
@@ -190,7 +187,7 @@ def _read_words(
 ) -> Any:
     """Parse the command line over a default; on an error, point to the help."""
     words = answer_help(words, default, prog=prog, description=description)
-    check_shorthands(given_values(words), option_paths(default))
+    check_shorthands(given_values(words), default)
     default, words = with_option_words(default, words)
     try:
         # tyro's messages would point to --help, which shows only the short help here.

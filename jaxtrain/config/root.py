@@ -22,10 +22,12 @@ from jaxtrain.config.data import DataConfig
 from jaxtrain.config.log import LoggingConfig
 from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.config.methods import PlainConfig
-from jaxtrain.config.model import ModelConfig
-from jaxtrain.config.optimizer import OptimizerConfig
+from jaxtrain.config.model import MODELS, ModelConfig
+from jaxtrain.config.models import ConvNetConfig
+from jaxtrain.config.optimizer import OPTIMIZERS, OptimizerConfig
+from jaxtrain.config.optimizers import SGDConfig
 from jaxtrain.config.parallel import ParallelConfig
-from jaxtrain.config.part import METHODS, TASKS, Part, as_part, part_tables
+from jaxtrain.config.part import METHODS, TASKS, Part, convert_parts
 from jaxtrain.config.train import TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.plugin import Table
@@ -58,15 +60,30 @@ class CoreConfig(Section):
         help="Task that the model is trained for, with its options.",
         table=TASKS,
         code_of_model=True,
+        common=True,
     )
     data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig, code_of_model=True)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    model: ModelConfig = field(
+        default_factory=ConvNetConfig,
+        help="Model, or import path of a Flax module, NNX or Linen, with its options.",
+        table=MODELS,
+        code_of_model=True,
+        common=True,
+        other_names="arch",
+    )
+    optimizer: OptimizerConfig = field(
+        default_factory=SGDConfig,
+        help="Optimizer, with its options.",
+        table=OPTIMIZERS,
+        common=True,
+        other_names="opt optim",
+    )
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
     method: Part = field(
         default_factory=PlainConfig,
         help="Training method: how a step computes its gradients, with its options.",
         table=METHODS,
+        common=True,
         other_names="method",
     )
     train: TrainConfig = field(default_factory=lambda: TrainConfig(epochs=10))
@@ -78,8 +95,7 @@ class CoreConfig(Section):
     )
 
     def __post_init__(self) -> None:
-        for name, table in part_tables(type(self)).items():
-            object.__setattr__(self, name, as_part(getattr(self, name), table))
+        convert_parts(self)
         super().__post_init__()
 
     def validate(self) -> None:

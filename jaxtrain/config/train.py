@@ -1,8 +1,7 @@
 """The section `train`: length, steps, evaluations, and when a run stops."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from jaxtrain.config.base import Section, report
 from jaxtrain.config.combinations import check
@@ -156,19 +155,6 @@ class TrainConfig(Section):
         may_change_on_resume=True,
         code_of_model=True,
     )
-
-    @classmethod
-    def removed(cls) -> Mapping[str, Any]:
-        return {
-            "ensemble": 1,
-            "ensemble_seeds": "apart",
-            "ensemble_data": "shared",
-            "on_spike": "warn",
-            "spike_window": 100,
-            **dict.fromkeys(("focal_gamma", "poly_epsilon", "reverse_weight")),
-            **dict.fromkeys(("bootstrap_beta", "examples", "swa_cycle_epochs")),
-            **dict.fromkeys(("swa_end_factor", "fix_ranges")),
-        }
 
     def validate(self) -> None:
         self._positive("epochs", "steps", "stop_after_steps")

@@ -82,7 +82,10 @@ COMBINATIONS = (
         "leave train.freeze_epochs out, or use a built-in optimizer",
     ),
     Incompatible(
-        option("optimizer", *with_metadata(OptimizerConfig, "set_by_fine_tune")),
+        option(
+            "optimizer",
+            *with_metadata(OptimizerConfig, "set_by_fine_tune", inherit=False),
+        ),
         option("train", "fine_tune"),
         "fine_tune sets its own schedule of two cycles",
         "leave it out, or give train.freeze, train.freeze_epochs and "

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from jaxtrain import config as config_lib
-from jaxtrain.config.base import Renamed
-from jaxtrain.config.removed import removed_fields
-from jaxtrain.errors import UserError, hint
+from jaxtrain.config.part import owners_of, part_tables
+from jaxtrain.errors import UserError, first_of, hint
+from jaxtrain.registry import NUM_OWNERS
 
 
 def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
@@ -102,9 +102,8 @@ def _suggest_field(error: BaseException) -> str:
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""
-    for path, new in removed_fields(config_lib.Config):
-        if path.rpartition(".")[2] == match[1]:
-            renamed = isinstance(new, Renamed)
-            return f"; write {new.name}" if renamed else f"; {path} was removed"
+    for table in part_tables(config_lib.Config).values():
+        if owners := owners_of(table, match[1]):
+            return f"; {match[1]} is an option of {first_of(owners, NUM_OWNERS)}"
     known = sorted({name for path in config_lib.paths() for name in path.split(".")})
     return "; " + hint(match[1], known)

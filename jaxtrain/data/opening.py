@@ -11,7 +11,7 @@ from jaxtrain.data.stores import Opened
 from jaxtrain.data.target_transform import place_of
 from jaxtrain.data.unlabelled import set_aside
 from jaxtrain.errors import UserError, nearest
-from jaxtrain.registry import call_own, check_no_options
+from jaxtrain.registry import call_own
 
 
 def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
@@ -42,7 +42,11 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
         raise UserError(
             f"data.source = {config.source!r} does not exist, relative to {os.getcwd()}"
         )
-    check_no_options("data", config.source, config.options)
+    if config.options:
+        raise UserError(
+            f"data.options = {config.options!r} are for user-defined sources, and "
+            f"data.source = {config.source!r} is not: leave data.options out"
+        )
     with may_be_one(not to_train):
         opened = SOURCES[form](name, config)
     if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:

@@ -72,12 +72,6 @@ MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core
 # data-parallel mesh, by platform, such as "cpu".
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
-# Fields of the config section `model` that are passed to models as options.
-OPTIONS = tuple(
-    name
-    for name, given in with_metadata(ModelConfig, "part_option").items()
-    if given == "keyword"
-)
 # Constructor arguments that are not options. First line: arguments of `Model`, and
 # `max_stride` for backbones of dense tasks. Other lines: arguments of plain Flax
 # modules.
@@ -86,8 +80,6 @@ FIXED = (
     *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),
     *("parent", "name"),
 )
-# Options that only affect training.
-IN_TRAINING = with_metadata(ModelConfig, "in_training")
 
 
 def defaults(model: "type[Model]") -> dict[str, Any]:
@@ -105,10 +97,11 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
     }
 
 
-def lasting_options(config: "ModelConfig") -> dict[str, Any]:
+def lasting_options(config: ModelConfig) -> dict[str, Any]:
     """Resolved options of a model, without options that only affect training."""
+    given, in_training = config.arguments(), with_metadata(config, "in_training")
     return {
-        option: default if getattr(config, option) is None else getattr(config, option)
+        option: default if given.get(option) is None else given[option]
         for option, default in defaults(MODELS[config.name]).items()
-        if option not in IN_TRAINING
+        if option not in in_training
     }

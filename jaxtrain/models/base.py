@@ -10,6 +10,7 @@ import numpy as np
 from flax import nnx
 
 from jaxtrain import scopes
+from jaxtrain.config.model import ModelConfig
 from jaxtrain.config.train import Remat
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import apply_to_main
@@ -60,6 +61,9 @@ class Model(nnx.Module):
     # the layer, for kernels that are initialized from training images.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
+    # Config class of the constructor's options; None for models without a class, which
+    # take the options of `jaxtrain.config.CustomModelConfig`.
+    Options: ClassVar[type[ModelConfig] | None] = None
     # Names of the options that are passed to the backbone classifier (option
     # `backbone`); None for a model without a backbone.
     backbone_options: ClassVar[tuple[str, ...] | None] = None

@@ -12,8 +12,10 @@ from flax import nnx
 
 from jaxtrain import own
 from jaxtrain.config import MAX_COUNT, ModelConfig
+from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import CustomConfig, make_part, part_class
 from jaxtrain.errors import UserError
-from jaxtrain.models import MODELS, OPTIONS, defaults
+from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
 from jaxtrain.models.centres import CENTRES, ClassCentres, add_cosines
 from jaxtrain.models.flax_norm import watch_norms
@@ -26,7 +28,7 @@ from jaxtrain.models.projection import (
 )
 from jaxtrain.models.streams import CountedStream, use_keys_of_pieces
 from jaxtrain.plugin import Table, resolve
-from jaxtrain.registry import call_own, check_no_options, find_row, given_options
+from jaxtrain.registry import call_own, find_row
 
 # Largest nesting depth of an output spec.
 MAX_DEPTH = 8
@@ -153,12 +155,14 @@ def backbone_config(config: ModelConfig) -> ModelConfig | None:
     model = _model_class(config.name)
     if model.backbone_options is None:
         return None
-    known = defaults(model) | {
-        option: x for option, x in vars(config).items() if x not in (None, {})
-    }
-    names = (name for name in model.backbone_options if name in known)
-    given = {name: known[name] for name in names if known[name] is not None}
-    return ModelConfig(name=known["backbone"], **given)
+    given = {n: x for n, x in config.arguments().items() if x is not None}
+    known = defaults(model) | given
+    name = known["backbone"]
+    allowed = set(part_class(MODEL_PARTS, name).option_names())
+    options = {n: known[n] for n in model.backbone_options if n in known}
+    # Building the model refuses options that the backbone does not take.
+    options = {n: x for n, x in options.items() if x is not None and n in allowed}
+    return make_part(MODEL_PARTS, name, options)
 
 
 def _model_class(name: str) -> type[Model]:
@@ -195,24 +199,16 @@ def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
-    known = defaults(model)
-    takes = [option for option in OPTIONS if option in known]
-    given = given_options(config, "model", OPTIONS, config.name, takes, _others)
-    if not own.is_own(config.name):
-        check_no_options("model", config.name, config.options)
-        return given
-    for option in config.options:
-        if option not in known or option in given:
-            free = [name for name in known if name not in given]
-            raise UserError(
-                f"model.options: {config.name} has no option {option!r}; its options "
-                f"are: {', '.join(free) or 'none'}"
-            )
-    return {**given, **config.options}
-
-
-def _others() -> dict[str, dict[str, Any]]:
-    return {name: defaults(model) for name, model in MODELS.items()}
+    given = {n: x for n, x in config.arguments().items() if x is not None}
+    if isinstance(config, CustomConfig):
+        known = defaults(model)
+        for option in given:
+            if option not in known:
+                raise UserError(
+                    f"model.options: {config.name} has no option {option!r}; its "
+                    f"options are: {', '.join(known) or 'none'}"
+                )
+    return given
 
 
 def _check_attributes(model: Model) -> None:

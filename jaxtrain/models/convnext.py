@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxtrain.config.models import ConvNeXtConfig
 from jaxtrain.models.activations import gelu
 from jaxtrain.models.base import Model
 from jaxtrain.models.copied import Copied
@@ -76,6 +77,8 @@ class Downsample(nnx.Module):
 
 class ConvNeXt(Model):
     """A patchify stem, four stages of blocks, and global average pooling."""
+
+    Options: ClassVar = ConvNeXtConfig
 
     # With the `cifar` stem; the `imagenet` stem requires 32 pixels.
     min_size = 8

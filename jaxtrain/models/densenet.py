@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from jaxtrain.config.models import DenseNetConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
@@ -51,6 +52,8 @@ class Transition(nnx.Module):
 
 class DenseNet(Model):
     """A stem, four blocks with transitions between them, and global average pooling."""
+
+    Options: ClassVar = DenseNetConfig
 
     # Number of layers in each block.
     depths: ClassVar[tuple[int, ...]]

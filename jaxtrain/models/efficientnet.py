@@ -7,9 +7,11 @@ norms with epsilon 1e-5.
 
 import math
 from functools import partial
+from typing import ClassVar
 
 from flax import nnx
 
+from jaxtrain.config.models import EfficientNetConfig
 from jaxtrain.models.activations import silu
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze
@@ -24,6 +26,8 @@ _fused = partial(InvertedStage, activation=silu, fused=True)
 
 class EfficientNet(InvertedNet):
     """Base class of EfficientNets; variants scale width, depth and dropout."""
+
+    Options: ClassVar = EfficientNetConfig
 
     stem_channels = 32
     # Uniform between -1 / sqrt(fan_out) and 1 / sqrt(fan_out), as in TensorFlow's

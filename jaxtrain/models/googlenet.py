@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.typing import Initializer
 
+from jaxtrain.config.models import InceptionConfig
 from jaxtrain.models.auxiliary import AuxiliaryHead
 from jaxtrain.models.base import Model
 from jaxtrain.models.blocks import ConvNorm
@@ -118,6 +119,8 @@ POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 class InceptionNet(Model):
     """A stem, blocks of parallel branches, and auxiliary heads in training."""
+
+    Options: ClassVar = InceptionConfig
 
     stride = 32
 

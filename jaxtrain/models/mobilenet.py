@@ -10,6 +10,7 @@ import jax
 from flax import nnx
 from jax.nn import relu6
 
+from jaxtrain.config.models import MobileNetConfig
 from jaxtrain.models.activations import hard_sigmoid, hard_swish
 from jaxtrain.models.head import Head
 from jaxtrain.models.inverted_net import InvertedNet
@@ -25,6 +26,10 @@ SQUEEZE = Squeeze(
 
 
 class MobileNetV2(InvertedNet):
+    """MobileNetV2 (arXiv:1801.04381)."""
+
+    Options: ClassVar = MobileNetConfig
+
     stem_channels = 32
     # As in the paper, widths below 1 do not reduce the last convolution.
     least_width = 1.0
@@ -42,6 +47,8 @@ class MobileNetV2(InvertedNet):
 
 class MobileNetV3(InvertedNet):
     """MobileNetV3 (arXiv:1905.02244), with a dense layer after global pooling."""
+
+    Options: ClassVar = MobileNetConfig
 
     stem_channels = 16
     # Features of the dense layer after pooling. As in timm, widths below 1 do not

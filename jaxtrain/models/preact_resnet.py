@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import jax
 from flax import nnx
 
+from jaxtrain.config.models import WideResNetConfig
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, scale_channels
@@ -128,6 +129,8 @@ class WideResNet(PreActResNet):
         class WideResNet16x8(WideResNet):
             depth, widening = 16, 8
     """
+
+    Options: ClassVar = WideResNetConfig
 
     block = WideBlock
     # Number of convolutions: the first, two per block in three stages, and three in

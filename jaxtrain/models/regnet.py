@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from flax import nnx
 
+from jaxtrain.config.models import RegNetConfig
 from jaxtrain.models.blocks import SqueezeExcite
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, scale_channels
@@ -48,6 +49,8 @@ class RegNetBlock(Bottleneck):
 
 class RegNet(ResNet):
     """A 3x3 convolution, stages of generated widths, and global average pooling."""
+
+    Options: ClassVar = RegNetConfig
 
     block = RegNetBlock
     # Total number of blocks.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 import jax
 from flax import nnx
 
+from jaxtrain.config.models import ResNetConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head, mean_head
@@ -29,6 +30,8 @@ Stem = Literal["imagenet", "cifar"]
 
 class ResNet(Model):
     """A stem, stages of residual blocks, and global average pooling."""
+
+    Options: ClassVar = ResNetConfig
 
     # XLA computes wrong gradients of convolutions with one row per device.
     min_share = 2

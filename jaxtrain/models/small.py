@@ -1,8 +1,11 @@
 """Small plain CNNs, for tutorials and comparisons."""
 
+from typing import ClassVar
+
 import jax
 from flax import nnx
 
+from jaxtrain.config.models import ConvNetConfig, LeNetConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
@@ -16,6 +19,8 @@ class LeNet(Model):
     LeNet-5 (LeCun et al. 1998, "Gradient-based learning applied to document
     recognition") in its modern form, with ReLU, max pooling and full convolutions.
     """
+
+    Options: ClassVar = LeNetConfig
 
     min_size = 12
     stride = 4
@@ -35,6 +40,8 @@ class LeNet(Model):
 
 class CNN4(Model):
     """Four blocks of convolution, ReLU and max pooling, and two dense layers."""
+
+    Options: ClassVar = ConvNetConfig
 
     min_size = 16
     stride = 16
@@ -63,6 +70,8 @@ class CNN4(Model):
 
 class ConvNet(Model):
     """Two blocks of convolution, batch norm, ReLU and pooling, and a dense layer."""
+
+    Options: ClassVar = ConvNetConfig
 
     min_size = 4
     stride = 4

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import jax
 from flax import nnx
 
+from jaxtrain.config.models import VGGConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, Split, he_fan_out, scale_channels
@@ -44,6 +45,8 @@ class Dense(nnx.Module):
 
 class VGG(Model):
     """Five stages of 3x3 convolutions and max pooling, then three dense layers."""
+
+    Options: ClassVar = VGGConfig
 
     min_size = 32
     stride = 32

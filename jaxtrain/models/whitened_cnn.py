@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from flax.typing import Initializer
 
+from jaxtrain.config.models import WhitenedCNNConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.batch_norm import BatchNorm
 from jaxtrain.models.head import Head
@@ -28,6 +29,8 @@ class WhitenedCNN(Model):
       patch_stride: Stride of the patches in pixels.
       channels: Number of channels of each group.
     """
+
+    Options: ClassVar = WhitenedCNNConfig
 
     min_size = 9
     stride = 8

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from jaxtrain.config import Config, ParallelConfig, TrainConfig
 from jaxtrain.config.optimizer import DISTANCE_NAMES
+from jaxtrain.config.schedule import WarmupSchedule
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.schedules import Schedule
@@ -114,13 +115,16 @@ def _shortened(config: Config, num_steps: int) -> Config:
             f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
             "optimizer.learning_rate only scales the estimate, and is usually 1"
         )
-    units = ("epochs", "steps", "fraction", "factor")
-    never = dict.fromkeys(f"warmup_{unit}" for unit in units)
+    never = dict.fromkeys(f"warmup_{unit}" for unit in ("epochs", "steps", "fraction"))
+    # A warm-up factor has no effect without a warm-up.
+    schedule = config.optimizer.schedule
+    if isinstance(schedule, WarmupSchedule):
+        schedule = dataclasses.replace(schedule, warmup_factor=0.0)
     augment = dataclasses.replace(config.data.augment, close_mosaic=0.0)
     always: dict[str, Any] = {"progressive_sizes": (), "augment": augment}
     return dataclasses.replace(
         config,
-        optimizer=dataclasses.replace(config.optimizer, **never),
+        optimizer=dataclasses.replace(config.optimizer, schedule=schedule, **never),
         train=dataclasses.replace(
             config.train,
             epochs=None,

@@ -49,4 +49,4 @@ def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
 
 def schedule_name(config: Config) -> str:
     """Name of the schedule for the start-up table."""
-    return "fine_tune" if config.train.fine_tune else config.optimizer.schedule
+    return "fine_tune" if config.train.fine_tune else config.optimizer.schedule.name

@@ -175,7 +175,7 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
 def _low_rate_start(config: Config, timetable: Timetable) -> float:
     """Fraction of the run after which the learning rate stays below LOW_RATE, or 1."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
-    if schedule is None or peak is None or config.optimizer.schedule == "plateau":
+    if schedule is None or peak is None or config.optimizer.schedule.name == "plateau":
         return 1.0
     parts = np.linspace(FIX_FROM, 1, 101)
     is_low = np.asarray(schedule(timetable.total_steps * parts) <= LOW_RATE * peak)
@@ -222,7 +222,7 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
             "validation metric: set data.validation_fraction or data.validation_split",
             ("train.early_stop_patience",),
         )
-    if config.optimizer.schedule == "plateau":
+    if config.optimizer.schedule.name == "plateau":
         yield Problem(
             "optimizer.schedule = 'plateau' monitors a validation metric: set "
             "data.validation_fraction or data.validation_split",

@@ -6,16 +6,15 @@ saved with each checkpoint; only the factor is part of the state on the devices.
 
 from typing import Any
 
-from jaxtrain.config import OptimizerConfig
+from jaxtrain.config.schedule import PlateauSchedule
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.callback import Callback, Evaluation
 from jaxtrain.trainer.run_state import RunState
-from jaxtrain.training.schedules import PLATEAU_PATIENCE, STEP_FACTOR
 
 NAME = "plateau"
 
 
-class PlateauSchedule(Callback):
+class Plateau(Callback):
     """Callback that reduces the learning rate after evaluations without improvement."""
 
     def on_start(self, run: RunState) -> None:
@@ -27,7 +26,8 @@ class PlateauSchedule(Callback):
         goal, memories = run.trainer.plateau, run.progress.callbacks
         if goal is None or evaluation.split == "test":
             return
-        config, before = run.trainer.config.optimizer, memories.get(NAME, {})
+        config, before = run.trainer.config.optimizer.schedule, memories.get(NAME, {})
+        assert isinstance(config, PlateauSchedule)
         value = evaluation.metrics[goal.metric]
         memories[NAME] = after_evaluation(config, before, goal, value)
         factor = memories[NAME]["factor"]
@@ -38,7 +38,7 @@ class PlateauSchedule(Callback):
 
 
 def after_evaluation(
-    config: OptimizerConfig, before: dict[str, Any], goal: Goal, value: Any
+    config: PlateauSchedule, before: dict[str, Any], goal: Goal, value: Any
 ) -> dict[str, Any]:
     """Update the host-side state of the plateau schedule after an evaluation.
 
@@ -47,17 +47,14 @@ def after_evaluation(
     restarts at 0.
 
     Args:
-      config: Config section of the optimizer.
+      config: Factor and patience of the schedule.
       before: Previous state: `factor`, `best` and `waited`; {} at first.
       goal: Monitored metric and its direction.
       value: Value of the metric, of any type.
     """
-    factor, patience = config.step_factor, config.plateau_patience
-    factor = STEP_FACTOR if factor is None else factor
-    patience = PLATEAU_PATIENCE if patience is None else patience
     found = {"factor": 1.0, "best": None, "waited": 0, **before}
     if goal.improves(value, found["best"]):
         return {**found, "best": value, "waited": 0}
-    if found["waited"] < patience:
+    if found["waited"] < config.patience:
         return {**found, "waited": found["waited"] + 1}
-    return {**found, "factor": found["factor"] * factor, "waited": 0}
+    return {**found, "factor": found["factor"] * config.factor, "waited": 0}

@@ -19,7 +19,7 @@ from jaxtrain import weights as weights_lib
 from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.errors import UserError
-from jaxtrain.models import CLASSIFIERS, IN_TRAINING
+from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.blueprint import backbone_config
 from jaxtrain.processes import cluster
 from jaxtrain.regular_file import read_text
@@ -65,7 +65,8 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
         pass
     elif begun is not None and begun.model.pretrained == model.pretrained:
         asked, digest = model.pretrained_digest or "", begun.model.pretrained_digest
-        model = _fill_unset(model, vars(begun.model))
+        if type(model) is type(begun.model):
+            model = _with_options(model, begun.model, begun.model.arguments())
         if (digest or "").startswith(asked):
             model = dataclasses.replace(model, pretrained_digest=digest)
         prepared = {name: getattr(begun.data, name) for name in from_weights(data)}
@@ -75,7 +76,7 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
         _check_name(about.model.name, model)
         if data.image_size is not None:
             prepared = _resizing(about, config)
-        model = _fill_unset(model, options_of(about.model))
+        model = _with_options(model, about.model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _fill_unset(data, prepared)
     # crop_mode remains None by default, as in the configs of older versions.
@@ -159,11 +160,25 @@ def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
     return dataclasses.replace(section, **unset)
 
 
+def _with_options(
+    model: ModelConfig, trained: ModelConfig, options: Mapping[str, Any]
+) -> ModelConfig:
+    """Fill in unset options of a model from a trained model.
+
+    Raises:
+      ProblemsError: The model does not have one of the options.
+    """
+    given = {name for name, value in model.arguments().items() if value is not None}
+    unset = {n: x for n, x in options.items() if n not in given and x is not None}
+    channels = model.channels or trained.channels
+    return dataclasses.replace(model.updated(unset), channels=channels)
+
+
 def options_of(model: ModelConfig) -> dict[str, Any]:
     """Options of a model that are set and affect its outputs, by name."""
-    names = with_metadata(type(model), "part_option")
-    found = {k: getattr(model, k) for k in names if k not in IN_TRAINING}
-    return {k: v for k, v in found.items() if v not in (None, {})}
+    in_training = with_metadata(model, "in_training")
+    options = model.arguments().items()
+    return {n: x for n, x in options if n not in in_training and x is not None}
 
 
 def open_weights(model: ModelConfig) -> Weights:

@@ -271,7 +271,7 @@ def _blueprint_of_task(
 
 
 def _plateau_goal(config: Config, task: Task) -> Goal | None:
-    if config.optimizer.schedule != "plateau":
+    if config.optimizer.schedule.name != "plateau":
         return None
     return goal(task, "optimizer.schedule", "loss")
 

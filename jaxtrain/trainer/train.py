@@ -36,7 +36,7 @@ from jaxtrain.trainer.length_change import describe_jump
 from jaxtrain.trainer.loop import take_steps
 from jaxtrain.trainer.metric_lines import MetricLines
 from jaxtrain.trainer.next_commands import NEXT_COMMANDS, show_next
-from jaxtrain.trainer.plateau import PlateauSchedule
+from jaxtrain.trainer.plateau import Plateau
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.records import describe_data, describe_model, versions
 from jaxtrain.trainer.rewind import go_back
@@ -202,7 +202,7 @@ def _begin(
     )
     _charge_earlier(workdir, clock, step, progress)
     starting.end()
-    core = MetricLines(), BadSteps(), BestCheckpoint(), PlateauSchedule()
+    core = MetricLines(), BadSteps(), BestCheckpoint(), Plateau()
     timeout = trainer.config.train.step_timeout_seconds
     run = RunState(
         trainer=trainer,

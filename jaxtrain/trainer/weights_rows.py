@@ -38,9 +38,10 @@ def _describe_settled(
     if trained is None:
         return {"weights": f"started from {model.pretrained}{digest}"}
     taken, changed = [], []
+    before, after = config_lib.values_of(recipe), config_lib.values_of(config)
     for path, value in _recorded_values(trained, config).items():
-        used = config_lib.get(config, path)
-        if config_lib.get(recipe, path) in (None, {}):
+        used = after.get(path)
+        if before.get(path) in (None, {}):
             taken += [f"{path} = {_shown(used)}"] if used is not None else []
         elif used != value:
             changed.append(f"{path} = {_shown(used)}, the weights have {_shown(value)}")

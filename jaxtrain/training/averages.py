@@ -14,8 +14,6 @@ from jaxtrain.config import OptimizerConfig, TrainConfig
 from jaxtrain.config.optimizer import SCHEDULE_FREE_NAMES
 
 Memory = dict[str, jax.Array]
-# Default of the authors' package: momentum of schedule-free SGD, b1 of AdamW.
-SCHEDULE_FREE_BETA = 0.9
 # Step size of Lookahead's slow weights: alpha in the paper.
 LOOKAHEAD_RATE = 0.5
 
@@ -201,8 +199,7 @@ def make_average(
     if train.ema_decay is not None:
         return Ema(train.ema_decay)
     if optimizer.name in SCHEDULE_FREE_NAMES:
-        beta = getattr(optimizer, SCHEDULE_FREE_NAMES[optimizer.name])
-        return ScheduleFree(SCHEDULE_FREE_BETA if beta is None else beta)
+        return ScheduleFree(getattr(optimizer, SCHEDULE_FREE_NAMES[optimizer.name]))
     if optimizer.lookahead_steps is not None:
         return Lookahead(optimizer.lookahead_steps, LOOKAHEAD_RATE)
     return None

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from jaxtrain.config.optimizers import DAdaptAdamWConfig, ProdigyConfig
 from jaxtrain.registry import Row
 from jaxtrain.training.optimizers import Tx, decayed
 from jaxtrain.training.schedules import Schedule
@@ -47,27 +48,27 @@ def _distance(
 def _prodigy(
     lr: Schedule,
     weight_decay: float,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    **options: Any,
+    b1: float,
+    b2: float,
+    eps: float,
 ) -> Tx:
-    make = partial(optax.contrib.prodigy, **options)
+    make = partial(optax.contrib.prodigy, eps=eps)
     return _distance(make, lr, weight_decay, b1, b2)
 
 
 def _dadapt_adamw(
     lr: Schedule,
     weight_decay: float,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    **options: Any,
+    b1: float,
+    b2: float,
+    eps: float,
 ) -> Tx:
-    make = partial(optax.contrib.dadapt_adamw, **options)
+    make = partial(optax.contrib.dadapt_adamw, eps=eps)
     return _distance(make, lr, weight_decay, b1, b2)
 
 
 # Rows of `OPTIMIZERS` (see `jaxtrain.training`).
 # Mishchenko & Defazio 2023, arXiv:2306.06101.
-PRODIGY = Row(_prodigy, ("b1", "b2", "eps"))
+PRODIGY = Row(_prodigy, ProdigyConfig)
 # Defazio & Mishchenko 2023, arXiv:2301.07733.
-DADAPT_ADAMW = Row(_dadapt_adamw, ("b1", "b2", "eps"))
+DADAPT_ADAMW = Row(_dadapt_adamw, DAdaptAdamWConfig)

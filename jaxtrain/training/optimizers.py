@@ -11,12 +11,13 @@ import optax
 from optax.contrib import MuonDimensionNumbers
 
 from jaxtrain.config import OptimizerConfig
+from jaxtrain.config import optimizers as parts
+from jaxtrain.config.base import default_of
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
 from jaxtrain.training import OPTIMIZERS
-from jaxtrain.training.averages import SCHEDULE_FREE_BETA
 from jaxtrain.training.schedules import Schedule
 
 Tx = optax.GradientTransformation
@@ -42,9 +43,8 @@ def make_optimizer(
         raise UserError(
             f"optimizer.learning_rate is not set: {config.name} requires a value"
         )
-    return _widened(
-        call_row(OPTIMIZERS, config, "optimizer.name", schedule, config.weight_decay)
-    )
+    args = schedule, config.weight_decay
+    return _widened(call_row(OPTIMIZERS, config, "optimizer.name", *args))
 
 
 def decay_mask(params: Any) -> Any:
@@ -93,14 +93,12 @@ def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
     return build
 
 
-def _sgd(lr: Schedule, momentum: float = 0.9, nesterov: bool = False) -> Tx:
+def _sgd(lr: Schedule, momentum: float, nesterov: bool) -> Tx:
     _check_nesterov(momentum, nesterov)
     return optax.sgd(lr, momentum or None, nesterov)
 
 
-def _lars(
-    lr: Schedule, weight_decay: float, momentum: float = 0.9, nesterov: bool = False
-) -> Tx:
+def _lars(lr: Schedule, weight_decay: float, momentum: float, nesterov: bool) -> Tx:
     _check_nesterov(momentum, nesterov)
     return optax.lars(
         lr,
@@ -113,16 +111,10 @@ def _lars(
 
 
 def _rmsprop(
-    lr: Schedule,
-    b2: float = 0.9,
-    momentum: float = 0.0,
-    nesterov: bool = False,
-    **options: Any,
+    lr: Schedule, b2: float, eps: float, momentum: float, nesterov: bool
 ) -> Tx:
     _check_nesterov(momentum, nesterov)
-    return optax.rmsprop(
-        lr, b2, momentum=momentum or None, nesterov=nesterov, **options
-    )
+    return optax.rmsprop(lr, b2, eps, momentum=momentum or None, nesterov=nesterov)
 
 
 def _adopt(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
@@ -133,9 +125,7 @@ def _adopt(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
     )
 
 
-def _muon(
-    lr: Schedule, weight_decay: float, momentum: float = 0.95, nesterov: bool = True
-) -> Tx:
+def _muon(lr: Schedule, weight_decay: float, momentum: float, nesterov: bool) -> Tx:
     def dimension_numbers(p: jax.Array) -> MuonDimensionNumbers | None:
         # An HWIO kernel is a matrix with H * W * I inputs and O outputs.
         return MuonDimensionNumbers(range(p.ndim - 1), -1) if p.ndim > 1 else None
@@ -180,17 +170,13 @@ def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
     )
 
 
-def _schedule_free_sgd(lr: Schedule, momentum: float = SCHEDULE_FREE_BETA) -> Tx:
+def _schedule_free_sgd(lr: Schedule, momentum: float) -> Tx:
     del momentum  # Used by the average (`ScheduleFree`).
     return optax.sgd(lr)
 
 
 def _schedule_free_adamw(
-    lr: Schedule,
-    weight_decay: float,
-    b1: float = SCHEDULE_FREE_BETA,
-    b2: float = 0.999,
-    eps: float = 1e-8,
+    lr: Schedule, weight_decay: float, b1: float, b2: float, eps: float
 ) -> Tx:
     del b1  # Used by the average (`ScheduleFree`).
     return optax.chain(
@@ -233,7 +219,7 @@ def _check_line_search(config: OptimizerConfig) -> None:
     """Raise UserError for options that have no effect with a line search."""
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
-        if field.name != "name" and value and value != field.default:
+        if field.name != "name" and value and value != default_of(config, field.name):
             raise UserError(
                 f"optimizer.{field.name} = {value!r}: lbfgs takes no options, as its "
                 "line search sets the step size; leave it unset"
@@ -242,33 +228,33 @@ def _check_line_search(config: OptimizerConfig) -> None:
 
 # Rows of `OPTIMIZERS` (see `jaxtrain.training`).
 # Sutskever et al. 2013, ICML.
-SGD = Row(_l2(_sgd), ("momentum", "nesterov"))
+SGD = Row(_l2(_sgd), parts.SGDConfig)
 # Kingma & Ba 2014, arXiv:1412.6980.
-ADAM = Row(_l2(optax.adam), ("b1", "b2", "eps", "nesterov"))
+ADAM = Row(_l2(optax.adam), parts.AdamConfig)
 # Loshchilov & Hutter 2017, arXiv:1711.05101.
-ADAMW = Row(_decoupled(optax.adamw), ("b1", "b2", "eps", "nesterov"))
+ADAMW = Row(_decoupled(optax.adamw), parts.AdamWConfig)
 # You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
-LAMB = Row(_decoupled(optax.lamb), ("b1", "b2", "eps"))
+LAMB = Row(_decoupled(optax.lamb), parts.LambConfig)
 # You et al. 2017, arXiv:1708.03888, the trust ratio on kernels only.
-LARS = Row(_lars, ("momentum", "nesterov"))
+LARS = Row(_lars, parts.LarsConfig)
 # Chen et al. 2023, arXiv:2302.06675.
-LION = Row(_decoupled(optax.lion), ("b1", "b2"))
+LION = Row(_decoupled(optax.lion), parts.LionConfig)
 # Xie et al. 2022, arXiv:2208.06677: Nesterov's momentum without a second gradient.
-ADAN = Row(_decoupled(optax.adan), ("b1", "b2", "eps"))
+ADAN = Row(_decoupled(optax.adan), parts.AdanConfig)
 # Pagliardini et al. 2024, arXiv:2409.03137: a fast and a slow first moment.
-ADEMAMIX = Row(_decoupled(optax.contrib.ademamix), ("b1", "b2", "eps"))
+ADEMAMIX = Row(_decoupled(optax.contrib.ademamix), parts.AdEMAMixConfig)
 # Taniguchi et al. 2024, arXiv:2411.02853: Adam that converges with any b2.
-ADOPT = Row(_adopt, ("b1", "b2", "eps"))
+ADOPT = Row(_adopt, parts.AdoptConfig)
 # Tieleman & Hinton 2012, Coursera, lecture 6e.
-RMSPROP = Row(_l2(_rmsprop), ("b2", "eps", "momentum", "nesterov"))
+RMSPROP = Row(_l2(_rmsprop), parts.RMSpropConfig)
 # Duchi et al. 2011, JMLR 12.
-ADAGRAD = Row(_l2(optax.adagrad), ("eps",))
+ADAGRAD = Row(_l2(optax.adagrad), parts.AdagradConfig)
 # https://kellerjordan.github.io/posts/muon for kernels; Adam for other parameters.
-MUON = Row(_muon, ("momentum", "nesterov"))
+MUON = Row(_muon, parts.MuonConfig)
 # Loshchilov & Hutter 2017, arXiv:1711.05101, algorithm 1.
-SGDW = Row(_sgdw, ("momentum", "nesterov"))
+SGDW = Row(_sgdw, parts.SGDWConfig)
 # Defazio et al. 2024, arXiv:2405.15682: the update of z, without momentum.
-SCHEDULE_FREE_SGD = Row(_l2(_schedule_free_sgd), ("momentum",))
-SCHEDULE_FREE_ADAMW = Row(_schedule_free_adamw, ("b1", "b2", "eps"))
+SCHEDULE_FREE_SGD = Row(_l2(_schedule_free_sgd), parts.ScheduleFreeSGDConfig)
+SCHEDULE_FREE_ADAMW = Row(_schedule_free_adamw, parts.ScheduleFreeAdamWConfig)
 # Liu & Nocedal 1989, Math. Programming 45, with a zoom line search.
-LBFGS = Row(_lbfgs)
+LBFGS = Row(_lbfgs, parts.LBFGSConfig)

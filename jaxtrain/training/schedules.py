@@ -10,6 +10,7 @@ import optax
 from jax.typing import ArrayLike
 
 from jaxtrain.config import OptimizerConfig
+from jaxtrain.config import schedule as parts
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES
@@ -24,9 +25,6 @@ ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Default milestones of the step schedule.
 MILESTONES = (0.5, 0.75)
-# Default factor of the step and plateau schedules, as in PyTorch's ReduceLROnPlateau.
-STEP_FACTOR = 0.1
-PLATEAU_PATIENCE = 10
 # Final learning rate of a cycle of fastai's `fine_tune`, as a fraction of its peak.
 FINE_TUNE_END_FACTOR = 1e-5
 
@@ -65,9 +63,8 @@ def make_schedule(
         raise UserError(
             "optimizer.learning_rate is not set: set the peak of the schedule"
         )
-    schedule = call_row(
-        SCHEDULES, config, "optimizer.schedule", peak, total_steps, warmup_steps
-    )
+    args = peak, total_steps, warmup_steps
+    schedule = call_row(SCHEDULES, config.schedule, "optimizer.schedule", *args)
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         return jnp.asarray(schedule(jnp.asarray(step)), jnp.float32)
@@ -126,25 +123,19 @@ def _constant(peak: float, steps: int, total: int) -> Rate:
     return optax.constant_schedule(peak)
 
 
-def _plateau(
-    peak: float,
-    steps: int,
-    total: int,
-    step_factor: float = STEP_FACTOR,
-    plateau_patience: int = PLATEAU_PATIENCE,
-) -> Rate:
+def _plateau(peak: float, steps: int, total: int, factor: float, patience: int) -> Rate:
     """Stay at the peak; `jaxtrain.trainer.plateau` reduces the learning rate."""
-    del step_factor, plateau_patience
+    del factor, patience
     return _constant(peak, steps, total)
 
 
-def _cosine(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rate:
+def _cosine(peak: float, steps: int, total: int, end_factor: float) -> Rate:
     """Decay along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
     return optax.cosine_decay_schedule(peak, steps, end_factor)
 
 
 def _cosine_restarts(
-    peak: float, steps: int, total: int, cycles: int = 4, end_factor: float = 0.0
+    peak: float, steps: int, total: int, cycles: int, end_factor: float
 ) -> Rate:
     """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
 
@@ -154,20 +145,20 @@ def _cosine_restarts(
     lengths = [end - start for start, end in itertools.pairwise(ends)]
     if 0 in lengths:
         raise UserError(
-            f"optimizer.cycles = {cycles}: each cycle needs at least one of the "
-            f"{steps} steps after the warm-up; give fewer cycles"
+            f"optimizer.schedule.cycles = {cycles}: each cycle needs at least one of "
+            f"the {steps} steps after the warm-up; give fewer cycles"
         )
     decays = [optax.cosine_decay_schedule(peak, n, end_factor) for n in lengths]
     return optax.join_schedules(decays, ends[1:-1])
 
 
-def _linear(peak: float, steps: int, total: int, end_factor: float = 0.0) -> Rate:
+def _linear(peak: float, steps: int, total: int, end_factor: float) -> Rate:
     """Decay linearly."""
     return optax.linear_schedule(peak, peak * end_factor, steps)
 
 
 def _polynomial(
-    peak: float, steps: int, total: int, power: float = 2.0, end_factor: float = 0.0
+    peak: float, steps: int, total: int, power: float, end_factor: float
 ) -> Rate:
     """Polynomial decay (power 2 in You et al. 2017, arXiv:1708.03888)."""
     end = peak * end_factor
@@ -184,16 +175,16 @@ def _warmup_stable_decay(
     peak: float,
     steps: int,
     total: int,
-    decay_fraction: float = 0.2,
-    end_factor: float = 0.0,
+    decay_fraction: float,
+    end_factor: float,
 ) -> Rate:
     """Stay at the peak, then decay linearly (Haegele et al. 2024, arXiv:2405.18392)."""
     decay_steps = max(1, round(decay_fraction * total))
     if decay_steps > steps:
         raise UserError(
-            f"optimizer.decay_fraction = {decay_fraction}: the decay starts at step "
-            f"{total - decay_steps}, within the warm-up of {total - steps} steps; set "
-            "a smaller fraction"
+            f"optimizer.schedule.decay_fraction = {decay_fraction}: the decay starts "
+            f"at step {total - decay_steps}, within the warm-up of {total - steps} "
+            "steps; set a smaller fraction"
         )
     end = peak * end_factor
     return optax.linear_schedule(peak, end, decay_steps, steps - decay_steps)
@@ -203,47 +194,43 @@ def _step(
     peak: float,
     steps: int,
     total: int,
-    milestones: tuple[float, ...] | None = None,
-    step_every: float | None = None,
-    step_factor: float = STEP_FACTOR,
+    milestones: tuple[float, ...] | None,
+    every: float | None,
+    factor: float,
 ) -> Rate:
-    """Multiply by `step_factor` at each milestone, a fraction of the run.
+    """Multiply by `factor` at each milestone, a fraction of the run.
 
-    With `step_every`, multiply at each multiple of this fraction instead; the decays
+    With `every`, multiply at each multiple of this fraction instead; the decays
     within the warm-up are applied at its end (Tan & Le 2019, arXiv:1905.11946).
     """
     warmup_steps = total - steps
-    if step_every is not None:
+    if every is not None:
         # In a very short run several decays may fall on the same step.
-        period = round(step_every * total) or step_every * total
+        period = round(every * total) or every * total
 
         def rate(count: ArrayLike) -> jax.Array:
             step = jnp.minimum(jnp.asarray(count) + warmup_steps, total)
-            return jnp.asarray(peak * step_factor ** (step // period))
+            return jnp.asarray(peak * factor ** (step // period))
 
         return rate
     milestones = MILESTONES if milestones is None else milestones
     drops = [round(milestone * total) - warmup_steps for milestone in milestones]
     if drops and drops[0] < 0:
         raise UserError(
-            f"optimizer.milestones = {milestones}: the first is step "
+            f"optimizer.schedule.milestones = {milestones}: the first is step "
             f"{drops[0] + warmup_steps}, within the warm-up of {warmup_steps} steps; "
             "set later milestones"
         )
-    levels = [peak * step_factor**k for k in range(len(drops) + 1)]
+    levels = [peak * factor**k for k in range(len(drops) + 1)]
     return optax.join_schedules([*map(optax.constant_schedule, levels)], drops)
 
 
-def _exponential(peak: float, steps: int, total: int, end_factor: float = 0.01) -> Rate:
+def _exponential(peak: float, steps: int, total: int, end_factor: float) -> Rate:
     """Decay exponentially, to `end_factor` times the peak at the end of the run."""
-    if end_factor == 0:
-        raise UserError(
-            "optimizer.end_factor = 0: exponential never reaches 0; set it above 0"
-        )
     return optax.exponential_decay(peak, steps, end_factor, end_value=peak * end_factor)
 
 
-def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
+def _after_warm_up(follow: Callable[..., Rate], kind: type) -> Row:
     """Create the `SCHEDULES` row of a schedule that follows a linear warm-up.
 
     The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187).
@@ -252,16 +239,16 @@ def _after_warm_up(follow: Callable[..., Rate], *takes: str) -> Row:
     """
 
     def build(
-        peak: float, total: int, warmup: int, warmup_factor: float = 0.0, **options: Any
+        peak: float, total: int, warmup: int, warmup_factor: float, **options: Any
     ) -> Rate:
         rise = optax.linear_schedule(peak * warmup_factor, peak, warmup)
         then = follow(peak, total - warmup, total, **options)
         return optax.join_schedules([rise, then], [warmup])
 
-    return Row(build, (*takes, "warmup_factor"))
+    return Row(build, kind)
 
 
-def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -> Rate:
+def _one_cycle(peak: float, total: int, warmup: int, end_factor: float) -> Rate:
     """Rise from peak / 25, then decay, both along a cosine (1cycle, arXiv:1708.07120).
 
     The rise takes `warmup` steps, or 30 % of the run if `warmup` is 0. The momentum is
@@ -276,15 +263,15 @@ def _one_cycle(peak: float, total: int, warmup: int, end_factor: float = 1e-4) -
 
 
 # Rows of `SCHEDULES` (see `jaxtrain.training`).
-CONSTANT = _after_warm_up(_constant)
-COSINE = _after_warm_up(_cosine, "end_factor")
-COSINE_RESTARTS = _after_warm_up(_cosine_restarts, "cycles", "end_factor")
-LINEAR = _after_warm_up(_linear, "end_factor")
-POLYNOMIAL = _after_warm_up(_polynomial, "power", "end_factor")
+CONSTANT = _after_warm_up(_constant, parts.ConstantSchedule)
+COSINE = _after_warm_up(_cosine, parts.CosineSchedule)
+COSINE_RESTARTS = _after_warm_up(_cosine_restarts, parts.CosineRestartsSchedule)
+LINEAR = _after_warm_up(_linear, parts.LinearSchedule)
+POLYNOMIAL = _after_warm_up(_polynomial, parts.PolynomialSchedule)
 WARMUP_STABLE_DECAY = _after_warm_up(
-    _warmup_stable_decay, "decay_fraction", "end_factor"
+    _warmup_stable_decay, parts.WarmupStableDecaySchedule
 )
-STEP = _after_warm_up(_step, "milestones", "step_every", "step_factor")
-EXPONENTIAL = _after_warm_up(_exponential, "end_factor")
-ONE_CYCLE = Row(_one_cycle, ("end_factor",))
-PLATEAU = _after_warm_up(_plateau, "step_factor", "plateau_patience")
+STEP = _after_warm_up(_step, parts.StepSchedule)
+EXPONENTIAL = _after_warm_up(_exponential, parts.ExponentialSchedule)
+ONE_CYCLE = Row(_one_cycle, parts.OneCycleSchedule)
+PLATEAU = _after_warm_up(_plateau, parts.PlateauSchedule)

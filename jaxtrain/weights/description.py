@@ -12,7 +12,8 @@ import numpy as np
 import jaxtrain
 from jaxtrain.config import MAX_COUNT, ModelConfig
 from jaxtrain.config.base import Options
-from jaxtrain.config.removed import without_removed
+from jaxtrain.config.fields import read_part
+from jaxtrain.config.model import MODELS
 from jaxtrain.data import INPUTS
 from jaxtrain.data.fit import CROP_MODES, Fit
 from jaxtrain.data.images import FILTERS
@@ -201,11 +202,10 @@ class Description:
         spec = plain_spec(values["output_spec"])
         if spec is None and values["output_spec"] is not None:
             raise UserError(f"{where}: output_spec: expected shapes with sizes above 0")
-        model = values["model"]
-        if isinstance(model, dict):
-            model = without_removed(model, ModelConfig, where, "model")
-        values = {**values, "output_spec": spec, "model": model}
-        about = typed.convert(values, cls, where)
+        model: ModelConfig = read_part(values.pop("model"), MODELS, f"{where}: model")
+        # Converted by its own class: a placeholder satisfies the type of the field.
+        values = {**values, "output_spec": spec, "model": {}}
+        about = dataclasses.replace(typed.convert(values, cls, where), model=model)
         about._check(where)
         return dataclasses.replace(about, input=about._input(others, where))
 

@@ -9,6 +9,8 @@ import jmp
 from flax import nnx
 
 from jaxtrain.config import ModelConfig
+from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import make_part
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.invocation import command
 from jaxtrain.models import MODELS, defaults, lasting_options
@@ -149,7 +151,7 @@ def model_of(source: WeightsSource, name: str) -> ModelConfig:
     options: dict[str, Any] = dict(source.options)
     if "aux_weight" in defaults(MODELS[name]):
         options["aux_weight"] = 0.0
-    return ModelConfig(name=name, **options)
+    return make_part(MODEL_PARTS, name, options)
 
 
 def shapes_there(
@@ -181,8 +183,8 @@ def _compare(
 
 def _agree(model: ModelConfig, wanted: ModelConfig) -> bool:
     """Whether the options that `wanted` sets have the same values in `model`."""
-    options = lasting_options(model).items()
-    return all(getattr(wanted, option) in (None, value) for option, value in options)
+    given, options = wanted.arguments(), lasting_options(model).items()
+    return all(given.get(option) in (None, value) for option, value in options)
 
 
 def _all_rows() -> list[Row]:

@@ -5,6 +5,8 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from jaxtrain.config import ModelConfig
+from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import make_part
 from jaxtrain.models import MODELS, lasting_options
 from jaxtrain.plugin import Table
 from jaxtrain.weights import families
@@ -220,7 +222,7 @@ def find(
     if config.transform is not None or config.channels:
         return None
     for source in sources_of(config.name):
-        equivalent = ModelConfig(name=config.name, **source.options)
+        equivalent = make_part(MODEL_PARTS, config.name, source.options)
         same = lasting_options(config) == lasting_options(equivalent)
         if source.library == library and same:
             return source if source.takes(image_shape) else None

@@ -157,7 +157,8 @@ def _as_trained(
     if of_backbone and backbone is not None:
         # The backbone has no auxiliary heads, and as many channels as the full model;
         # the weights may have other values of both options.
-        theirs = {x: getattr(about.model, x) for x in ("aux_weight", "channels")}
+        names = "aux_weight", "channels"
+        theirs = {x: getattr(about.model, x) for x in names if hasattr(about.model, x)}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
         size = about.image_shape[:2]
     return replace(

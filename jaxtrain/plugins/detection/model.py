@@ -9,7 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from flax import nnx
 
 from jaxtrain.errors import UserError
 from jaxtrain.models.layers import Layers
+from jaxtrain.plugins.detection.options import FCOSConfig
 from jaxtrain.plugins.segmentation.dense import DenseModel, Level
 
 # Channels of the box and centerness heads.
@@ -30,6 +31,8 @@ GROUPS, GROUP_SIZE = 32, 8
 
 class FCOS(DenseModel):
     """FCOS detector: classes, boxes and centerness at each location of each level."""
+
+    Options: ClassVar = FCOSConfig
 
     def __init__(
         self,

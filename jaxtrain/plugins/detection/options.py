@@ -2,8 +2,20 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Annotated
 
+from jaxtrain.config.base import row_of
 from jaxtrain.config.metadata import field
+from jaxtrain.config.model import ModelConfig
+from jaxtrain.config.models import (
+    DROP_PATH,
+    NORM_EPSILON,
+    PADDING,
+    STEM,
+    WIDTH,
+    Padding,
+    Stem,
+)
 from jaxtrain.config.part import Part
 
 # Largest distance that a level regresses, in units of its stride (FCOS, section 3.2).
@@ -49,3 +61,31 @@ class DetectionConfig(Part):
         """Minimum and maximum pixels to the farthest side of a box, per level."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FCOSConfig(ModelConfig):
+    """FCOS: anchor-free detection on a feature pyramid (Tian et al. 2019)."""
+
+    name: str = field("fcos", init=False)
+    backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
+        None, help="Backbone, a classifier; None: resnet18."
+    )
+    pyramid_channels: int | None = field(
+        None, help="Channels of each level of the feature pyramid."
+    )
+    head_layers: int | None = field(
+        None, help="Convolutions of each head before the output convolution."
+    )
+    width: float | None = field(None, help=WIDTH)
+    stem: Stem | None = field(None, help=STEM)
+    drop_path: float | None = field(
+        None, help=DROP_PATH, other_names="drop_path", in_training=True
+    )
+    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
+    padding: Padding | None = field(None, help=PADDING)
+
+    def validate(self) -> None:
+        super().validate()
+        self._positive("width", "pyramid_channels", "head_layers", "norm_epsilon")
+        self._fraction("drop_path")

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxtrain import own, tasks
 from jaxtrain.config import DataConfig
+from jaxtrain.config.schedule import CosineSchedule
 from jaxtrain.data.conversions import MUCH, cut_away
 from jaxtrain.errors import UserError
 from jaxtrain.models import CLASSIFIERS
@@ -286,7 +287,7 @@ def _from_scratch(num_train: int, size: int, batch_size: int) -> Advice:
             "name": ("adamw", "robust to the choice of the learning rate"),
             "learning_rate": (rate, "scaled by the square root of the batch size"),
             "weight_decay": (0.05, "excludes biases and normalisation layers"),
-            "schedule": ("cosine", "decays to 0 at the end"),
+            "schedule": (CosineSchedule(), "decays to 0 at the end"),
             "warmup_fraction": (0.05, "the learning rate first rises from 0"),
         },
     }

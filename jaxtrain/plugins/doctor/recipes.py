@@ -10,13 +10,13 @@ from jaxtrain.config import (
     CheckpointConfig,
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     SoundConfig,
     TrainConfig,
 )
 from jaxtrain.config.import_lines import imports_of
-from jaxtrain.config.part import TASKS, make_part
+from jaxtrain.config.model import MODELS
+from jaxtrain.config.optimizer import OPTIMIZERS
+from jaxtrain.config.part import TASKS, Part, make_part, part_class
 from jaxtrain.console import printable
 from jaxtrain.invocation import command
 from jaxtrain.plugins.doctor.advice import Advice
@@ -25,13 +25,13 @@ CLASSES: dict[str, type] = {
     "augment": AugmentConfig,
     "checkpoint": CheckpointConfig,
     "data": DataConfig,
-    "model": ModelConfig,
-    "optimizer": OptimizerConfig,
     "sound": SoundConfig,
     "train": TrainConfig,
 }
 # Subsections of the `data` section.
 OF_DATA = ("sound", "augment")
+# Sections whose class depends on a name.
+NAMED = {"model": MODELS, "optimizer": OPTIMIZERS}
 WIDTH = 88
 
 
@@ -55,7 +55,11 @@ def recipe_text(
     """
     part = make_part(TASKS, task)
     classes = {**CLASSES, "task": type(part)}
+    for section in NAMED.keys() & advice.keys():
+        classes[section] = part_class(NAMED[section], advice[section]["name"][0])
     used = {Config, *(classes[section] for section in advice)}
+    values = (value for fields in advice.values() for value, _ in fields.values())
+    used |= {type(value) for value in values if isinstance(value, Part)}
     of_task = part != Config().task or "task" in advice
     used |= {type(part)} if of_task else set()
     paragraphs = [
@@ -82,7 +86,14 @@ def recipe_text(
     for section, fields in advice.items():
         if section in OF_DATA:
             continue
-        lines.append(f"        {section}={classes[section].__name__}(")
+        kind = classes[section]
+        if section in NAMED:
+            lines += _comment(fields["name"][1], 8)
+            name = fields["name"][0], ""
+            has_name = kind.__dataclass_fields__["name"].init
+            others = {n: x for n, x in fields.items() if n != "name"}
+            fields = {**({"name": name} if has_name else {}), **others}
+        lines.append(f"        {section}={kind.__name__}(")
         lines += _fields(fields, 12)
         for within in OF_DATA if section == "data" else ():
             if within in advice:
@@ -95,24 +106,29 @@ def recipe_text(
 
 def _fields(fields: dict[str, tuple[Any, str]], indent: int) -> list[str]:
     """Return the lines of the fields, each below a comment with the reason."""
-    space, lines = " " * indent, []
+    lines = []
     for field, (value, reason) in fields.items():
-        if reason:
-            comment = f"{reason[0].upper()}{reason[1:]}."
-            start = f"{space}# "
-            lines += textwrap.wrap(
-                comment, WIDTH, initial_indent=start, subsequent_indent=start
-            )
+        lines += _comment(reason, indent)
         text = repr(value)
-        if isinstance(value, str) and not {'"', "\\"} & set(text):
+        if isinstance(value, Part):
+            text = f"{type(value).__name__}()"
+        elif isinstance(value, str) and not {'"', "\\"} & set(text):
             # ruff and black prefer double quotes.
             text = f'"{text[1:-1]}"'
         elif isinstance(value, tuple) and not any(
             {*"\"'\\"} & {*str(x)} for x in value
         ):
             text = text.replace("'", '"')
-        lines.append(f"{space}{field}={text},")
+        lines.append(f"{' ' * indent}{field}={text},")
     return lines
+
+
+def _comment(reason: str, indent: int) -> list[str]:
+    """Return the lines of a comment, none for an empty reason."""
+    if not reason:
+        return []
+    text, start = f"{reason[0].upper()}{reason[1:]}.", f"{' ' * indent}# "
+    return textwrap.wrap(text, WIDTH, initial_indent=start, subsequent_indent=start)
 
 
 def _in_docstring(text: str) -> str:

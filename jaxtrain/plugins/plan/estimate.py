@@ -88,7 +88,7 @@ def roughly(seconds: float) -> str:
 def changes(config: Config) -> dict[str, Config]:
     """Return candidate changes for a faster run: command-line option -> config."""
     found: dict[str, Config] = {}
-    if config.model.pretrained is None:
+    if config.model.pretrained is None and hasattr(config.model, "width"):
         found["--model.width 0.5"] = change(config, "model.width", 0.5)
     size = config.data.image_size or 0
     for part in (1 / 2, 3 / 4):

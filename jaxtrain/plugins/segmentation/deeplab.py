@@ -20,6 +20,7 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
+from jaxtrain.plugins.segmentation.model_options import DeepLabConfig
 
 # Dropout rate of the FCN heads, including the auxiliary head, and the ratio of their
 # input channels to their hidden channels.
@@ -87,6 +88,8 @@ class DilatedNet(DenseModel):
 
     The output logits are upsampled bilinearly to the height and width of the images.
     """
+
+    Options: ClassVar = DeepLabConfig
 
     backbone_options: ClassVar = ("width", "stem", "drop_path")
 

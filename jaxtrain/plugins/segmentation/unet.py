@@ -12,7 +12,7 @@ the backbone without passing through the decoder.
 """
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,7 @@ from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
+from jaxtrain.plugins.segmentation.model_options import UNetConfig
 
 # Default channels of the first decoder block; each later block has half as many.
 CHANNELS, LEAST = 256, 16
@@ -62,6 +63,8 @@ class AuxiliaryDense(AuxiliaryHead):
 
 class UNet(DenseModel):
     """U-Net: a backbone, upsampling decoder blocks, and a 1x1 head."""
+
+    Options: ClassVar = UNetConfig
 
     def __init__(
         self,

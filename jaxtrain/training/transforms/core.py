@@ -35,7 +35,7 @@ def core_transforms(
     if train.spike_sigma is not None:
         detector, window = resolve(SPIKES), min(100, max(10, total_steps // 10))
         found.append(detector(sigma=train.spike_sigma, window=window))
-    if sets_rate or optimizer.schedule == "plateau":
+    if sets_rate or optimizer.schedule.name == "plateau":
         found.append(resolve(RATE_FACTOR)())
     if average is not None:
         found.append(WeightAverage(average))
