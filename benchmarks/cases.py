@@ -3,17 +3,17 @@
 from jaxtrain.config import (
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 
 # Name -> images, examples a batch, model.
 CASES = {
-    "resnet50": ("224x224x3/1000", 128, ModelConfig(name="resnet50")),
-    "resnet50-64": ("64x64x3/1000", 32, ModelConfig(name="resnet50")),
-    "resnet18-cifar": ("32x32x3/10", 64, ModelConfig(name="resnet18", stem="cifar")),
-    "tiny": ("8x8x3/10", 8, ModelConfig(name="resnet18", stem="cifar", width=0.125)),
+    "resnet50": ("224x224x3/1000", 128, ResNetConfig(name="resnet50")),
+    "resnet50-64": ("64x64x3/1000", 32, ResNetConfig(name="resnet50")),
+    "resnet18-cifar": ("32x32x3/10", 64, ResNetConfig(name="resnet18", stem="cifar")),
+    "tiny": ("8x8x3/10", 8, ResNetConfig(name="resnet18", stem="cifar", width=0.125)),
 }
 
 
@@ -33,8 +33,6 @@ def make_config(case: str, precision: str) -> Config:
             source=f"synthetic:{images}", batch_size=batch_size, cache="stream"
         ),
         model=model,
-        optimizer=OptimizerConfig(
-            name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=1e-4
-        ),
+        optimizer=SGDConfig(learning_rate=0.1, momentum=0.9, weight_decay=1e-4),
         train=TrainConfig(steps=100),
     )

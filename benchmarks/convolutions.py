@@ -21,9 +21,14 @@ from pairs import compare
 
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
+    ConvNeXtConfig,
     DataConfig,
+    LeNetConfig,
+    MobileNetConfig,
     ModelConfig,
-    OptimizerConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.models import CONVOLUTIONS
@@ -33,16 +38,16 @@ from jaxtrain.trainer.setup import build_setup
 
 # Name -> images, examples a batch, model, precision.
 CASES = {
-    "lenet": ("28x28x1/10", 128, ModelConfig(name="lenet"), "fp32"),
-    "convnet": ("28x28x1/10", 128, ModelConfig(name="convnet"), "fp32"),
-    "resnet18": ("32x32x3/10", 64, ModelConfig(name="resnet18", stem="cifar"), "fp32"),
-    "resnet50": ("64x64x3/10", 32, ModelConfig(name="resnet50"), "fp32"),
-    "mobilenet_v2": ("64x64x3/10", 32, ModelConfig(name="mobilenet_v2"), "fp32"),
-    "convnext_tiny": ("64x64x3/10", 16, ModelConfig(name="convnext_tiny"), "fp32"),
+    "lenet": ("28x28x1/10", 128, LeNetConfig(), "fp32"),
+    "convnet": ("28x28x1/10", 128, ConvNetConfig(name="convnet"), "fp32"),
+    "resnet18": ("32x32x3/10", 64, ResNetConfig(name="resnet18", stem="cifar"), "fp32"),
+    "resnet50": ("64x64x3/10", 32, ResNetConfig(name="resnet50"), "fp32"),
+    "mobilenet_v2": ("64x64x3/10", 32, MobileNetConfig(name="mobilenet_v2"), "fp32"),
+    "convnext_tiny": ("64x64x3/10", 16, ConvNeXtConfig(name="convnext_tiny"), "fp32"),
     "resnet18-bf16": (
         "32x32x3/10",
         64,
-        ModelConfig(name="resnet18", stem="cifar"),
+        ResNetConfig(name="resnet18", stem="cifar"),
         "bf16",
     ),
 }
@@ -54,7 +59,7 @@ def make_config(
     return Config(
         data=DataConfig(source=f"synthetic:{images}", batch_size=batch_size),
         model=model,
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9),
+        optimizer=SGDConfig(learning_rate=0.01, momentum=0.9),
         precision=policy,
         train=TrainConfig(epochs=1),
     )

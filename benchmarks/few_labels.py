@@ -44,9 +44,9 @@ def get_config() -> Config:
             validation_fraction=0.0,
             augment=AugmentConfig(horizontal_flip=True, crop_padding=2),
         ),
-        model=ModelConfig(name="whitened_cnn_small"),
-        optimizer=OptimizerConfig(
-            name="adamw", learning_rate=2e-3, schedule="cosine", warmup_epochs=1
+        model=WhitenedCNNConfig(name="whitened_cnn_small"),
+        optimizer=AdamWConfig(
+            learning_rate=2e-3, schedule=CosineSchedule(), warmup_epochs=1
         ),
         train=TrainConfig(epochs={epochs}),
         checkpoint=CheckpointConfig(every_epochs={epochs}),

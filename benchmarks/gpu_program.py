@@ -31,8 +31,8 @@ from jaxtrain.config import (
     Config,
     DataConfig,
     ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.parallel.device_memory import peak_bytes
@@ -66,9 +66,7 @@ def config_of(batch_size: int, name: str = "resnet50", **parallel: Any) -> Confi
             source="synthetic:224x224x3/1000", batch_size=batch_size, cache="stream"
         ),
         model=ModelConfig(name=name, **plain),
-        optimizer=OptimizerConfig(
-            name="sgd", learning_rate=0.1, momentum=0.9, weight_decay=1e-4
-        ),
+        optimizer=SGDConfig(learning_rate=0.1, momentum=0.9, weight_decay=1e-4),
         parallel=ParallelConfig(**parallel),
         train=TrainConfig(steps=100),
     )

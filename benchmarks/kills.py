@@ -31,8 +31,8 @@ from jaxtrain.config import *
 def get_config():
     return Config(
         data=DataConfig(source="digits", batch_size=64, workers=2),
-        model=ModelConfig(name="convnet", width=0.125, dropout=0.2),
-        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-3),
+        model=ConvNetConfig(name="convnet", width=0.125, dropout=0.2),
+        optimizer=AdamWConfig(learning_rate=1e-3),
         train=TrainConfig(steps=10**6, ema_decay=0.9, eval_every_steps=10**6),
         checkpoint=CheckpointConfig(every_steps={SAVE_EVERY}),
         logging=LoggingConfig(every_steps=1, tensorboard=False),

@@ -30,9 +30,9 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.models.blueprint import Blueprint
@@ -49,8 +49,8 @@ CONFIG = Config(
     data=DataConfig(
         source="synthetic:28x28x1/10", batch_size=128, validation_fraction=0.0
     ),
-    model=ModelConfig(name="convnet", width=0.5),
-    optimizer=OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9),
+    model=ConvNetConfig(name="convnet", width=0.5),
+    optimizer=SGDConfig(learning_rate=0.01, momentum=0.9),
     train=TrainConfig(steps=STEPS * (WARM_UP + PAIRS)),
     checkpoint=CheckpointConfig(every_steps=10**9),
 )

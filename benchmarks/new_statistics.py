@@ -28,10 +28,11 @@ from jaxtrain.config import (
     AugmentConfig,
     CheckpointConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
     OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.data import sources
@@ -51,9 +52,7 @@ def runs_of(epochs: float, rate: float) -> dict[str, Sections]:
         config = OptimizerConfig(name=name, learning_rate=rate, warmup_fraction=0.1)
         return {"optimizer": config}
 
-    lookahead = OptimizerConfig(
-        name="sgd", learning_rate=rate, warmup_fraction=0.1, lookahead_steps=5
-    )
+    lookahead = SGDConfig(learning_rate=rate, warmup_fraction=0.1, lookahead_steps=5)
     return {
         "SWA, constant rate": {
             "train": TrainConfig(epochs=epochs, swa_start_epochs=half)
@@ -68,10 +67,8 @@ def config_of(seed: int, epochs: float, rate: float, **sections: Any) -> Config:
     """Return a run on the digits whose last checkpoint is the only one."""
     parts: Sections = {
         "data": DataConfig(source="digits", batch_size=64, mean=(0.3,), std=(0.35,)),
-        "model": ModelConfig(name="convnet", width=0.25),
-        "optimizer": OptimizerConfig(
-            name="sgd", learning_rate=rate, warmup_fraction=0.1
-        ),
+        "model": ConvNetConfig(name="convnet", width=0.25),
+        "optimizer": SGDConfig(learning_rate=rate, warmup_fraction=0.1),
         "train": TrainConfig(epochs=epochs),
         "checkpoint": CheckpointConfig(every_epochs=epochs, keep=1, keep_best=0),
         "logging": LoggingConfig(report=False, tensorboard=False),

@@ -3,7 +3,13 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import (
+    ConvNetConfig,
+    LeNetConfig,
+    ModelConfig,
+    ResNetConfig,
+    WhitenedCNNConfig,
+)
 from jaxtrain.weights.names import USUAL, TorchLayout, after_flatten
 
 BLOCKS = Path(__file__).resolve().parent / "blocks.py"
@@ -35,34 +41,34 @@ GREY, COLOUR, PHOTO = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 STAGE, BLOCK = (56, 56, 64), (28, 28, 32)
 CASES = {
     "lenet": Case(
-        ModelConfig(name="lenet"),
+        LeNetConfig(),
         ("lenet", {}),
         (GREY, 128),
         (GREY, 1024),
         ("linear1", 5),
     ),
     "convnet": Case(
-        ModelConfig(name="convnet"),
+        ConvNetConfig(name="convnet"),
         ("convnet", {}),
         (GREY, 128),
         (GREY, 1024),
         ("head/linear", 7),
     ),
     "whitened_cnn_small": Case(
-        ModelConfig(name="whitened_cnn_small"),
+        WhitenedCNNConfig(name="whitened_cnn_small"),
         ("whitened_cnn", {"channels": [32, 64]}),
         (GREY, 240),
         (GREY, 2000),
         ("head/linear", 3),
     ),
     "resnet18": Case(
-        ModelConfig(name="resnet18", stem="cifar"),
+        ResNetConfig(name="resnet18", stem="cifar"),
         resnet("cifar", [2, 2, 2, 2], False),
         (COLOUR, 64),
         (COLOUR, 512),
     ),
     "resnet50": Case(
-        ModelConfig(name="resnet50"),
+        ResNetConfig(name="resnet50"),
         resnet("imagenet", [3, 4, 6, 3], True),
         ((64, 64, 3), 32),
         (PHOTO, 128),

@@ -31,7 +31,7 @@ from torch_peer import Peer
 from jaxtrain.config import (
     Config,
     DataConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
@@ -63,7 +63,7 @@ def make_config(case: Case, policy: str) -> Config:
             std=(STD,) * shape[2],
         ),
         model=case.model,
-        optimizer=OptimizerConfig(name="sgd", learning_rate=RATE, momentum=0.9),
+        optimizer=SGDConfig(learning_rate=RATE, momentum=0.9),
         precision=policy,
         train=TrainConfig(steps=100),
     )

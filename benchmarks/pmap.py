@@ -28,10 +28,10 @@ from pairs import compare, take_turns, tell
 
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.models.small import ConvNet
@@ -60,8 +60,8 @@ def make_config(num_devices: int, examples: int) -> Config:
             batch_size=examples * num_devices,
             cache="stream",
         ),
-        model=ModelConfig(name="convnet", width=WIDTH),
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9),
+        model=ConvNetConfig(name="convnet", width=WIDTH),
+        optimizer=SGDConfig(learning_rate=0.01, momentum=0.9),
         parallel=ParallelConfig(batch_norm=examples),
         train=TrainConfig(epochs=1),
     )

@@ -29,7 +29,7 @@ import numpy as np
 from input import make_photographs
 from pairs import Seconds, compare, tell_each, timed
 
-from jaxtrain.config import DataConfig, ModelConfig
+from jaxtrain.config import DataConfig, ResNetConfig
 from jaxtrain.data import ahead
 from jaxtrain.inference import predict, sinks
 from jaxtrain.inference.image_paths import expand_paths
@@ -48,7 +48,7 @@ PAIRS = 5
 def make() -> TrainedModel:
     about = Description(
         task="classification",
-        model=ModelConfig(name="resnet18", width=0.25),
+        model=ResNetConfig(name="resnet18", width=0.25),
         precision="fp32",
         image_shape=(SIDE, SIDE, 3),
         num_outputs=NUM_CLASSES,

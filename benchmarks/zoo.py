@@ -43,8 +43,8 @@ def count(name: str) -> dict[str, int]:
         CustomConfig,
         DataConfig,
         ModelConfig,
-        OptimizerConfig,
         Part,
+        SGDConfig,
     )
     from jaxtrain.parallel.device_memory import peak_bytes
     from jaxtrain.plugins.plan.measure import compile_step
@@ -56,7 +56,7 @@ def count(name: str) -> dict[str, int]:
     (height, width, channels), classes = about.image_shape, about.num_outputs
     source = f"synthetic:{height}x{width}x{channels}/{classes}/{4 * classes}"
     data = DataConfig(source=source, batch_size=BATCH, cache="stream")
-    optimizer = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)
+    optimizer = SGDConfig(learning_rate=0.1, momentum=0.9)
     task: Part = ClassificationConfig()
     if about.has_maps:
         task = CustomConfig(name=f"{pixel_classes.__file__}:PixelClasses")

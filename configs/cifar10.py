@@ -11,9 +11,9 @@ rate of 0.01 and momentum 0.9, ten epochs.
 
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 
@@ -21,7 +21,7 @@ from jaxtrain.config import (
 def get_config() -> Config:
     return Config(
         data=DataConfig(source="tfds:cifar10", batch_size=32, eval_batch_size=500),
-        model=ModelConfig(name="convnet"),
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.01, momentum=0.9),
+        model=ConvNetConfig(name="convnet"),
+        optimizer=SGDConfig(learning_rate=0.01, momentum=0.9),
         train=TrainConfig(epochs=10),
     )

@@ -21,9 +21,10 @@ from jaxtrain.config import (
     ClassificationConfig,
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    LinearSchedule,
+    MuonConfig,
     TrainConfig,
+    WhitenedCNNConfig,
 )
 
 
@@ -37,13 +38,12 @@ def get_config() -> Config:
             validation_fraction=0.0,
             augment=AugmentConfig(alternating_flip=True, crop_padding=2),
         ),
-        model=ModelConfig(name="whitened_cnn"),
-        optimizer=OptimizerConfig(
-            name="muon",
+        model=WhitenedCNNConfig(name="whitened_cnn"),
+        optimizer=MuonConfig(
             learning_rate=0.05,
             momentum=0.6,
             weight_decay=0.01,
-            schedule="linear",
+            schedule=LinearSchedule(),
             warmup_fraction=0.2,
         ),
         train=TrainConfig(epochs=8, ema_decay=0.95, freeze=("whiten",)),

@@ -14,9 +14,10 @@ drops to a fifth, no decay of biases and norms, bfloat16.
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 
@@ -30,14 +31,13 @@ def get_config() -> Config:
             eval_batch_size=500,
             augment=AugmentConfig(crop_padding=4, horizontal_flip=True, cutout_size=16),
         ),
-        model=ModelConfig(name="resnet18", stem="cifar"),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        model=ResNetConfig(name="resnet18", stem="cifar"),
+        optimizer=SGDConfig(
             learning_rate=0.1,
             momentum=0.9,
             nesterov=True,
             weight_decay=5e-4,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=5 / 200,
         ),
         train=TrainConfig(epochs=200),

@@ -15,9 +15,10 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
+    StepSchedule,
     TrainConfig,
+    WideResNetConfig,
 )
 
 
@@ -30,16 +31,13 @@ def get_config() -> Config:
             eval_batch_size=500,
             augment=AugmentConfig(crop_padding=4, horizontal_flip=True, cutout_size=16),
         ),
-        model=ModelConfig(name="wide_resnet28_10", dropout=0.3),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        model=WideResNetConfig(dropout=0.3),
+        optimizer=SGDConfig(
             learning_rate=0.1,
             momentum=0.9,
             nesterov=True,
             weight_decay=5e-4,
-            schedule="step",
-            milestones=(0.3, 0.6, 0.8),
-            step_factor=0.2,
+            schedule=StepSchedule(milestones=(0.3, 0.6, 0.8), factor=0.2),
         ),
         train=TrainConfig(epochs=200),
     )

@@ -14,14 +14,14 @@ with small heads at the strides that things of 28 pixels need.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     Config,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     TrainConfig,
 )
-from jaxtrain.plugins.detection.options import DetectionConfig
+from jaxtrain.plugins.detection.options import DetectionConfig, FCOSConfig
 
 
 def get_config() -> Config:
@@ -35,18 +35,16 @@ def get_config() -> Config:
             crop_mode="border",
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(
-            name="fcos",
+        model=FCOSConfig(
             backbone="resnet18",
             width=0.5,
             pyramid_channels=64,
             head_layers=2,
         ),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        optimizer=AdamWConfig(
             learning_rate=3e-3,
             weight_decay=0.05,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=1 / 10,
         ),
         train=TrainConfig(epochs=10),

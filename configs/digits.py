@@ -9,13 +9,14 @@ Recipe: our own.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     CheckpointConfig,
     Config,
+    ConvNetConfig,
+    CosineSchedule,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
     TrainConfig,
 )
 
@@ -27,12 +28,11 @@ def get_config() -> Config:
             batch_size=64,
             augment=AugmentConfig(crop_padding=1),
         ),
-        model=ModelConfig(name="convnet", dropout=0.2),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=ConvNetConfig(name="convnet", dropout=0.2),
+        optimizer=AdamWConfig(
             learning_rate=2e-3,
             weight_decay=0.05,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=2 / 120,
         ),
         train=TrainConfig(epochs=120, eval_every_epochs=10),

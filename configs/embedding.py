@@ -15,9 +15,10 @@ Recipe: configs/fashion_mnist.py with the additive angular margin loss (Deng et 
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    ConvNetConfig,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    MuonConfig,
     TrainConfig,
 )
 from jaxtrain.plugins.embedding.options import EmbeddingConfig
@@ -32,12 +33,11 @@ def get_config() -> Config:
             eval_batch_size=500,
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(name="convnet", width=0.5),
-        optimizer=OptimizerConfig(
-            name="muon",
+        model=ConvNetConfig(name="convnet", width=0.5),
+        optimizer=MuonConfig(
             learning_rate=0.02,
             weight_decay=0.01,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=1 / 6,
         ),
         train=TrainConfig(epochs=6),

@@ -13,9 +13,10 @@ kernels; its authors leave the first and the last layer's to AdamW.
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    ConvNetConfig,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    MuonConfig,
     TrainConfig,
 )
 
@@ -28,12 +29,11 @@ def get_config() -> Config:
             eval_batch_size=500,
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(name="convnet", width=0.5),
-        optimizer=OptimizerConfig(
-            name="muon",
+        model=ConvNetConfig(name="convnet", width=0.5),
+        optimizer=MuonConfig(
             learning_rate=0.02,
             weight_decay=0.01,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=1 / 6,
         ),
         train=TrainConfig(epochs=6),

@@ -19,10 +19,11 @@ from jaxtrain.config import (
     ClassificationConfig,
     Config,
     DataConfig,
+    LinearSchedule,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
+    MuonConfig,
     TrainConfig,
+    WhitenedCNNConfig,
 )
 
 
@@ -35,13 +36,12 @@ def get_config() -> Config:
             validation_fraction=0.0,
             augment=AugmentConfig(alternating_flip=True),
         ),
-        model=ModelConfig(name="whitened_cnn_small"),
-        optimizer=OptimizerConfig(
-            name="muon",
+        model=WhitenedCNNConfig(name="whitened_cnn_small"),
+        optimizer=MuonConfig(
             learning_rate=0.12,
             momentum=0.7,
             weight_decay=0.01,
-            schedule="linear",
+            schedule=LinearSchedule(),
             warmup_fraction=0.1,
         ),
         train=TrainConfig(

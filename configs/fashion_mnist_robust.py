@@ -14,12 +14,13 @@ the largest change of 0.1 of each pixel, for a small network without batch norm.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
+    OneCycleSchedule,
     TrainConfig,
 )
 from jaxtrain.plugins.adversarial.options import AdversarialConfig
@@ -34,12 +35,11 @@ def get_config() -> Config:
             validation_fraction=0.02,
             augment=AugmentConfig(alternating_flip=True),
         ),
-        model=ModelConfig(name="cnn4", width=0.5),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=ConvNetConfig(name="cnn4", width=0.5),
+        optimizer=AdamWConfig(
             learning_rate=0.004,
             weight_decay=0.01,
-            schedule="one_cycle",
+            schedule=OneCycleSchedule(),
         ),
         train=TrainConfig(
             epochs=8,

@@ -17,12 +17,12 @@ Adam with decoupled decay, 0.002 for batches of 64.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     ClassificationConfig,
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    ResNetConfig,
     TrainConfig,
 )
 
@@ -45,8 +45,8 @@ def get_config() -> Config:
                 horizontal_flip=True,
             ),
         ),
-        model=ModelConfig(name="resnet50", pretrained="hf:timm/resnet50.a1_in1k"),
-        optimizer=OptimizerConfig(name="adamw", learning_rate=2e-3, weight_decay=0.01),
+        model=ResNetConfig(name="resnet50", pretrained="hf:timm/resnet50.a1_in1k"),
+        optimizer=AdamWConfig(learning_rate=2e-3, weight_decay=0.01),
         train=TrainConfig(
             # One of the last layer, nine of all.
             epochs=10,

@@ -11,12 +11,13 @@ have one written for your own images the same way.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     ClassificationConfig,
     Config,
+    ConvNetConfig,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     TrainConfig,
 )
 
@@ -41,21 +42,20 @@ def get_config() -> Config:
                 horizontal_flip=False,
             ),
         ),
-        model=ModelConfig(
+        model=ConvNetConfig(
             # Small images need a small network.
             name="convnet",
             # Against learning by heart.
             dropout=0.2,
         ),
-        optimizer=OptimizerConfig(
+        optimizer=AdamWConfig(
             # Forgiving from scratch.
-            name="adamw",
             # Grows with the root of the batch.
             learning_rate=0.002,
             # Not of biases and norms.
             weight_decay=0.05,
             # Down to 0 at the end.
-            schedule="cosine",
+            schedule=CosineSchedule(),
             # First steps small.
             warmup_fraction=0.05,
         ),

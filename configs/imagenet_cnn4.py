@@ -10,10 +10,11 @@ Recipe: our own.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    ConvNetConfig,
+    CosineSchedule,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -26,12 +27,11 @@ def get_config() -> Config:
             batch_size=256,
             augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
         ),
-        model=ModelConfig(name="cnn4"),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=ConvNetConfig(name="cnn4"),
+        optimizer=AdamWConfig(
             learning_rate=1e-3,
             weight_decay=0.05,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=1 / 30,
         ),
         train=TrainConfig(epochs=30),

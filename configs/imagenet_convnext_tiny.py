@@ -18,11 +18,12 @@ images and vary the magnitude; bfloat16.
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     ClassificationConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    ConvNeXtConfig,
+    CosineSchedule,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -46,14 +47,12 @@ def get_config() -> Config:
                 cutmix=1.0,
             ),
         ),
-        model=ModelConfig(name="convnext_tiny", drop_path=0.1),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=ConvNeXtConfig(name="convnext_tiny", drop_path=0.1),
+        optimizer=AdamWConfig(
             learning_rate=4e-3,
             weight_decay=0.05,
-            schedule="cosine",
+            schedule=CosineSchedule(end_factor=1e-6 / 4e-3),
             warmup_fraction=20 / 300,
-            end_factor=1e-6 / 4e-3,
         ),
         train=TrainConfig(epochs=300, ema_decay=0.9999, accumulate_steps=4),
         task=ClassificationConfig(label_smoothing=0.1),

@@ -23,9 +23,10 @@ from jaxtrain.config import (
     AugmentConfig,
     ClassificationConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    EfficientNetConfig,
     ParallelConfig,
+    RMSpropConfig,
+    StepSchedule,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -46,20 +47,18 @@ def get_config() -> Config:
                 erasing_value="noise",
             ),
         ),
-        model=ModelConfig(name="efficientnet_b0", dropout=0.2, drop_path=0.2),
+        model=EfficientNetConfig(name="efficientnet_b0", dropout=0.2, drop_path=0.2),
         parallel=ParallelConfig(batch_norm=96, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="rmsprop",
+        optimizer=RMSpropConfig(
             learning_rate=0.048,
             b2=0.9,
             momentum=0.9,
             eps=1e-3,
             weight_decay=1e-5,
-            schedule="step",
-            step_every=2.4 / 450,
-            step_factor=0.97,
+            schedule=StepSchedule(
+                every=2.4 / 450, factor=0.97, warmup_factor=1e-6 / 0.048
+            ),
             warmup_fraction=3 / 450,
-            warmup_factor=1e-6 / 0.048,
         ),
         train=TrainConfig(epochs=450, ema_decay=0.9999),
         task=ClassificationConfig(label_smoothing=0.1),

@@ -20,9 +20,10 @@ norms; bfloat16.
 from jaxtrain.config import (
     AugmentConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    MobileNetConfig,
     ParallelConfig,
+    RMSpropConfig,
+    StepSchedule,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -40,18 +41,17 @@ def get_config() -> Config:
                 erasing=0.2,
             ),
         ),
-        model=ModelConfig(name="mobilenet_v3_large", dropout=0.2, norm_epsilon=1e-3),
+        model=MobileNetConfig(
+            name="mobilenet_v3_large", dropout=0.2, norm_epsilon=1e-3
+        ),
         parallel=ParallelConfig(batch_norm=128, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="rmsprop",
+        optimizer=RMSpropConfig(
             learning_rate=0.064,
             b2=0.9,
             momentum=0.9,
             eps=1e-3,
             weight_decay=1e-5,
-            schedule="step",
-            step_every=2 / 600,
-            step_factor=0.973,
+            schedule=StepSchedule(every=2 / 600, factor=0.973),
         ),
         train=TrainConfig(epochs=600),
     )

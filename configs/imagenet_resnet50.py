@@ -17,9 +17,10 @@ from jaxtrain.config import (
     AugmentConfig,
     ClassificationConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    CosineSchedule,
     ParallelConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -32,15 +33,14 @@ def get_config() -> Config:
             batch_size=1024,
             augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
         ),
-        model=ModelConfig(name="resnet50"),
+        model=ResNetConfig(name="resnet50"),
         parallel=ParallelConfig(batch_norm=32, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        optimizer=SGDConfig(
             learning_rate=0.4,
             momentum=0.9,
             nesterov=True,
             weight_decay=1e-4,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=5 / 90,
         ),
         train=TrainConfig(epochs=90),

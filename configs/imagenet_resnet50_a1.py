@@ -22,9 +22,10 @@ from jaxtrain.config import (
     AugmentConfig,
     ClassificationConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    CosineSchedule,
+    LambConfig,
     ParallelConfig,
+    ResNetConfig,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -47,19 +48,16 @@ def get_config() -> Config:
                 cutmix=1.0,
             ),
         ),
-        model=ModelConfig(name="resnet50", drop_path=0.05),
+        model=ResNetConfig(name="resnet50", drop_path=0.05),
         parallel=ParallelConfig(batch_norm=252, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="lamb",
+        optimizer=LambConfig(
             learning_rate=5e-3,
             weight_decay=0.01,
             # timm's LAMB does so by itself.
             clip_norm=1.0,
-            schedule="cosine",
+            schedule=CosineSchedule(warmup_factor=1e-4 / 5e-3, end_factor=1e-6 / 5e-3),
             warmup_fraction=5 / 600,
             # From 1e-4, and down to 1e-6.
-            warmup_factor=1e-4 / 5e-3,
-            end_factor=1e-6 / 5e-3,
         ),
         train=TrainConfig(epochs=600),
         task=ClassificationConfig(

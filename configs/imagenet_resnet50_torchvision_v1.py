@@ -17,9 +17,10 @@ the last norm of each block starts at 0, there at 1.
 from jaxtrain.config import (
     AugmentConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
+    ResNetConfig,
+    SGDConfig,
+    StepSchedule,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -31,15 +32,13 @@ def get_config() -> Config:
             batch_size=256,
             augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
         ),
-        model=ModelConfig(name="resnet50"),
+        model=ResNetConfig(name="resnet50"),
         parallel=ParallelConfig(batch_norm=32, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        optimizer=SGDConfig(
             learning_rate=0.1,
             momentum=0.9,
             weight_decay=1e-4,
-            schedule="step",
-            milestones=(1 / 3, 2 / 3),
+            schedule=StepSchedule(milestones=(1 / 3, 2 / 3)),
         ),
         train=TrainConfig(epochs=90),
     )

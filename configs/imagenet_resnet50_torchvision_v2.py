@@ -21,9 +21,10 @@ from jaxtrain.config import (
     AugmentConfig,
     ClassificationConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    CosineSchedule,
     ParallelConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.imagenet import imagenet
@@ -46,16 +47,14 @@ def get_config() -> Config:
                 cutmix=1.0,
             ),
         ),
-        model=ModelConfig(name="resnet50"),
+        model=ResNetConfig(name="resnet50"),
         parallel=ParallelConfig(batch_norm=128, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        optimizer=SGDConfig(
             learning_rate=0.5,
             momentum=0.9,
             weight_decay=2e-5,
-            schedule="cosine",
+            schedule=CosineSchedule(warmup_factor=0.01),
             warmup_fraction=5 / 600,
-            warmup_factor=0.01,
         ),
         train=TrainConfig(epochs=600, ema_decay=0.999966),
         task=ClassificationConfig(label_smoothing=0.1),

@@ -16,10 +16,11 @@ with learning rate 0.1, a tenth of it every 30 of 90 epochs, momentum 0.9, weigh
 from jaxtrain.config import (
     AugmentConfig,
     Config,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
+    StepSchedule,
     TrainConfig,
+    VGGConfig,
 )
 from jaxtrain.config.imagenet import imagenet
 
@@ -30,15 +31,13 @@ def get_config() -> Config:
             batch_size=256,
             augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True),
         ),
-        model=ModelConfig(name="vgg16_bn"),
+        model=VGGConfig(name="vgg16_bn"),
         parallel=ParallelConfig(batch_norm=32, xla_flags="overlap"),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        optimizer=SGDConfig(
             learning_rate=0.1,
             momentum=0.9,
             weight_decay=1e-4,
-            schedule="step",
-            milestones=(1 / 3, 2 / 3),
+            schedule=StepSchedule(milestones=(1 / 3, 2 / 3)),
         ),
         train=TrainConfig(epochs=90),
     )

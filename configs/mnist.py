@@ -11,11 +11,12 @@ optimizer, schedule and length.
 """
 
 from jaxtrain.config import (
+    AdamConfig,
     AugmentConfig,
     Config,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    LeNetConfig,
     TrainConfig,
 )
 
@@ -28,9 +29,9 @@ def get_config() -> Config:
             eval_batch_size=500,
             augment=AugmentConfig(crop_padding=2),
         ),
-        model=ModelConfig(name="lenet"),
-        optimizer=OptimizerConfig(
-            name="adam", learning_rate=2e-3, schedule="cosine", warmup_fraction=1 / 15
+        model=LeNetConfig(),
+        optimizer=AdamConfig(
+            learning_rate=2e-3, schedule=CosineSchedule(), warmup_fraction=1 / 15
         ),
         train=TrainConfig(epochs=15),
     )

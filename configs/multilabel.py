@@ -17,10 +17,11 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
-    ModelConfig,
+    LinearSchedule,
     MultilabelConfig,
-    OptimizerConfig,
+    MuonConfig,
     TrainConfig,
+    WhitenedCNNConfig,
 )
 
 LABELS = ("t-shirt", "trouser", "pullover", "dress", "coat")
@@ -39,13 +40,14 @@ def get_config() -> Config:
             eval_batch_size=240,
             augment=AugmentConfig(horizontal_flip=True),
         ),
-        model=ModelConfig(name="whitened_cnn_small", width=1.5, global_pool="max"),
-        optimizer=OptimizerConfig(
-            name="muon",
+        model=WhitenedCNNConfig(
+            name="whitened_cnn_small", width=1.5, global_pool="max"
+        ),
+        optimizer=MuonConfig(
             learning_rate=0.06,
             momentum=0.7,
             weight_decay=0.01,
-            schedule="linear",
+            schedule=LinearSchedule(),
             warmup_fraction=0.1,
         ),
         train=TrainConfig(epochs=5, ema_decay=0.98, freeze=("whiten",)),

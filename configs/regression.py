@@ -12,10 +12,11 @@ Recipe: that of configs/folder.py for small images, without what would change a 
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     Config,
+    ConvNetConfig,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     RegressionConfig,
     TrainConfig,
 )
@@ -34,12 +35,11 @@ def get_config() -> Config:
             crop_pct=1.0,
             batch_size=64,
         ),
-        model=ModelConfig(name="convnet", dropout=0.1),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=ConvNetConfig(name="convnet", dropout=0.1),
+        optimizer=AdamWConfig(
             learning_rate=2e-3,
             weight_decay=0.05,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=0.1,
         ),
         train=TrainConfig(epochs=12),

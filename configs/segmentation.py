@@ -22,10 +22,11 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    LinearSchedule,
+    MuonConfig,
     TrainConfig,
 )
+from jaxtrain.plugins.segmentation.model_options import UNetConfig
 from jaxtrain.plugins.segmentation.options import SegmentationConfig
 
 
@@ -42,19 +43,17 @@ def get_config() -> Config:
             eval_batch_size=120,
             augment=AugmentConfig(alternating_flip=True),
         ),
-        model=ModelConfig(
-            name="unet",
+        model=UNetConfig(
             backbone="whitened_cnn_small",
             width=1.5,
             decoder_channels=(32, 16, 8),
             aux_weight=0.4,
         ),
-        optimizer=OptimizerConfig(
-            name="muon",
+        optimizer=MuonConfig(
             learning_rate=0.05,
             momentum=0.8,
             weight_decay=0.01,
-            schedule="linear",
+            schedule=LinearSchedule(),
             warmup_fraction=0.1,
         ),
         train=TrainConfig(epochs=2, ema_decay=0.98),

@@ -13,12 +13,13 @@ in the place of LARS, wider windows, and of colours brightness and contrast alon
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     Config,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     TrainConfig,
+    WhitenedCNNConfig,
 )
 from jaxtrain.plugins.self_supervised.options import SelfSupervisedConfig
 
@@ -43,12 +44,11 @@ def get_config() -> Config:
                 blur_sigma=(0.1, 1.0),
             ),
         ),
-        model=ModelConfig(name="whitened_cnn_small"),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=WhitenedCNNConfig(name="whitened_cnn_small"),
+        optimizer=AdamWConfig(
             learning_rate=2e-3,
             weight_decay=1e-4,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=0.1,
         ),
         train=TrainConfig(epochs=3),

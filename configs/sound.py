@@ -11,11 +11,12 @@ Recipe: our own, with SpecAugment (Park et al. 2019, arXiv:1904.08779).
 """
 
 from jaxtrain.config import (
+    AdamWConfig,
     AugmentConfig,
     Config,
+    ConvNetConfig,
+    CosineSchedule,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     SoundConfig,
     TrainConfig,
 )
@@ -29,12 +30,11 @@ def get_config() -> Config:
             sound=SoundConfig(seconds=1.0, sample_rate=16_000, mels=64),
             augment=AugmentConfig(time_masks=2, frequency_masks=2),
         ),
-        model=ModelConfig(name="convnet", width=0.25, dropout=0.2),
-        optimizer=OptimizerConfig(
-            name="adamw",
+        model=ConvNetConfig(name="convnet", width=0.25, dropout=0.2),
+        optimizer=AdamWConfig(
             learning_rate=2e-3,
             weight_decay=0.05,
-            schedule="cosine",
+            schedule=CosineSchedule(),
             warmup_fraction=0.1,
         ),
         train=TrainConfig(epochs=15),

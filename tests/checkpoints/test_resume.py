@@ -176,8 +176,8 @@ def test_early_stop_ends_the_run_for_good(cli: Cli, write_config):
     """A learning rate of almost 0 never improves the loss by enough to be seen."""
     config = write_config(
         recipe(
-            optimizer='OptimizerConfig(name="sgd", learning_rate=1e-30)',
-            model='ModelConfig(name="cnn4", width=0.1)',
+            optimizer="SGDConfig(learning_rate=1e-30)",
+            model='ConvNetConfig(name="cnn4", width=0.1)',
             data='DataConfig(source="digits", batch_size=64, image_size=16)',
             train="TrainConfig(steps=60, eval_every_steps=5, early_stop_patience=2)",
         )
@@ -197,7 +197,7 @@ def test_state_without_statistics_comes_back(tmp_path: Path):
     """A checkpoint has only what is not empty."""
     changes = {
         "data": 'DataConfig(source="digits", batch_size=64, image_size=16)',
-        "model": 'ModelConfig(name="lenet")',
+        "model": "LeNetConfig()",
         "train": "TrainConfig(steps=4, ema_decay=0.9)",
         "logging": "LoggingConfig(every_steps=1)",
     }

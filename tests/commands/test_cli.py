@@ -417,12 +417,12 @@ CONFIG_FILES = [
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
-        "    return Config(optimizer=OptimizerConfig(learning_rate='1'))\n",
+        "    return Config(optimizer=SGDConfig(learning_rate='1'))\n",
         [":3", "learning_rate = '1'", "float"],
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
-        "    return Config(model=ModelConfig(width=-1.0))\n",
+        "    return Config(model=ConvNetConfig(width=-1.0))\n",
         [":3", "width = -1.0", "above 0"],
     ),
 ]
@@ -492,7 +492,7 @@ def homeless(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.exhaustive
 def test_a_user_without_a_home_trains_without_a_cache(tmp_path: Path, write_config):
-    model = 'ModelConfig(name="lenet")'
+    model = "LeNetConfig()"
     data = 'DataConfig(source="synthetic:16x16x1/4/96", batch_size=16)'
     train = "TrainConfig(steps=1)"
     config = write_config(recipe(model=model, data=data, train=train))
@@ -536,7 +536,7 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
     """A learning rate of 1e30 overflows: the state before it is what is saved."""
     config = write_config(
         recipe(
-            optimizer='OptimizerConfig(name="sgd", learning_rate=1e30)',
+            optimizer="SGDConfig(learning_rate=1e30)",
             train="TrainConfig(steps=100, max_bad_steps=5)",
             checkpoint="CheckpointConfig(every_steps=1)",
         )
@@ -552,7 +552,7 @@ def test_numbers_that_go_bad_end_with_code_5(cli: Cli, write_config):
 def test_bad_numbers_are_seen_between_lines_of_metrics(cli: Cli, write_config):
     config = write_config(
         recipe(
-            optimizer='OptimizerConfig(name="sgd", learning_rate=1e30)',
+            optimizer="SGDConfig(learning_rate=1e30)",
             train="TrainConfig(steps=60, max_bad_steps=3)",
             checkpoint="CheckpointConfig(every_steps=10)",
             logging="LoggingConfig(every_steps=1000)",
@@ -629,7 +629,7 @@ def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):
     assert cli("--config", config, "--workdir", "run").code == 0
     other = recipe(
         train="TrainConfig(steps=5)",
-        model='ModelConfig(name="convnet", width=0.25, dropout=0.1)',
+        model='ConvNetConfig(name="convnet", width=0.25, dropout=0.1)',
     )
     write_config(other)
     run = cli.directory / "run"

@@ -18,7 +18,7 @@ from tests.helpers.rows import each_row
 
 RUN = recipe(
     data='DataConfig(source="digits", batch_size=64, mean=(0.3,), std=(0.4,))',
-    model='ModelConfig(name="convnet", width=0.5)',
+    model='ConvNetConfig(name="convnet", width=0.5)',
     train="TrainConfig(steps=2)",
     checkpoint="CheckpointConfig()",
     logging="LoggingConfig(tensorboard=False)",

@@ -180,7 +180,9 @@ def test_a_current_folder_that_was_removed(
 
 
 OWN = "import sys\nfrom jaxtrain.models.small import ConvNet\n\n\n"
-MODEL = "Config(model=ModelConfig(name='{}:Net'), data=DataConfig(source='digits'))"
+MODEL = (
+    "Config(model=CustomModelConfig(name='{}:Net'), data=DataConfig(source='digits'))"
+)
 EXITS = "class Net(ConvNet):\n    def __init__(self, *args, **options):\n        {}\n"
 
 

@@ -11,8 +11,7 @@ from jaxtrain.cli import main, parse
 from jaxtrain.config import (
     Config,
     CustomConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
     replace,
     to_json,
@@ -21,6 +20,7 @@ from jaxtrain.config.recipe import default_folder
 from jaxtrain.errors import UntrustedError
 from jaxtrain.json_files.run_id import RunId
 from tests.helpers.installed import installed
+from tests.helpers.parts import model_config
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
 from tests.helpers.rows import each_row
@@ -37,7 +37,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "runs" / "x y"
     folder.mkdir(parents=True)
     train = TrainConfig(steps=9, stop_after_steps=4)
-    config = Config(model=ModelConfig(name=NET), train=train)
+    config = Config(model=model_config(NET), train=train)
     (folder / "config.json").write_text(to_json(config, RunId.new(folder)))
     (tmp_path / "net.py").write_text("raise SystemExit('it was run')\n")
     return folder
@@ -85,7 +85,7 @@ def test_what_is_no_config_of_a_run_is_told(
 def test_a_name_that_no_plugin_here_has_is_refused(
     field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    config = Config(optimizer=OptimizerConfig(learning_rate=0.1))
+    config = Config(optimizer=SGDConfig(learning_rate=0.1))
     value: Any = CustomConfig(name=UNKNOWN) if field in ("task", "method") else UNKNOWN
     config = replace(config, field, value)
     (tmp_path / "config.json").write_text(to_json(config, RunId.new(tmp_path)))

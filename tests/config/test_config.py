@@ -15,6 +15,7 @@ from jaxtrain.config import (
     ModelConfig,
     OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.metadata import with_metadata
@@ -79,8 +80,8 @@ def test_json_that_is_no_config_is_refused(text: str):
 @each_row(
     ("make", "named"),
     [
-        (lambda: OptimizerConfig(learning_rate="0.1"), "learning_rate = '0.1'"),  # pyright: ignore
-        (lambda: OptimizerConfig(momentum=1.0), "momentum = 1.0"),
+        (lambda: SGDConfig(learning_rate="0.1"), "learning_rate = '0.1'"),  # pyright: ignore
+        (lambda: SGDConfig(momentum=1.0), "momentum = 1.0"),
         (lambda: OptimizerConfig(milestones=(0.5, 0.2)), "milestones"),
         (lambda: ModelConfig(stem="big"), "stem = 'big'"),  # pyright: ignore
         (lambda: DataConfig(batch_size=0), "batch_size = 0"),

@@ -10,9 +10,12 @@ from jaxtrain.config import (
     AugmentConfig,
     ClassificationConfig,
     Config,
+    ConstantSchedule,
     CustomConfig,
+    CustomOptimizerConfig,
     DataConfig,
     OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.base import unchecked
@@ -76,7 +79,9 @@ def test_code_that_is_not_trusted_ends_all_checks():
 
 def test_a_section_names_all_its_wrong_values():
     with pytest.raises(UserError) as error:
-        OptimizerConfig(learning_rate=-1, clip_norm=-2, warmup_factor=0.5)
+        SGDConfig(
+            schedule=ConstantSchedule(warmup_factor=0.5), learning_rate=-1, clip_norm=-2
+        )
     told = str(error.value)
     assert told.startswith("3 problems:")
     for text in ("learning_rate = -1: ", "clip_norm = -2: ", "optimizer.warmup_factor"):
@@ -110,7 +115,7 @@ def test_the_command_line_names_those_of_all_sections():
 def test_wrong_values_are_replaced_for_later_checks():
     with unchecked():
         wrong = Config(seed=-1, optimizer=OptimizerConfig(clip_norm=-1.0, eps=1e-6))
-    recipe = Config(seed=3, optimizer=OptimizerConfig(clip_norm=2.0))
+    recipe = Config(seed=3, optimizer=SGDConfig(clip_norm=2.0))
     problems, found = checked(wrong, recipe)
     assert [field for problem in problems for field in problem.fields] == [
         "optimizer.clip_norm",
@@ -122,7 +127,8 @@ def test_wrong_values_are_replaced_for_later_checks():
 
 def test_names_are_looked_up_together():
     config = Config(
-        task=CustomConfig(name="clasification"), optimizer=OptimizerConfig(name="adm")
+        task=CustomConfig(name="clasification"),
+        optimizer=CustomOptimizerConfig(name="adm"),
     )
     texts = [problem.text for problem in check_names(config)]
     assert len(texts) == 2

@@ -6,17 +6,25 @@ from pathlib import Path
 import pytest
 
 from jaxtrain import cli
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig
+from jaxtrain.config import (
+    Config,
+    CosineSchedule,
+    LeNetConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ResNetConfig,
+    SGDConfig,
+)
 from jaxtrain.config.metadata import with_metadata
 
 RECIPE = """
 from jaxtrain.config import *
 
 def get_config():
-    optimizer = OptimizerConfig(
-        name="adamw", learning_rate=1e-3, weight_decay=0.05, b2=0.99, schedule="cosine"
+    optimizer = AdamWConfig(
+        learning_rate=1e-3, weight_decay=0.05, b2=0.99, schedule=CosineSchedule()
     )
-    return Config(optimizer=optimizer, model=ModelConfig(name="resnet18", stem="cifar"))
+    return Config(optimizer=optimizer, model=ResNetConfig(name="resnet18", stem="cifar"))
 """
 Parse = Callable[..., Config]
 
@@ -38,11 +46,10 @@ def test_options_of_the_other_part_have_their_defaults(
 ):
     """What every part has stays as the recipe says."""
     found = parse(*words, "--optimizer.momentum", "0.9").optimizer
-    assert found == OptimizerConfig(
-        name="sgd",
+    assert found == SGDConfig(
         learning_rate=1e-3,
         weight_decay=0.05,
-        schedule="cosine",
+        schedule=CosineSchedule(),
         momentum=0.9,
     )
     told = "--optimizer sgd: ignores the recipe's adamw options: optimizer.b2 = 0.99"
@@ -54,9 +61,9 @@ def test_the_same_part_keeps_its_options(parse: Parse):
 
 
 def test_a_model_is_switched_likewise(parse: Parse):
-    assert parse("--model", "lenet").model == ModelConfig(name="lenet")
+    assert parse("--model", "lenet").model == LeNetConfig()
     words = ["--model", "resnet50", "--model.stem", "cifar"]
-    assert parse(*words).model == ModelConfig(name="resnet50", stem="cifar")
+    assert parse(*words).model == ResNetConfig(name="resnet50", stem="cifar")
 
 
 def test_the_name_alone_changes_nothing_else(parse: Parse):

@@ -200,7 +200,7 @@ RUN = recipe(
     data='DataConfig(source="folder:photos", image_size=16, batch_size=8, '
     "test_fraction=0.2, validation_fraction=0.2, progressive_sizes=(8, 16), "
     "augment=AugmentConfig(random_resized_crop=True, horizontal_flip=True))",
-    model=f'ModelConfig(name="{POOLED}")',
+    model=f'CustomModelConfig(name="{POOLED}")',
     train="TrainConfig(epochs=2, eval_every_steps=4, accumulate_steps=2, "
     "steps_per_call=2)",
     checkpoint="CheckpointConfig(every_steps=6)",

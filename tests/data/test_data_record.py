@@ -16,7 +16,7 @@ from tests.helpers.runs import assert_same_run
 FILES = {f"{c}/{i:02d}.png": 40 * i + 7 * (c == "b") for c in "ab" for i in range(6)}
 RUN = recipe(
     data='DataConfig(source="folder:set", image_size=8, batch_size=4)',
-    model='ModelConfig(name="convnet", width=0.125)',
+    model='ConvNetConfig(name="convnet", width=0.125)',
     train="TrainConfig(steps=4)",
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=2, tensorboard=False)",

@@ -18,7 +18,7 @@ from tests.helpers.runs import read_lines, read_summary
 RUN = recipe(
     data='DataConfig(source="folder:set", image_size=8, batch_size=8, '
     "max_bad_fraction=0.9)",
-    model='ModelConfig(name="convnet", width=0.125)',
+    model='ConvNetConfig(name="convnet", width=0.125)',
     train="TrainConfig(steps=4)",
     checkpoint="CheckpointConfig(every_steps=4)",
     logging="LoggingConfig(every_steps=2, tensorboard=False)",

@@ -11,8 +11,8 @@ from jaxtrain import keys
 from jaxtrain.config import (
     Config,
     DataConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.data import loader, sources
@@ -57,7 +57,7 @@ def test_evaluation_counts_every_example_once(batch_size: int):
     """360 = 5 * 64 + 40: the last batch is short, and padded."""
     config = Config(
         data=DataConfig(source="digits", batch_size=64, eval_batch_size=batch_size),
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        optimizer=SGDConfig(learning_rate=0.1),
         train=TrainConfig(steps=1),
     )
     setup = build_setup(config)
@@ -87,7 +87,7 @@ def test_a_stop_is_heeded_before_a_batch_is_sent(num: int):
     """Whatever a batch takes, and the compilation of the first one."""
     config = Config(
         data=DataConfig(source="digits", batch_size=64),
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        optimizer=SGDConfig(learning_rate=0.1),
         train=TrainConfig(steps=1),
     )
     setup = build_setup(config)

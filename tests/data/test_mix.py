@@ -16,8 +16,8 @@ from jaxtrain.config import (
     Config,
     CustomConfig,
     DataConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.data.augment.mix import mix_pairs, swap
@@ -194,7 +194,7 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
     )
     return Config(
         data=data,
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        optimizer=SGDConfig(learning_rate=0.1),
         **{"train": TrainConfig(steps=1), **sections},
     )
 

@@ -158,7 +158,7 @@ def test_copies_of_an_example_are_numbered():
 
 RUN = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=12)',
-    model='ModelConfig(name="convnet", width=0.25)',
+    model='ConvNetConfig(name="convnet", width=0.25)',
     train="TrainConfig(steps=10, eval_every_steps=5)",
     checkpoint="CheckpointConfig(every_steps=5)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",

@@ -31,7 +31,7 @@ from tests.helpers.words import quoted
 RUN = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/96", batch_size=12, image_size=16, '
     "progressive_sizes=(8, 12, 16), validation_fraction=0)",
-    model=f'ModelConfig(name="{POOLED}")',
+    model=f'CustomModelConfig(name="{POOLED}")',
     train="TrainConfig(epochs=4)",
     checkpoint="CheckpointConfig(every_steps=9)",
     logging="LoggingConfig(every_steps=4, tensorboard=False)",

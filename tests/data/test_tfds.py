@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import extras
-from jaxtrain.config import Config, DataConfig, OptimizerConfig
+from jaxtrain.config import Config, DataConfig, SGDConfig
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.setup import build_setup
 from tests.helpers.images import (
@@ -180,7 +180,7 @@ def test_sets_without_images_and_labels(tmp_path: Path):
     write_tfds(tmp_path / "b", tiny_splits(test=[(grey(1), -1)]))
     data = DataConfig(source="tfds:tiny", data_dir=str(tmp_path / "b"), batch_size=1)
     with pytest.raises(UserError, match="'test' of tfds:tiny has no labels"):
-        build_setup(Config(data=data, optimizer=OptimizerConfig(learning_rate=0.1)))
+        build_setup(Config(data=data, optimizer=SGDConfig(learning_rate=0.1)))
 
 
 PAYLOAD = {"type": "tfds_payload.Feature", "content": {}}

@@ -98,7 +98,7 @@ def test_too_many_are_named():
 RUN = recipe(
     data='DataConfig(source="tfds:tiny", batch_size=8, max_bad_fraction=0.2, '
     "validation_fraction=0)",
-    model='ModelConfig(name="convnet", width=0.25)',
+    model='ConvNetConfig(name="convnet", width=0.25)',
     train="TrainConfig(steps=9)",
     checkpoint="CheckpointConfig(every_steps=9)",
     logging="LoggingConfig(every_steps=3, tensorboard=False)",

@@ -21,7 +21,8 @@ from safetensors.numpy import load_file
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
 from jaxtrain.config import (
-    ModelConfig,
+    ConvNetConfig,
+    LeNetConfig,
 )
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import Precision, check, stablehlo
@@ -32,6 +33,7 @@ from jaxtrain.export.request import HALF, Request
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.digits import read_test
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.untrained import untrained
 
@@ -46,7 +48,7 @@ def export(workdir: Path, out: Path, *words: str) -> int:
 @pytest.mark.plugins
 @pytest.mark.parametrize(("name", "options"), SMALL.items())
 def test_every_model_is_the_same_in_onnx(name: str, options: dict[str, Any]):
-    count = assert_same_in_onnx(untrained(ModelConfig(name=name, **options)))
+    count = assert_same_in_onnx(untrained(model_config(name, **options)))
     # As it comes in, and nowhere else; norms are in the convolutions.
     assert count["Transpose"] == 1
     assert not count["Mul"] and not count["BatchNormalization"]
@@ -170,7 +172,7 @@ def test_stablehlo_and_the_folder_run_without_us(digits_run: Path, tmp_path: Pat
 
 def test_the_program_holds_kernels_with_norms_folded_in(tmp_path: Path):
     """Nothing is left of the norms but an addend; in 16 bits it has half the bytes."""
-    model = untrained(ModelConfig(name="convnet"))
+    model = untrained(ConvNetConfig(name="convnet"))
     pixels = np.random.default_rng(0).normal(size=(2, *model.image_shape))
     images, sizes = pixels.astype(np.float32), {}
     expected = np.asarray(jax.jit(model.forward)(*model.placed, images))
@@ -227,7 +229,7 @@ def test_a_file_that_is_not_the_model_is_not_written(
 
 
 def test_any_number_of_images_is_checked_with_one_too():
-    model = untrained(ModelConfig(name="lenet"))
+    model = untrained(LeNetConfig())
     images = np.zeros((32, 34, 32, 3), np.float32)
     apply: Any = jax.jit(Request(model=model).function())
 
@@ -260,7 +262,7 @@ NAMES = tuple("0123456789")
 def test_int8_is_judged_by_classes_if_there_are_any(
     names: tuple[str, ...] | None, change: Any, message: str | None
 ):
-    model = untrained(ModelConfig(name="lenet"))
+    model = untrained(LeNetConfig())
     about = dataclasses.replace(model.description, class_names=names)
     model = dataclasses.replace(model, description=about)
     images = np.random.default_rng(0).normal(size=(32, 34, 32, 3)).astype(np.float32)
@@ -280,7 +282,7 @@ def test_int8_is_judged_by_classes_if_there_are_any(
 
 def of_numbers() -> TrainedModel:
     """Return an untrained model of years, 2000 +- 5, and a count, 3 +- 1."""
-    model = untrained(ModelConfig(name="lenet"))
+    model = untrained(LeNetConfig())
     about = dataclasses.replace(
         model.description,
         task="regression",
@@ -406,7 +408,7 @@ def test_several_arrays_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return {"map": x, "count": x.sum((1, 2, 3))}
 
     monkeypatch.setattr(TrainedModel, "forward", heads)
-    request = Request(model=untrained(ModelConfig(name="lenet")))
+    request = Request(model=untrained(LeNetConfig()))
     out, images = tmp_path / "out", np.zeros((1, 34, 32, 3), np.float32)
     for format in EXPORTERS:
         with pytest.raises(UserError, match=r"'count': \(\), 'map': \(34, 32, 3\)"):

@@ -15,12 +15,12 @@ from PIL import Image
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.inference.pixels import to_pixels
 from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
+from tests.helpers.parts import model_config
 from tests.helpers.processes import ROOT
 
 PAGES = "".join(
@@ -87,7 +87,7 @@ def write_photos(at: Path) -> list[str]:
 def random_model(name: str, channels: int, **options: Any) -> TrainedModel:
     """Return a model whose classes differ from image to image."""
     about = describe(
-        ModelConfig(name=name, **options),
+        model_config(name, **options),
         (32, 32, channels),
         class_names=("cat", "cow", "dog", "hen", "owl"),
         mean=(0.4, 0.5, 0.6)[:channels],

@@ -17,7 +17,7 @@ from jaxtrain.trees import by_path
 
 SMALL = jaxtrain.Config(
     data=jaxtrain.DataConfig(source="digits", batch_size=64),
-    optimizer=jaxtrain.OptimizerConfig(name="adamw", learning_rate=2e-3),
+    optimizer=jaxtrain.AdamWConfig(learning_rate=2e-3),
     train=jaxtrain.TrainConfig(steps=3, ema_decay=0.5),
 )
 

@@ -15,13 +15,15 @@ from jaxtrain.config import (
     AugmentConfig,
     ClassificationConfig,
     Config,
+    ConvNetConfig,
     CustomConfig,
     DataConfig,
+    LeNetConfig,
     ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
     Part,
     PlainConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.root import SECTIONS
@@ -31,6 +33,7 @@ from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import data_sharding, devices, layout
 from jaxtrain.parallel.copies import Copies
+from jaxtrain.plugins.segmentation.model_options import DeepLabConfig, UNetConfig
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.run_data import load_data
@@ -48,23 +51,21 @@ NUM_DEVICES = 8
 
 # Name -> model, and the size of a batch-norm group.
 MODELS: dict[str, tuple[ModelConfig, int | str]] = {
-    "lenet": (ModelConfig(name="lenet"), "global"),
-    "convnet, global": (ModelConfig(name="convnet", width=0.125), "global"),
-    "convnet, groups": (ModelConfig(name="convnet", width=0.125), 1),
-    "cnn4": (ModelConfig(name="cnn4", width=0.125), "global"),
+    "lenet": (LeNetConfig(), "global"),
+    "convnet, global": (ConvNetConfig(name="convnet", width=0.125), "global"),
+    "convnet, groups": (ConvNetConfig(name="convnet", width=0.125), 1),
+    "cnn4": (ConvNetConfig(name="cnn4", width=0.125), "global"),
     "basic resnet": (BASIC, 1),
     **{f"short {name}": (config, 1) for name, config in SHORT.items()},
     # Its auxiliary head ends in one pixel, of which a batch norm needs two images.
     "short inception_v3": (SHORT["inception_v3"], 2),
     "short unet": (
-        ModelConfig(
-            name="unet", backbone=BASIC.name, width=0.125, stem="cifar", aux_weight=0.4
-        ),
+        UNetConfig(backbone=BASIC.name, width=0.125, stem="cifar", aux_weight=0.4),
         1,
     ),
     # The mean of an image goes through a batch norm.
     "short deeplab": (
-        ModelConfig(
+        DeepLabConfig(
             name="deeplabv3_resnet50", backbone=FOUR_STAGES, width=0.125, stem="cifar"
         ),
         2,
@@ -114,7 +115,7 @@ def make_config(name: str, case: dict[str, Any]) -> Config:
         ),
         model=model,
         # A rate so high that a difference of the gradients shows in the weights.
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
+        optimizer=SGDConfig(learning_rate=0.1),
         parallel=ParallelConfig(
             **sizes,
             preset=case["preset"],

@@ -5,6 +5,7 @@ from typing import Any
 from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training import precision
+from tests.helpers.parts import model_config
 
 
 def make_blueprint(
@@ -14,6 +15,6 @@ def make_blueprint(
     policy: str = "fp32",
     **fields: Any,
 ) -> Blueprint:
-    config = ModelConfig(name=model) if isinstance(model, str) else model
+    config = model_config(model) if isinstance(model, str) else model
     given = {"image_shape": shape, "num_outputs": num_outputs, **fields}
     return Blueprint(config=config, policy=precision.parse(policy), **given)

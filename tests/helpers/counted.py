@@ -60,7 +60,7 @@ def counting(
         "data": f'DataConfig(source="csv:list.csv", targets={targets!r}, channels=1, '
         f"image_size={SIZE}, crop_pct=1.0, batch_size=16, validation_fraction=0.25, "
         "test_fraction=0.25)",
-        "optimizer": 'OptimizerConfig(name="adamw", learning_rate=0.003)',
+        "optimizer": "AdamWConfig(learning_rate=0.003)",
         "train": "TrainConfig(steps=12, eval_every_steps=4)",
         "checkpoint": "CheckpointConfig(every_steps=4)",
         "logging": "LoggingConfig(every_steps=1)",

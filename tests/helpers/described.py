@@ -4,6 +4,7 @@ from typing import Any
 
 from jaxtrain.config import ModelConfig
 from jaxtrain.weights.description import Description
+from tests.helpers.parts import model_config
 
 
 def describe(model: ModelConfig | str, shape: Any, **fields: Any) -> Description:
@@ -22,5 +23,5 @@ def describe(model: ModelConfig | str, shape: Any, **fields: Any) -> Description
         "crop_pct": 1.0,
         "interpolation": "bilinear",
     }
-    config = ModelConfig(name=model) if isinstance(model, str) else model
+    config = model_config(model) if isinstance(model, str) else model
     return Description(model=config, image_shape=shape, **{**usual, **fields})

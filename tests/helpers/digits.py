@@ -14,7 +14,7 @@ from tests.helpers.recipes import recipe, write_recipe
 # last.
 RUN = recipe(
     data='DataConfig(source="digits", batch_size=64, eval_batch_size=100)',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=1.0, warmup_steps=29)',
+    optimizer="SGDConfig(learning_rate=1.0, warmup_steps=29)",
     train="TrainConfig(steps=30, ema_decay=0.9, eval_every_steps=10)",
     checkpoint="CheckpointConfig(every_steps=10)",
     logging="LoggingConfig(every_steps=10, tensorboard=False)",

@@ -34,7 +34,7 @@ def feature(optimizer: str = "", train: str = "", **sections: str) -> str:
     parts = {
         "precision": '"fp64"',
         "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-        "model": 'ModelConfig(name="convnet", width=0.5, dropout=0.1)',
+        "model": 'ConvNetConfig(name="convnet", width=0.5, dropout=0.1)',
         "optimizer": f"OptimizerConfig({fields}, warmup_steps=2, weight_decay=0.01, "
         "clip_norm=1.0)",
         "train": f"TrainConfig(steps={STEPS}, accumulate_steps=2, eval_every_steps=2"
@@ -121,7 +121,7 @@ FEATURES: dict[str, str | tuple[str, str]] = {
     "frozen": feature(train='freeze=("backbone",), ema_decay=0.9'),
     "int8": feature(
         'name="sgd", learning_rate=0.01, schedule="step", milestones=(0.75,)',
-        model='ModelConfig(name="convnet", width=0.0625, quantize="int8")',
+        model='ConvNetConfig(name="convnet", width=0.0625, quantize="int8")',
     ),
     "arcface": feature(task="EmbeddingConfig(size=8, scale=16.0)", **EMBEDDED),
     # Its loss compares each example with the others of a batch.

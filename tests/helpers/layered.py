@@ -12,8 +12,6 @@ from jaxtrain.config import (
     Config,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
     TrainConfig,
 )
 from jaxtrain.models.base import Model
@@ -23,6 +21,7 @@ from jaxtrain.trainer import features
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.state import as_dict
 from tests.helpers.command import float64
+from tests.helpers.parts import model_config, optimizer_config
 
 # Enough for the `fsdp` axis to share a kernel.
 WIDTH = 64
@@ -75,8 +74,8 @@ def layered(
     values: dict[str, Any] = {
         "precision": "fp64",
         "data": data,
-        "model": ModelConfig(name=MODEL),
-        "optimizer": OptimizerConfig(
+        "model": model_config(MODEL),
+        "optimizer": optimizer_config(
             **{"name": "sgd", "learning_rate": 0.1, **(optimizer or {})}
         ),
         "train": TrainConfig(**{"steps": 2 * EPOCH, **(train or {})}),

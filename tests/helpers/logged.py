@@ -6,10 +6,10 @@ from typing import Any
 
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.records.writer import LoggedRun
@@ -19,8 +19,8 @@ def logged_run(workdir: Path, *, step: int = 0, **sections: Any) -> LoggedRun:
     """Return a run of 12 steps, 4 an epoch, whose config has these sections."""
     config = Config(
         data=DataConfig(source="digits", batch_size=64),
-        model=ModelConfig(name="convnet"),
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        model=ConvNetConfig(name="convnet"),
+        optimizer=SGDConfig(learning_rate=0.1),
         **{
             "train": TrainConfig(steps=12),
             "logging": LoggingConfig(tensorboard=False),

@@ -5,12 +5,12 @@ from typing import Any
 
 import jax
 
-from jaxtrain.config import ModelConfig
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training.forward import predict
 from jaxtrain.training.state import split_model
 from tests.helpers.blueprints import make_blueprint
+from tests.helpers.parts import model_config
 
 CLASSES = 5
 
@@ -25,7 +25,7 @@ def blueprint(size: Any = 33, *, policy: str = "fp32", **options: Any) -> Bluepr
     """
     shape = size if isinstance(size, tuple) else (size, size + 2)
     return make_blueprint(
-        ModelConfig(**{"name": "unet", **options}), (*shape, 3), CLASSES, policy
+        model_config(**{"name": "unet", **options}), (*shape, 3), CLASSES, policy
     )
 
 

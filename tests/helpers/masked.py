@@ -60,7 +60,7 @@ def mask_recipe(
         task=f"SegmentationConfig({options})",
         data=f"DataConfig({fields}, batch_size=8, {data})",
         model=f"ModelConfig({model})",
-        optimizer='OptimizerConfig(name="adam", learning_rate=0.01)',
+        optimizer="AdamConfig(learning_rate=0.01)",
         train=f"TrainConfig({train})",
         checkpoint="CheckpointConfig(every_steps=6)",
         logging="LoggingConfig(every_steps=3, tensorboard=False)",

@@ -36,8 +36,8 @@ def recipe(**changes: str) -> str:
     """Return a config expression: a tiny run on the digits that takes seconds."""
     parts = {
         "data": 'DataConfig(source="digits", batch_size=64)',
-        "model": 'ModelConfig(name="convnet", width=0.125, dropout=0.1)',
-        "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1)',
+        "model": 'ConvNetConfig(name="convnet", width=0.125, dropout=0.1)',
+        "optimizer": "SGDConfig(learning_rate=0.1)",
         "train": "TrainConfig(steps=40, ema_decay=0.9)",
         "checkpoint": "CheckpointConfig(every_steps=10)",
         "logging": "LoggingConfig(every_steps=8)",
@@ -52,7 +52,7 @@ def recipe(**changes: str) -> str:
 # Batch norm, dropout, momentum, an average of the weights; each save is evaluated.
 EIGHT_STEPS = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9)',
+    optimizer="SGDConfig(learning_rate=0.1, momentum=0.9)",
     train="TrainConfig(steps=8, ema_decay=0.9, eval_every_steps=2)",
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=3, tensorboard=False)",

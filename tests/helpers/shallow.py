@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import CustomModelConfig
 from jaxtrain.models import googlenet, inception_v3
 from jaxtrain.models.activations import hard_swish, silu
 from jaxtrain.models.convnext import ConvNeXt
@@ -133,57 +133,57 @@ class ShortConvNeXt(ConvNeXt):
 
 # Name -> its config; each is built by `Blueprint.build`, as a user's own is.
 SHORT = {
-    "resnet": ModelConfig(
+    "resnet": CustomModelConfig(
         name="tests.helpers.shallow:ShortResNet",
         options={"width": 0.125, "stem": "cifar"},
     ),
-    "resnet_d": ModelConfig(
+    "resnet_d": CustomModelConfig(
         name="tests.helpers.shallow:ShortResNetD", options={"width": 0.125}
     ),
-    "se_resnet": ModelConfig(
+    "se_resnet": CustomModelConfig(
         name="tests.helpers.shallow:ShortSEResNet",
         options={"width": 0.125, "drop_path": 0.3},
     ),
-    "resnext": ModelConfig(
+    "resnext": CustomModelConfig(
         name="tests.helpers.shallow:ShortResNeXt", options={"width": 0.125}
     ),
-    "preact_resnet": ModelConfig(
+    "preact_resnet": CustomModelConfig(
         name="tests.helpers.shallow:ShortPreActResNet", options={"width": 0.125}
     ),
-    "wide_resnet": ModelConfig(
+    "wide_resnet": CustomModelConfig(
         name="tests.helpers.shallow:ShortWideResNet",
         options={"width": 0.25, "dropout": 0.3},
     ),
-    "regnet": ModelConfig(
+    "regnet": CustomModelConfig(
         name="tests.helpers.shallow:ShortRegNet",
         options={"width": 0.5},
     ),
-    "vgg": ModelConfig(
+    "vgg": CustomModelConfig(
         name="tests.helpers.shallow:ShortVGG",
         options={"width": 0.03125, "dropout": 0.1},
     ),
-    "googlenet": ModelConfig(
+    "googlenet": CustomModelConfig(
         name="tests.helpers.shallow:ShortGoogLeNet", options={"width": 0.125}
     ),
-    "inception_v3": ModelConfig(
+    "inception_v3": CustomModelConfig(
         name="tests.helpers.shallow:ShortInceptionV3", options={"width": 0.0625}
     ),
-    "densenet": ModelConfig(
+    "densenet": CustomModelConfig(
         name="tests.helpers.shallow:ShortDenseNet", options={"width": 0.125}
     ),
-    "mobilenet": ModelConfig(
+    "mobilenet": CustomModelConfig(
         name="tests.helpers.shallow:ShortMobileNetV3",
         options={"width": 0.5, "drop_path": 0.5, "padding": "same"},
     ),
-    "efficientnet": ModelConfig(
+    "efficientnet": CustomModelConfig(
         name="tests.helpers.shallow:ShortEfficientNet", options={"width": 0.125}
     ),
-    "convnext": ModelConfig(
+    "convnext": CustomModelConfig(
         name="tests.helpers.shallow:ShortConvNeXt", options={"width": 0.125}
     ),
 }
 # For what compiles many programs of one model.
-BASIC = ModelConfig(
+BASIC = CustomModelConfig(
     name="tests.helpers.shallow:ShortBasicResNet",
     options={"width": 0.125, "stem": "cifar"},
 )

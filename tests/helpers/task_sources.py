@@ -5,18 +5,18 @@ from typing import Any
 import numpy as np
 
 from jaxtrain import own
-from jaxtrain.config import AugmentConfig, DataConfig, ModelConfig
+from jaxtrain.config import AugmentConfig, ConvNetConfig, DataConfig, ModelConfig
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.stores import ArrayStore
+from jaxtrain.plugins.detection.options import FCOSConfig
+from jaxtrain.plugins.segmentation.model_options import UNetConfig
 
 NUM, SIDE = 24, 16
 HERE = "tests.helpers.task_sources"
-CONVNET = ModelConfig(name="convnet", width=0.125)
-UNET = ModelConfig(name="unet", backbone="convnet", width=0.125)
-FCOS = ModelConfig(
-    name="fcos", backbone="convnet", width=0.125, pyramid_channels=8, head_layers=1
-)
+CONVNET = ConvNetConfig(name="convnet", width=0.125)
+UNET = UNetConfig(backbone="convnet", width=0.125)
+FCOS = FCOSConfig(backbone="convnet", width=0.125, pyramid_channels=8, head_layers=1)
 # Task -> its options, its source and its model.
 SETTINGS: dict[str, tuple[dict[str, Any], str, ModelConfig]] = {
     "classification": ({}, "classes", CONVNET),

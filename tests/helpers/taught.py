@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ConvNetConfig
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import make_model
 from jaxtrain.weights.description import Description
@@ -16,7 +16,7 @@ from jaxtrain.weights.stored import abstract_weights
 # A small teacher of grey images, with what tests change.
 TEACHER: dict[str, Any] = {
     "task": "classification",
-    "model": ModelConfig(name="convnet", width=0.125),
+    "model": ConvNetConfig(name="convnet", width=0.125),
     "precision": "fp32",
     "image_shape": (8, 8, 1),
     "num_outputs": 4,

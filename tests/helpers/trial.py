@@ -13,9 +13,9 @@ from jaxtrain import keys
 from jaxtrain.config import (
     ClassificationConfig,
     Config,
-    ModelConfig,
     OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.models.batch_norm import momenta
@@ -29,6 +29,7 @@ from jaxtrain.training.create import CreateState
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.step import make_train_step
 from jaxtrain.training.transforms.core import core_transforms
+from tests.helpers.parts import model_config
 from tests.helpers.phases import make_phase
 
 SHAPE, CLASSES, BATCH = (16, 16, 1), 4, 16
@@ -75,8 +76,8 @@ class Trial:
     ):
         self.config = Config(
             task=ClassificationConfig(label_smoothing=label_smoothing),
-            model=ModelConfig(name=name, width=0.25, dropout=dropout),
-            optimizer=optimizer or OptimizerConfig(name="sgd", learning_rate=0.1),
+            model=model_config(name, width=0.25, dropout=dropout),
+            optimizer=optimizer or SGDConfig(learning_rate=0.1),
             train=TrainConfig(steps=100, **train),
         )
         self.policy = precision.parse(policy)

@@ -9,7 +9,7 @@ import pytest
 from scipy import special
 
 from jaxtrain import load_model
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ConvNetConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.ensemble import Ensemble, join
@@ -21,7 +21,7 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (3, 34, 32, 3), np.uint8)
 
 def models(num: int) -> list[TrainedModel]:
     """Return tiny models of other weights each, some steps after their start."""
-    first = untrained(ModelConfig(name="convnet", width=0.125))
+    first = untrained(ConvNetConfig(name="convnet", width=0.125))
     names = tuple("abcdefghij")
     about = dataclasses.replace(first.description, class_names=names)
     return [

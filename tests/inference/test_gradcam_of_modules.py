@@ -10,12 +10,12 @@ import pytest
 from flax import nnx
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import gradcam
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
+from tests.helpers.parts import model_config
 from tests.helpers.processes import ROOT
 
 MODULES = ROOT / "tests" / "helpers" / "flax_modules.py"
@@ -59,7 +59,7 @@ class Flat(nnx.Module):
 
 def make(reference: str) -> TrainedModel:
     own.allow([reference])
-    about = describe(ModelConfig(name=reference), SHAPE, num_outputs=10)
+    about = describe(model_config(reference), SHAPE, num_outputs=10)
     draws = np.random.default_rng(0)
     params, model_state = jax.tree.map(
         lambda x: draws.normal(0.0, 0.3, x.shape).astype(x.dtype),

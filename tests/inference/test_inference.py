@@ -13,7 +13,6 @@ from safetensors.numpy import save
 
 from jaxtrain import load_model
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import TrainedModel, make_model
@@ -22,6 +21,7 @@ from jaxtrain.weights.stored import abstract_weights
 from tests.helpers.described import describe
 from tests.helpers.digits import read_test
 from tests.helpers.edited import edit
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_summary
 
@@ -274,7 +274,7 @@ def test_what_is_there_is_not_written_over(model: TrainedModel, tmp_path: Path):
 
 def described(name: str, **options: Any) -> Description:
     return describe(
-        ModelConfig(name=name, **options),
+        model_config(name, **options),
         (64, 64, 3),
         class_names=tuple("abcdefghij"),
         mean=(0.5, 0.4, 0.3),

@@ -23,7 +23,6 @@ from pyarrow import parquet
 
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
 from jaxtrain.data import formats
 from jaxtrain.data.image_files import FileNames
 from jaxtrain.errors import Interrupted, UserError
@@ -36,6 +35,7 @@ from jaxtrain.weights.stored import abstract_weights
 from tests.helpers import command
 from tests.helpers.described import describe
 from tests.helpers.images import encode
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 
 NAMES = ("cat", "dog", "émeu", "newt")
@@ -52,7 +52,7 @@ def make(
 ) -> TrainedModel:
     """Return a model of random weights."""
     about = describe(
-        ModelConfig(**{"name": "lenet", **options}),
+        model_config(**{"name": "lenet", **options}),
         shape,
         task="classification" if class_names else "my_task.py:Mine",
         precision=precision,

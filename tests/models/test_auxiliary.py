@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from jaxtrain import models
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig
+from jaxtrain.config import Config, InceptionConfig, SGDConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference import folder
 from jaxtrain.inference.model import TrainedModel
@@ -26,7 +26,7 @@ from tests.helpers.numerics import close
 from tests.helpers.trial import IMAGES, LABELS, SHAPE, Trial
 
 WEIGHT = 0.3  # The default of the model.
-SGD = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0, weight_decay=0.0)
+SGD = SGDConfig(learning_rate=0.1, momentum=0.0, weight_decay=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +87,7 @@ def test_heads_of_another_shape_are_refused():
 @pytest.mark.slow
 def test_a_folder_tells_timm_of_the_head(tmp_path: Path):
     about = describe(
-        ModelConfig(name="inception_v3", aux_weight=0.4),
+        InceptionConfig(name="inception_v3", aux_weight=0.4),
         (299, 299, 3),
         class_names=tuple("abcd"),
         crop_pct=0.875,

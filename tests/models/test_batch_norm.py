@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ResNetConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.frozen import Frozen
@@ -17,7 +17,7 @@ from tests.helpers.recipes import recipe, write_recipe
 
 RUN = recipe(
     data='DataConfig(source="synthetic:8x8x3/2/32", batch_size=8)',
-    model='ModelConfig(name="resnet18", width=0.0625, stem="imagenet")',
+    model='ResNetConfig(name="resnet18", width=0.0625, stem="imagenet")',
     train="TrainConfig(steps=1)",
     checkpoint="CheckpointConfig(every_steps=1)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",
@@ -30,7 +30,7 @@ own.allow([PLAIN])
 
 def test_a_group_needs_two_values_per_channel_in_training_alone():
     made = make_blueprint(
-        ModelConfig(name="resnet18", width=0.0625, stem="imagenet"),
+        ResNetConfig(name="resnet18", width=0.0625, stem="imagenet"),
         (8, 8, 3),
         2,
         norm_groups=4,

@@ -12,7 +12,7 @@ from PIL import Image
 
 import jaxtrain
 from jaxtrain import own
-from jaxtrain.config import Config, OptimizerConfig, replace
+from jaxtrain.config import Config, SGDConfig, replace
 from jaxtrain.errors import UserError
 from jaxtrain.training import forward
 from tests.helpers.digits import read_test
@@ -27,8 +27,8 @@ NAMES = ("CNN", "ResNet")
 def config_of(name: str, place: str = str(MODULES), **changes: Any) -> Config:
     config = Config(
         data=jaxtrain.DataConfig(source="digits", batch_size=64),
-        model=jaxtrain.ModelConfig(name=f"{place}:{name}"),
-        optimizer=jaxtrain.OptimizerConfig(name="adamw", learning_rate=2e-3),
+        model=jaxtrain.model_config(f"{place}:{name}"),
+        optimizer=jaxtrain.AdamWConfig(learning_rate=2e-3),
         train=jaxtrain.TrainConfig(steps=4),
         logging=jaxtrain.LoggingConfig(report=False),
     )
@@ -294,7 +294,7 @@ def test_a_frozen_backbone_computes_as_in_an_evaluation(
 @each_row(("name", "pattern"), [("CNN", "conv*"), ("ResNet", "backbone")])
 def test_layers_have_learning_rates_by_path(name: str, pattern: str):
     """A step of plain gradient descent is proportional to them."""
-    sgd = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
+    sgd = SGDConfig(learning_rate=0.1, momentum=0.0)
     by_path = dataclasses.replace(sgd, layer_decay={pattern: 0.25})
     moves = []
     for optimizer in (sgd, by_path):

@@ -11,7 +11,13 @@ import pytest
 from flax import nnx
 from jax import lax
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import (
+    ConvNetConfig,
+    DenseNetConfig,
+    EfficientNetConfig,
+    ModelConfig,
+    ResNetConfig,
+)
 from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.models.folding import fold_norms
 from jaxtrain.training.state import split_model
@@ -166,11 +172,11 @@ def evaluated(graphdef: Any, params: Any, model_state: Any, x: jax.Array) -> jax
 
 # Models, and how many of their norms come behind a convolution. Of a DenseNet's these
 # are the second norms of layers, and the first of all.
-SMALL = (ModelConfig(name="convnet", width=0.125), 2)
+SMALL = (ConvNetConfig(name="convnet", width=0.125), 2)
 LARGE = [
-    (ModelConfig(name="resnet18", width=0.125), 20),
-    (ModelConfig(name="efficientnet_b0"), 49),
-    (ModelConfig(name="densenet121"), 59),
+    (ResNetConfig(name="resnet18", width=0.125), 20),
+    (EfficientNetConfig(name="efficientnet_b0"), 49),
+    (DenseNetConfig(), 59),
 ]
 
 

@@ -11,11 +11,13 @@ from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, OPTIONS, defaults
 from jaxtrain.models.base import Model
+from jaxtrain.plugins.segmentation.model_options import DeepLabConfig, UNetConfig
 from jaxtrain.registry import find_row
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import split_model
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.maps import FOUR_STAGES
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT, SIZES
 from tests.helpers.tiers import thinned
@@ -42,17 +44,17 @@ CHANGED = {"resnet": {"stem"}, "mobilenet": {"padding"}}
 QUICK = ["lenet", "vgg11", "convnext"]
 FAMILIES = {
     **{
-        name: ModelConfig(name=name)
+        name: model_config(name)
         for name in (
             *("lenet", "convnet", "cnn4", "resnet18", "vgg11", "vgg11_bn"),
             "whitened_cnn",
         )
     },
-    **{name: ModelConfig(name=name) for name in ("mobilenet_v2", "efficientnet_b0")},
+    **{name: model_config(name) for name in ("mobilenet_v2", "efficientnet_b0")},
     **SHORT,
     # Over a classifier that takes all options.
-    "unet": ModelConfig(name="unet", backbone="mobilenet_v2"),
-    "deeplab": ModelConfig(name="deeplabv3_resnet50", backbone=FOUR_STAGES),
+    "unet": UNetConfig(backbone="mobilenet_v2"),
+    "deeplab": DeepLabConfig(name="deeplabv3_resnet50", backbone=FOUR_STAGES),
 }
 
 
@@ -110,7 +112,7 @@ def test_an_option_that_is_taken_changes_the_program(family: str):
 @pytest.mark.slow
 @each_row("name", MODELS)
 def test_an_option_that_is_not_taken_is_refused(name: str):
-    config = ModelConfig(name=name)
+    config = model_config(name)
     for option in VALUES.keys() - takes(config):
         given = {option: VALUES[option]}
         with pytest.raises(

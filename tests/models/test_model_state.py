@@ -11,7 +11,7 @@ import optax
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config import SGDConfig, TrainConfig
 from jaxtrain.inference.load import load_model
 from jaxtrain.training.averages import Ema
 from jaxtrain.training.create import first_state
@@ -29,7 +29,7 @@ MODEL = "tests.helpers.plain_norm:PlainNorm"
 own.allow([MODEL])
 RUN = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    model=f'ModelConfig(name="{MODEL}")',
+    model=f'CustomModelConfig(name="{MODEL}")',
     train="TrainConfig(steps=6, ema_decay=0.9, accumulate_steps=2, eval_every_steps=2)",
     checkpoint="CheckpointConfig(every_steps=2, keep=9)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",
@@ -49,7 +49,7 @@ def average(values: list[Any]) -> Any:
 
 
 def update_of(params: Any, model_state: Any) -> tuple[Any, TrainState]:
-    options = OptimizerConfig(name="sgd", learning_rate=0.1)
+    options = SGDConfig(learning_rate=0.1)
     train = TrainConfig(steps=9, ema_decay=0.9)
     schedule: Any = optax.constant_schedule(0.1)
     tx = make_optimizer(options, schedule)

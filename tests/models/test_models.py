@@ -13,13 +13,22 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import (
+    ConvNetConfig,
+    CustomModelConfig,
+    LeNetConfig,
+    MobileNetConfig,
+    ModelConfig,
+    ResNetConfig,
+    WideResNetConfig,
+)
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, batch_norm, layers
 from jaxtrain.models.activations import Activation, hard_swish, silu
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
 from jaxtrain.models.head import Head
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT
 
@@ -28,10 +37,10 @@ BF16 = jmp.get_policy("params=float32,compute=bfloat16,output=float32")
 DIGITS, CIFAR, IMAGENET = (28, 28, 1), (32, 32, 3), (224, 224, 3)
 RESNETS = ["resnet18", "resnet34", "resnet50", "resnet101", "resnet152"]
 # Real computation, at a fraction of the size; lenet takes no options.
-TINY = {name: ModelConfig(name=name, width=0.125) for name in ("convnet", "cnn4")}
-TINY |= {"lenet": ModelConfig(name="lenet")}
+TINY = {name: model_config(name, width=0.125) for name in ("convnet", "cnn4")}
+TINY |= {"lenet": LeNetConfig()}
 TINY |= {
-    name: ModelConfig(name=name, width=0.125, stem="cifar")
+    name: model_config(name, width=0.125, stem="cifar")
     for name in [*RESNETS, "densenet121"]
 }
 # Every class of layer and block; the deeper ResNets repeat these. Other families are
@@ -130,21 +139,21 @@ def random_images(*shape: int) -> jax.Array:
 @pytest.mark.parametrize(
     ("config", "shape", "num_outputs", "count"),
     [
-        (ModelConfig(name="lenet"), DIGITS, 10, 61_706),
+        (LeNetConfig(), DIGITS, 10, 61_706),
         (
-            ModelConfig(name="convnet"),
+            ConvNetConfig(name="convnet"),
             CIFAR,
             10,
             (27 * 64 + 128) + (9 * 64 * 64 + 128) + (8 * 8 * 64 * 10 + 10),
         ),
         (
-            ModelConfig(name="cnn4"),
+            ConvNetConfig(name="cnn4"),
             CIFAR,
             10,
             896 + 18_496 + 73_856 + 147_584 + (2 * 2 * 128 + 1) * 64 + 65 * 10,
         ),
-        (ModelConfig(name="resnet18", stem="cifar"), CIFAR, 10, 11_173_962),
-        (ModelConfig(name="wide_resnet28_10"), CIFAR, 100, 36_536_884),
+        (ResNetConfig(name="resnet18", stem="cifar"), CIFAR, 10, 11_173_962),
+        (WideResNetConfig(), CIFAR, 100, 36_536_884),
     ],
     ids=lambda value: value.name if isinstance(value, ModelConfig) else None,
 )
@@ -340,7 +349,7 @@ def test_variance_that_overflows_shows_in_the_gradients() -> None:
 
 
 def test_dropout_is_keyed_by_the_call() -> None:
-    config = ModelConfig(name="cnn4", width=0.125, dropout=0.5)
+    config = ConvNetConfig(name="cnn4", width=0.125, dropout=0.5)
     state = jax.jit(lambda: nnx.state(create(config)))()
     model = abstract(config, (16, 16, 3))
     images = random_images(2, 16, 16, 3)
@@ -392,14 +401,14 @@ def test_each_piece_draws_by_its_place_alone() -> None:
 
 def test_unknown_name() -> None:
     with pytest.raises(UserError) as error:
-        create(ModelConfig(name="resnet-50"))
+        create(CustomModelConfig(name="resnet-50"))
     assert "'resnet-50'" in str(error.value)
     # What may be meant comes first, before the many there are.
     assert "= 'resnet-50' (perhaps you meant resnet50" in str(error.value)
     for name in MODELS:
         assert name in str(error.value)
     with pytest.raises(UserError, match=", or path/to"):
-        create(ModelConfig(name="zzz"))
+        create(CustomModelConfig(name="zzz"))
 
 
 @each_row("name", SHALLOW)
@@ -440,7 +449,7 @@ def test_stems_of_inverted_nets() -> None:
     """That for small images leaves out two strides, and any size will do."""
     cases: Any = (("imagenet", 1), ("cifar", 4))
     for stem, rows in cases:
-        config = ModelConfig(name="mobilenet_v3_small", width=0.01, stem=stem)
+        config = MobileNetConfig(name="mobilenet_v3_small", width=0.01, stem=stem)
         model = abstract(config, CIFAR)
         *_, last = [p for p in trace(model, CIFAR) if len(p.y.shape) == 4]
         assert last.y.shape[1:3] == (rows, rows) and model.stride == 32 // rows
@@ -450,7 +459,7 @@ def test_stems_of_inverted_nets() -> None:
 @each_row("shape", [(32, 32), (32, 32, 0), (8, 32, 32, 3)])
 def test_image_shape_must_be_height_width_channels(shape: Any) -> None:
     with pytest.raises(UserError, match="height, width, channels"):
-        create(ModelConfig(name="resnet18"), shape)
+        create(ResNetConfig(name="resnet18"), shape)
 
 
 def test_keys_of_initial_weights_are_those_of_flax():

@@ -22,7 +22,7 @@ MODEL, KEPT = "tests.helpers.own_dropout:OwnDropout", f"{__name__}:KeptKey"
 own.allow([MODEL, KEPT])
 RUN = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    model=f'ModelConfig(name="{MODEL}")',
+    model=f'CustomModelConfig(name="{MODEL}")',
     train="TrainConfig(steps=6, ema_decay=0.9, accumulate_steps=2)",
     checkpoint="CheckpointConfig(every_steps=3)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",

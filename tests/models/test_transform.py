@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import (
+    ConvNetConfig,
+    ResNetConfig,
+)
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
 from jaxtrain.models.blueprint import MODEL_CHANGES, Blueprint
@@ -18,6 +21,7 @@ from jaxtrain.training.state import split_model
 from jaxtrain.weights import sources
 from tests.helpers import transforms
 from tests.helpers.blueprints import make_blueprint
+from tests.helpers.parts import model_config
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines
@@ -28,7 +32,7 @@ own.allow(f"{HERE}:{name}" for name in ("scaled", "nothing", "outside", "wrapped
 
 def blueprint(transform: str | None, name: str = "lenet") -> Blueprint:
     return make_blueprint(
-        ModelConfig(name=name, transform=transform and f"{HERE}:{transform}"),
+        model_config(name, transform=transform and f"{HERE}:{transform}"),
         (32, 32, 3),
         10,
         "bf16",
@@ -42,7 +46,7 @@ def test_a_change_that_no_plugin_here_makes_is_refused(
     field: str, value: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delitem(MODEL_CHANGES.references, field, raising=False)
-    config = ModelConfig(name="lenet", **{field: value})
+    config = model_config("lenet", **{field: value})
     message = rf"model\.{field}: the plug-in that"
     with pytest.raises(UserError, match=message):
         make_blueprint(config, (32, 32, 3), 10).abstract()
@@ -76,13 +80,13 @@ def test_a_transform_that_is_none_is_refused(name: str, message: str):
 def test_the_config_names_it():
     known = f"{Path(transforms.__file__).relative_to(Path.cwd())}:scaled"
     given: Any = transforms.scaled
-    assert ModelConfig(transform=given).transform == known
+    assert ConvNetConfig(transform=given).transform == known
     with pytest.raises(UserError, match=r"transform = 'scaled': expected path/to/file"):
-        ModelConfig(transform="scaled")
+        ConvNetConfig(transform="scaled")
 
 
 def test_no_other_library_has_such_a_model():
-    config = ModelConfig(name="resnet18")
+    config = ResNetConfig(name="resnet18")
     assert sources.find("timm", config, (64, 64, 3)) is not None
     config = dataclasses.replace(config, transform=f"{HERE}:scaled")
     assert sources.find("timm", config, (64, 64, 3)) is None
@@ -90,9 +94,9 @@ def test_no_other_library_has_such_a_model():
 
 RUN = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/96", batch_size=16)',
-    model='ModelConfig(name="lenet")',
+    model="LeNetConfig()",
     # The weights stay what they are.
-    optimizer='OptimizerConfig(name="sgd", learning_rate=1e-12)',
+    optimizer="SGDConfig(learning_rate=1e-12)",
     train="TrainConfig(steps=2)",
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",

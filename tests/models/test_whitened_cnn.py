@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import DataConfig, ModelConfig
+from jaxtrain.config import DataConfig, WhitenedCNNConfig
 from jaxtrain.data import sources
 from jaxtrain.data.image_statistics import statistics
 from jaxtrain.models.blueprint import initial_rngs
@@ -78,7 +78,7 @@ def test_a_convolution_begins_as_the_identity(inputs: int, outputs: int):
 def test_a_run_begins_with_the_kernel_of_its_images_and_keeps_it(tmp_path: Path):
     config = recipe(
         data=DATA,
-        model='ModelConfig(name="whitened_cnn_small", width=0.125)',
+        model='WhitenedCNNConfig(name="whitened_cnn_small", width=0.125)',
         train='TrainConfig(steps=3, freeze=("whiten",), ema_decay=0.9)',
         checkpoint="CheckpointConfig()",
         logging="LoggingConfig(every_steps=3, tensorboard=False)",
@@ -117,7 +117,7 @@ def test_a_transform_that_takes_the_kernel_away_is_refused(
     (tmp_path / "wrapping.py").write_text(WRAPPING)
     config = recipe(
         data=DATA,
-        model='ModelConfig(name="whitened_cnn_small", width=0.125)',
+        model='WhitenedCNNConfig(name="whitened_cnn_small", width=0.125)',
         train="TrainConfig(steps=3)",
     )
     path = write_recipe(tmp_path / "recipe.py", config)
@@ -130,7 +130,7 @@ def test_a_transform_that_takes_the_kernel_away_is_refused(
 
 def test_a_pooled_head_sees_the_largest_value_of_each_channel():
     made = make_blueprint(
-        ModelConfig(name="whitened_cnn_small", width=0.25, global_pool="max"),
+        WhitenedCNNConfig(name="whitened_cnn_small", width=0.25, global_pool="max"),
         (20, 16, 1),
         3,
     )

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from jaxtrain.config import ModelConfig
 from jaxtrain.models import CLASSIFIERS
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.training.forward import predict
@@ -23,6 +22,7 @@ from jaxtrain.weights.identify import find_by_file, find_named
 from jaxtrain.weights.names import ArrayNames
 from jaxtrain.weights.sources import SOURCES, WeightsSource, all_sources, find
 from tests.helpers import seeded
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
@@ -83,7 +83,7 @@ def test_outputs_are_those_of_other_libraries(
 def make(ours: str, source: WeightsSource, size: int, num_outputs: int) -> Any:
     """Return our model as shapes, and its compiled function of weights and images."""
     blueprint = Blueprint(
-        config=ModelConfig(name=ours, **source.options),  # type: ignore[arg-type]
+        config=model_config(ours, **source.options),  # type: ignore[arg-type]
         policy=FP32,
         image_shape=(size, size, 3),
         num_outputs=num_outputs,
@@ -149,12 +149,12 @@ def test_a_name_is_that_of_one_model_of_a_library(
 @each_row(("ours", "source"), KNOWN)
 def test_options_tell_the_architecture(ours: str, source: WeightsSource) -> None:
     """An export of a model with these options gets the name that the library has."""
-    config = ModelConfig(name=ours, **source.options)  # type: ignore[arg-type]
+    config = model_config(ours, **source.options)  # type: ignore[arg-type]
     shape = (source.image_size, source.image_size, 3)
     assert find(source.library, config, shape) is source
 
 
 def test_half_of_the_options_of_tensorflow_are_no_model_of_timm() -> None:
     for options in {"padding": "same"}, {"norm_epsilon": 1e-3}:
-        config = ModelConfig(name="efficientnet_b0", **options)  # type: ignore[arg-type]
+        config = model_config("efficientnet_b0", **options)  # type: ignore[arg-type]
         assert find("timm", config, (224, 224, 3)) is None

@@ -24,8 +24,8 @@ from jaxtrain.trainer.setup import build_setup
 batch_size, parallel = int(sys.argv[1]), json.loads(sys.argv[2])
 setup = build_setup(Config(
     data=DataConfig(source="synthetic:64x64x3/1000/1024", batch_size=batch_size),
-    model=ModelConfig(name="resnet18"),
-    optimizer=OptimizerConfig(name="adamw", learning_rate=0.1),
+    model=ResNetConfig(name="resnet18"),
+    optimizer=AdamWConfig(learning_rate=0.1),
     parallel=ParallelConfig(**parallel),
     train=TrainConfig(steps=10),
 ))

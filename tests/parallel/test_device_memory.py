@@ -116,7 +116,7 @@ def test_a_program_is_compiled_for_shapes_and_dtypes():
 
 TINY = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    model='ModelConfig(name="convnet", width=0.25)',
+    model='ConvNetConfig(name="convnet", width=0.25)',
     train="TrainConfig(steps=2, eval_every_steps=1)",
     checkpoint="CheckpointConfig(every_steps=1)",
 )

@@ -21,9 +21,9 @@ from jaxtrain import keys
 from jaxtrain.config import (
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    LeNetConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.models.copied import copied_paths, use_copies
@@ -44,7 +44,7 @@ from tests.helpers.rows import each_row
 from tests.helpers.shallow import SHORT
 
 NUM_DEVICES = 8
-LENET = ModelConfig(name="lenet")
+LENET = LeNetConfig()
 
 Case = dict[str, Any]
 
@@ -71,7 +71,7 @@ def make_config(case: Case) -> Config:
             cache="stream",
         ),
         model=case.get("model", LENET),
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
+        optimizer=SGDConfig(learning_rate=0.1),
         parallel=ParallelConfig(batch_norm=1, **case.get("parallel", {})),
         train=TrainConfig(**train),
     )

@@ -6,9 +6,9 @@ import pytest
 
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.parallel.layout import KERNEL_ORDERS
@@ -34,8 +34,8 @@ def test_kernels_alone_are_laid_out(as_on_gpus: None):
     setup = build_setup(
         Config(
             data=DataConfig(source="digits", batch_size=64),
-            model=ModelConfig(name="convnet"),
-            optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9),
+            model=ConvNetConfig(name="convnet"),
+            optimizer=SGDConfig(learning_rate=0.1, momentum=0.9),
             train=TrainConfig(steps=1, ema_decay=0.9),
         )
     )

@@ -14,8 +14,8 @@ from jaxtrain import keys
 from jaxtrain.config import (
     MESH_AXES,
     Config,
-    ModelConfig,
     ParallelConfig,
+    ResNetConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.models.batch_norm import grouped
@@ -76,7 +76,7 @@ def test_one_axis_takes_the_rest():
 
 # For ImageNet, with batch norm over groups of 8.
 RESNET50 = make_blueprint(
-    Config(model=ModelConfig(name="resnet50"), parallel=ParallelConfig(batch_norm=8)),
+    Config(model=ResNetConfig(name="resnet50"), parallel=ParallelConfig(batch_norm=8)),
     precision.parse("fp32"),
     (224, 224, 3),
     1000,
@@ -215,7 +215,7 @@ def test_layers_left_whole_are_named(size: int, names: list[str]):
 
 
 TINY = recipe(
-    model='ModelConfig(name="convnet", width=0.125)', train="TrainConfig(steps=2)"
+    model='ConvNetConfig(name="convnet", width=0.125)', train="TrainConfig(steps=2)"
 )
 BAD_INPUT = {
     "batch": (

@@ -21,8 +21,8 @@ from tests.helpers.waiting import PATIENCE
 CONFIG = recipe(
     precision='"fp64"',
     data='DataConfig(source="digits", batch_size=64, cache="stream")',
-    model='ModelConfig(name="convnet", width=0.5)',
-    optimizer='OptimizerConfig(name="adamw", learning_rate=1e-3)',
+    model='ConvNetConfig(name="convnet", width=0.5)',
+    optimizer="AdamWConfig(learning_rate=1e-3)",
     train="TrainConfig(steps=30, ema_decay=0.9, eval_every_steps=100)",
 )
 WORDS = ["--parallel.preset", "fsdp", "--checkpoint.every-steps", 10]

@@ -17,8 +17,8 @@ from tests.helpers.waiting import PATIENCE, wait_until
 
 # With fsdp its larger arrays are shared between the processes.
 CONFIG = recipe(
-    model='ModelConfig(name="convnet", width=0.5)',
-    optimizer='OptimizerConfig(name="adamw", learning_rate=1e-3)',
+    model='ConvNetConfig(name="convnet", width=0.5)',
+    optimizer="AdamWConfig(learning_rate=1e-3)",
     train="TrainConfig(steps=30, ema_decay=0.9, eval_every_steps=100)",
 )
 

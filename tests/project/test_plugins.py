@@ -18,7 +18,7 @@ import pytest
 from jaxtrain import plugin
 from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
-from jaxtrain.config import Config, OptimizerConfig
+from jaxtrain.config import Config
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
@@ -38,6 +38,7 @@ from jaxtrain.training.methods import METHODS
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
 from jaxtrain.zoo import listing
+from tests.helpers.parts import optimizer_config
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
@@ -143,7 +144,7 @@ def test_optimizers_and_schedules_of_a_plugin_take_options_as_rows_or_functions(
     options: dict[str, Any], expected: float, monkeypatch: pytest.MonkeyPatch
 ):
     install(monkeypatch, both=BOTH)
-    config = OptimizerConfig(learning_rate=1.0, **options)
+    config = optimizer_config(learning_rate=1.0, **options)
     rate = make_schedule(config, total_steps=2, warmup_steps=0)
     tx, params = make_optimizer(config, rate), jnp.zeros(2)
     state = tx.init(params)
@@ -167,7 +168,7 @@ def test_an_optimizer_of_a_plugin_is_refused_what_it_does_not_take(
     options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ):
     install(monkeypatch, both=BOTH)
-    config = OptimizerConfig(learning_rate=1.0, **options)
+    config = optimizer_config(learning_rate=1.0, **options)
     with pytest.raises(UserError, match=message):
         make_optimizer(config, jnp.asarray)
 

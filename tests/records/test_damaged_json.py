@@ -16,7 +16,7 @@ import pytest
 
 from jaxtrain import weights
 from jaxtrain.cli import main
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import Config, LeNetConfig
 from jaxtrain.config.recipe import read_run
 from jaxtrain.errors import UserError
 from jaxtrain.export import run_saved
@@ -44,7 +44,7 @@ DATA = {
 }
 ABOUT = Description(
     task="classification",
-    model=ModelConfig(name="lenet"),
+    model=LeNetConfig(),
     precision="fp32",
     image_shape=(28, 28, 1),
     num_outputs=3,

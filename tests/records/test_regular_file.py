@@ -11,7 +11,7 @@ import pytest
 from jaxtrain import regular_file
 from jaxtrain.checkpoints import orbax
 from jaxtrain.cli import main
-from jaxtrain.config import Config, ModelConfig, to_json
+from jaxtrain.config import Config, LeNetConfig, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.inference import temperature
 from jaxtrain.json_files.run_id import RunId
@@ -23,7 +23,7 @@ from tests.helpers.waiting import PATIENCE
 
 DESCRIPTION = Description(
     task="classification",
-    model=ModelConfig(name="lenet"),
+    model=LeNetConfig(),
     precision="fp32",
     image_shape=(28, 28, 1),
     num_outputs=2,

@@ -38,7 +38,7 @@ from tests.helpers.runs import assert_same_run
 
 RECIPE = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    model='ModelConfig(name="convnet", width=0.125)',
+    model='ConvNetConfig(name="convnet", width=0.125)',
     train="TrainConfig(steps=4, eval_every_steps=2)",
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=4, tensorboard=False)",

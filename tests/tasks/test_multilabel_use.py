@@ -21,7 +21,7 @@ from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_summary
 
-MODEL = 'ModelConfig(name="convnet", width=0.125)'
+MODEL = 'ConvNetConfig(name="convnet", width=0.125)'
 
 
 def data(folder: Path, names: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ import pytest
 
 from jaxtrain.checkpoints.digest import not_finite
 from jaxtrain.checkpoints.store import Checkpoints
-from jaxtrain.config import CheckpointConfig, OptimizerConfig, TrainConfig
+from jaxtrain.config import AdagradConfig, CheckpointConfig, SGDConfig, TrainConfig
 from jaxtrain.config.recipe import load_config
 from jaxtrain.data.order import DataOrder
 from jaxtrain.errors import BadNumbersError
@@ -35,7 +35,7 @@ from tests.helpers.trial import LAYOUT
 
 # Two good steps; then the statistics of the last batch norm overflow.
 CHANGES = {
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=1e3)',
+    "optimizer": "SGDConfig(learning_rate=1e3)",
     "train": "TrainConfig(steps=30, ema_decay=0.9, max_bad_steps=100)",
     "checkpoint": "CheckpointConfig(every_steps=1, keep=100)",
 }
@@ -75,11 +75,11 @@ def test_bad_steps_are_told_with_their_examples_and_never_saved(cli: Cli, write_
 def test_state_of_the_optimizer_that_overflows_is_not_saved(tmp_path: Path):
     """Adagrad's sum of squares comes to infinity, and the weights stay as they are."""
     tx: Any = make_optimizer(
-        OptimizerConfig(name="adagrad", learning_rate=0.1),
+        AdagradConfig(learning_rate=0.1),
         optax.constant_schedule(0.1),  # pyright: ignore[reportArgumentType]
     )
     update = make_phase(
-        OptimizerConfig(), TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),)
+        SGDConfig(), TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),)
     )
     params = {"weights": jnp.ones(1)}
     state = first_state((params, {}), tx, update.transforms)

@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.config import Config, OptimizerConfig, TrainConfig
+from jaxtrain.config import (
+    Config,
+    TrainConfig,
+)
 from jaxtrain.trainer.length_change import describe_jump
 from jaxtrain.trainer.setup import build_setup
+from tests.helpers.parts import optimizer_config
 from tests.helpers.recipes import recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
@@ -18,7 +22,7 @@ from tests.helpers.runs import read_lines
 
 def config(steps: int, **optimizer: Any) -> Config:
     return Config(
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, **optimizer),
+        optimizer=optimizer_config("sgd", learning_rate=0.1, **optimizer),
         train=TrainConfig(steps=steps),
     )
 
@@ -80,7 +84,7 @@ def test_a_longer_run_tells_of_the_jump(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ):
-    optimizer = "OptimizerConfig(learning_rate=0.1, schedule='cosine')"
+    optimizer = "SGDConfig(learning_rate=0.1, schedule=CosineSchedule())"
     config = write_config(recipe(optimizer=optimizer))
     words = ["--config", str(config), "--workdir", str(tmp_path / "run")]
     for steps, told in (("4", False), ("8", True), ("8", False)):

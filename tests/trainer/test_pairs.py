@@ -17,7 +17,7 @@ from tests.helpers.runs import read_summary
 from tests.helpers.tiers import thinned
 
 SHORT = {
-    "optimizer": 'OptimizerConfig(name="adam", learning_rate=0.01)',
+    "optimizer": "AdamConfig(learning_rate=0.01)",
     "train": "TrainConfig(steps=2)",
     "logging": "LoggingConfig(every_steps=1, tensorboard=False)",
 }
@@ -29,7 +29,7 @@ CLASSES = recipe(
 MASKS = recipe(
     task="SegmentationConfig()",
     data='DataConfig(source="masks:set", channels=1, image_size=32, batch_size=8)',
-    model='ModelConfig(name="unet", backbone="convnet", width=0.125)',
+    model='UNetConfig(backbone="convnet", width=0.125)',
     **SHORT,
 )
 WINDOWS = MASKS.replace(

@@ -19,7 +19,7 @@ STEPS, EVERY = 60, 10
 CHANGES = {
     "seed": "6",
     "data": 'DataConfig(source="digits", batch_size=8)',
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.02)',
+    "optimizer": "SGDConfig(learning_rate=0.02)",
     "train": f"TrainConfig(steps={STEPS}, ema_decay=0.9, eval_every_steps=25)",
     "checkpoint": f"CheckpointConfig(every_steps={EVERY}, keep=100)",
     "logging": "LoggingConfig(every_steps=10, tensorboard=False)",

@@ -20,8 +20,8 @@ from tests.helpers.waiting import PATIENCE
 # A checkpoint of this run takes about 0.6 MB.
 CONFIG = recipe(
     data='DataConfig(source="digits", batch_size=64)',
-    model='ModelConfig(name="convnet")',
-    optimizer='OptimizerConfig(name="adamw", learning_rate=1e-3)',
+    model='ConvNetConfig(name="convnet")',
+    optimizer="AdamWConfig(learning_rate=1e-3)",
     train="TrainConfig(steps=60, ema_decay=0.9, eval_every_steps=100)",
     logging="LoggingConfig(every_steps=1)",
 )

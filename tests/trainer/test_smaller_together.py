@@ -18,7 +18,7 @@ from tests.helpers.tiers import thinned
 STEPS = 8
 RECIPE = recipe(
     data='DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    model='ModelConfig(name="convnet", width=0.125)',
+    model='ConvNetConfig(name="convnet", width=0.125)',
     train=f"TrainConfig(steps={STEPS}, ema_decay=0.9)",
     checkpoint="CheckpointConfig(every_steps=2)",
     logging="LoggingConfig(every_steps=2, tensorboard=False, report=False)",

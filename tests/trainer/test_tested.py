@@ -38,7 +38,7 @@ def test_the_model_is_the_best_checkpoint_or_else_the_newest(
 # The learning rate rises until it does harm: the best checkpoint is an early one.
 RUN = recipe(
     data='DataConfig(source="digits", batch_size=64)',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=5.0, warmup_steps=15)',
+    optimizer="SGDConfig(learning_rate=5.0, warmup_steps=15)",
     train="TrainConfig(steps=16, ema_decay=0.5, eval_every_steps=4)",
     checkpoint="CheckpointConfig(every_steps=16, keep=1)",
     logging="LoggingConfig(every_steps=4, tensorboard=False)",
@@ -159,7 +159,7 @@ def test_without_a_best_checkpoint_the_last_is_the_model(
     cli: Cli, write_config: Any, words: str, told: str
 ):
     run = recipe(
-        optimizer='OptimizerConfig(name="sgd", learning_rate=5.0, warmup_steps=3)',
+        optimizer="SGDConfig(learning_rate=5.0, warmup_steps=3)",
         train="TrainConfig(steps=4)",
     )
     result = cli.done("--config", write_config(run), "--workdir", "run", *words.split())

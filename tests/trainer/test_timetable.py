@@ -8,14 +8,18 @@ import pytest
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
+    LBFGSConfig,
     LoggingConfig,
-    ModelConfig,
     OptimizerConfig,
+    PlateauSchedule,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.periods import make_timetable
+from tests.helpers.parts import optimizer_config
 from tests.helpers.rows import each_row
 
 
@@ -45,10 +49,10 @@ def test_length_in_epochs_or_steps(train: TrainConfig, steps: int):
 @each_row(
     ("optimizer", "steps"),
     [
-        (OptimizerConfig(), 0),
-        (OptimizerConfig(warmup_epochs=2), 62),
-        (OptimizerConfig(warmup_steps=5), 5),
-        (OptimizerConfig(warmup_fraction=0.05), 16),
+        (SGDConfig(), 0),
+        (SGDConfig(warmup_epochs=2), 62),
+        (SGDConfig(warmup_steps=5), 5),
+        (SGDConfig(warmup_fraction=0.05), 16),
     ],
 )
 def test_warmup_in_epochs_steps_or_a_fraction(optimizer: OptimizerConfig, steps: int):
@@ -75,8 +79,8 @@ def test_ranges_stay_late_and_at_a_low_rate(
     """Within 0.25 % of the run, by which the rate is looked up."""
     times = make_timetable(
         Config(
-            model=ModelConfig(quantize="int8"),
-            optimizer=OptimizerConfig(learning_rate=0.3, **optimizer),
+            model=ConvNetConfig(quantize="int8"),
+            optimizer=optimizer_config(learning_rate=0.3, **optimizer),
             train=TrainConfig(steps=1000),
         ),
         1000,
@@ -182,12 +186,12 @@ def test_batch_larger_than_the_data_is_refused():
         ),
         (
             False,
-            {"optimizer": OptimizerConfig(schedule="plateau")},
+            {"optimizer": SGDConfig(schedule=PlateauSchedule())},
             "'plateau' monitors a validation metric",
         ),
         (
             True,
-            {"optimizer": OptimizerConfig(name="lbfgs")},
+            {"optimizer": LBFGSConfig()},
             r"set data\.batch_size to 1000",
         ),
         (

@@ -15,10 +15,10 @@ from jaxtrain.config import (
     AugmentConfig,
     CheckpointConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
     replace,
 )
@@ -34,8 +34,8 @@ def config() -> Config:
     augment = AugmentConfig(horizontal_flip=True)
     return Config(
         data=DataConfig(source="digits", batch_size=64, augment=augment),
-        model=ModelConfig(name="convnet", width=0.125, dropout=0.1),
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9),
+        model=ConvNetConfig(name="convnet", width=0.125, dropout=0.1),
+        optimizer=SGDConfig(learning_rate=0.1, momentum=0.9),
         train=TrainConfig(steps=STEPS, eval_every_steps=4, ema_decay=0.5),
         checkpoint=CheckpointConfig(every_steps=STEPS),
         logging=LoggingConfig(every_steps=1, tensorboard=False, report=False),

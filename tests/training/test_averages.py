@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config import PlateauSchedule, SGDConfig, TrainConfig
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer import plateau
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
@@ -23,6 +23,7 @@ from jaxtrain.training.transforms.average import WeightAverage
 from jaxtrain.training.transforms.guard import Guard
 from jaxtrain.training.update import apply_gradients, gradient_params
 from tests.helpers.numerics import same
+from tests.helpers.parts import optimizer_config
 from tests.helpers.phases import make_phase
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
@@ -58,7 +59,7 @@ class Steps:
         decay: float = 0.0,
         schedule: Schedule | None = None,
     ):
-        config = OptimizerConfig(weight_decay=decay, **options)
+        config = optimizer_config(weight_decay=decay, **options)
         peak = config.learning_rate or 0.0
 
         def warmed_up(step: Any) -> jax.Array:
@@ -124,7 +125,7 @@ def test_steps_are_those_of_the_authors_package(name: str):
 @pytest.mark.parametrize("name", ["prodigy", "dadapt_adamw"])
 def test_a_rate_of_0_changes_nothing_and_leaves_no_nan(name: str):
     """As in the first step of a warm-up, where optax divides 0 by 0."""
-    options = OptimizerConfig(name=name, learning_rate=1.0, weight_decay=0.1)
+    options = optimizer_config(name, learning_rate=1.0, weight_decay=0.1)
     tx = make_optimizer(options, lambda step: jnp.minimum(jnp.asarray(step), 1.0))
     params, update = stored("first"), jax.jit(tx.update)
     opt_state = tx.init(params)
@@ -170,7 +171,7 @@ def test_a_phase_with_rates_of_its_own_takes_none_from_before():
     first, target = stored("first"), flat(stored("target"))
     sgd = {"name": "sgd", "learning_rate": 1.0, "momentum": 0.0}
     steps = Steps(first, sgd, schedule=lambda step: 1 / (1 + jnp.asarray(step, float)))
-    make = partial(make_optimizer, OptimizerConfig(**sgd))
+    make = partial(make_optimizer, optimizer_config(**sgd))
     tx = with_told_rate(steps.update.tx, make)
     steps.update = replace(steps.update, tx=tx, rate_from=3)
     params = flat(first)
@@ -218,8 +219,8 @@ def test_narrow_weights_have_an_average_that_is_wide():
 @each_row("higher", [False, True])
 def test_a_plateau_reduces_the_rate_as_that_of_pytorch(higher: bool):
     sign, memory, found = -1 if higher else 1, {}, []
-    config = OptimizerConfig(
-        schedule="plateau", learning_rate=1.0, step_factor=0.5, plateau_patience=2
+    config = SGDConfig(
+        schedule=PlateauSchedule(factor=0.5, patience=2), learning_rate=1.0
     )
     goal = Goal("loss", higher)
     follow = partial(plateau.after_evaluation, config)
@@ -240,7 +241,7 @@ def test_a_plateau_reduces_the_rate_as_that_of_pytorch(higher: bool):
 )
 def test_half_precision_and_a_step_that_is_skipped(policy: str, options: dict):
     """The state keeps its types, so nothing compiles again; fp16 halves its scale."""
-    optimizer = OptimizerConfig(**{"learning_rate": 0.01, **options})
+    optimizer = optimizer_config(**{"learning_rate": 0.01, **options})
     trial = Trial(policy=policy, optimizer=optimizer, accumulate_steps=2)
 
     def types(state: Any) -> Any:

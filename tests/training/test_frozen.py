@@ -12,7 +12,7 @@ from flax import nnx
 
 from jaxtrain import keys
 from jaxtrain.cli import main
-from jaxtrain.config import Config, ModelConfig, OptimizerConfig, TrainConfig, to_json
+from jaxtrain.config import Config, ResNetConfig, TrainConfig, to_json
 from jaxtrain.errors import UserError
 from jaxtrain.models.layer_paths import find_layers
 from jaxtrain.tasks.build import build_task
@@ -24,6 +24,7 @@ from jaxtrain.training.create import CreateState
 from jaxtrain.training.step import make_train_step
 from tests.helpers.elsewhere import ElsewhereLayout
 from tests.helpers.layered import by_path, layered, take_steps
+from tests.helpers.parts import optimizer_config
 from tests.helpers.recipes import write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import assert_same_run
@@ -31,14 +32,14 @@ from tests.helpers.trial import LAYOUT, as_given
 from tests.helpers.words import quoted
 
 SHAPE, BATCH = (32, 32, 3), 4
-RESNET = ModelConfig(name="resnet18", width=0.125)
+RESNET = ResNetConfig(name="resnet18", width=0.125)
 STAGES = ("stem*", "stage1*", "stage2*", "stage3*")
 
 
 def resnet(train: dict[str, Any] | None = None, **optimizer: Any) -> Config:
     return Config(
         model=RESNET,
-        optimizer=OptimizerConfig(name="adamw", learning_rate=0.1, **optimizer),
+        optimizer=optimizer_config("adamw", learning_rate=0.1, **optimizer),
         train=TrainConfig(**{"steps": 9, **(train or {})}),
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config import SGDConfig, TrainConfig
 from jaxtrain.training.create import first_state
 from jaxtrain.training.kernels import choose, global_norm, squares
 from jaxtrain.training.optimizers import make_optimizer
@@ -87,7 +87,7 @@ def test_step_with_a_bad_part_leaves_all_as_it_was(
     dtype: str, loss: float, value: float, update: float, is_taken: bool
 ):
     """Of 20 layers, the last alone has the value and the update."""
-    options = OptimizerConfig(name="sgd", learning_rate=1.0, momentum=0.9)
+    options = SGDConfig(learning_rate=1.0, momentum=0.9)
     tx: Any = make_optimizer(options, optax.constant_schedule(1.0))  # pyright: ignore[reportArgumentType]
     rules = make_phase(
         options, TrainConfig(steps=1), tx, None, {}, transforms=(Guard(),)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import tasks
-from jaxtrain.config import AugmentConfig, ModelConfig, SamConfig
+from jaxtrain.config import AugmentConfig, SamConfig
 from jaxtrain.config import part as part_lib
 from jaxtrain.config.part import make_part
 from jaxtrain.config.root import SECTIONS
@@ -16,6 +16,7 @@ from jaxtrain.training.methods import METHODS
 from tests.helpers import method_pairs
 from tests.helpers.layered import MODEL, layered, take_steps
 from tests.helpers.method_pairs import refusal
+from tests.helpers.parts import model_config
 from tests.helpers.task_sources import SETTINGS, data_of
 from tests.helpers.taught import write_teacher
 from tests.helpers.tiers import diagonal
@@ -105,7 +106,7 @@ def test_a_method_trains_with_options(method: str, together: str, tmp_path: Path
         made = {"train": train, "data.augment": augment, "prune": prune, "model": model}
         made[section][name] = value
     if model:
-        sections["model"] = ModelConfig(name=MODEL, **model)
+        sections["model"] = model_config(MODEL, **model)
     data = layered().data
     data = dataclasses.replace(data, augment=AugmentConfig(**augment))
     sections["prune"] = SECTIONS["prune"](**prune)

@@ -10,7 +10,6 @@ import numpy as np
 import optax
 import pytest
 
-from jaxtrain.config import OptimizerConfig
 from jaxtrain.config.optimizer import DISTANCE_NAMES, SCHEDULE_FREE_NAMES
 from jaxtrain.errors import UserError
 from jaxtrain.training import OPTIMIZERS
@@ -19,6 +18,7 @@ from jaxtrain.training.optimizers import (
     make_optimizer,
 )
 from jaxtrain.training.schedules import make_schedule
+from tests.helpers.parts import optimizer_config
 from tests.helpers.rows import each_row
 
 Array = np.ndarray
@@ -222,7 +222,7 @@ CASES: dict[str, tuple[Callable[..., Array], list[dict[str, Any]]]] = {
 
 def make(**options: Any) -> Tx:
     rate = {} if options["name"] == "lbfgs" else {"learning_rate": RATE}
-    config = OptimizerConfig(**{**rate, **options})
+    config = optimizer_config(**{**rate, **options})
     if config.learning_rate is None:
         return make_optimizer(config, None)
     steps = {"total_steps": 8, "warmup_steps": config.warmup_steps or 0}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxtrain.cli import main
-from jaxtrain.config import Config, DataConfig, ModelConfig, OptimizerConfig
+from jaxtrain.config import Config, ConvNetConfig, DataConfig, MuonConfig
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.setup import build_setup
 from jaxtrain.training.precision import parse
@@ -94,8 +94,8 @@ def test_products_of_a_step_have_the_precision_named(
     config = Config(
         precision=text,
         data=DataConfig(source="synthetic:8x8x1/4", batch_size=8),
-        model=ModelConfig(name="convnet", width=0.05),
-        optimizer=OptimizerConfig(name="muon", learning_rate=0.1),
+        model=ConvNetConfig(name="convnet", width=0.05),
+        optimizer=MuonConfig(learning_rate=0.1),
     )
     program = compile_step(build_setup(config)).as_text() or ""
     lines = [x for x in program.splitlines() if " convolution(" in x or " dot(" in x]

@@ -11,8 +11,8 @@ import pytest
 
 from jaxtrain.config import (
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
@@ -25,13 +25,14 @@ from jaxtrain.training.rates import make_rates
 from jaxtrain.training.schedules import make_two_cycles
 from jaxtrain.training.update import optimize
 from tests.helpers.layered import by_path
+from tests.helpers.parts import optimizer_config
 from tests.helpers.phases import make_phase
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
 
 def rates_of(layer_decay: float | dict[str, float] | None) -> dict[str, float]:
-    config = Config(model=ModelConfig(name="resnet18", width=0.125))
+    config = Config(model=ResNetConfig(name="resnet18", width=0.125))
     policy = precision.parse("fp32")
     model = make_blueprint(config, policy, (32, 32, 3), 5).abstract()
     return make_rates(model, layer_decay)
@@ -71,7 +72,7 @@ def test_factors_are_given_by_patterns_of_paths():
 @each_row("factors", [{}, {"head": 0.0}, {"head": -1.0}])
 def test_factors_are_above_0(factors: dict[str, float]):
     with pytest.raises(UserError, match=r"factors above 0; train\.freeze freezes"):
-        OptimizerConfig(layer_decay=factors)
+        SGDConfig(layer_decay=factors)
 
 
 def test_two_cycles_are_those_of_fastai():
@@ -126,7 +127,7 @@ def test_a_factor_is_one_on_the_learning_rate(name: str):
 
 def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> Any:
     """Take some steps with given gradients; return the parameters."""
-    optimizer = OptimizerConfig(name=name, learning_rate=rate, weight_decay=0.3)
+    optimizer = optimizer_config(name, learning_rate=rate, weight_decay=0.3)
     schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
     tx = make_optimizer(optimizer, schedule)
     train = TrainConfig(steps=9)
@@ -150,7 +151,7 @@ def take(name: str, rate: float, rates: Any, params: Any, grads: list[Any]) -> A
 def test_layers_that_begin_later_have_an_optimizer_of_their_own(name: str):
     """As if an optimizer trained each part of the layers, from its beginning on."""
     rng, rate = np.random.default_rng(0), 1e-2
-    optimizer = OptimizerConfig(name=name, learning_rate=rate, weight_decay=0.3)
+    optimizer = optimizer_config(name, learning_rate=rate, weight_decay=0.3)
     schedule: Any = lambda step: jnp.float32(rate)  # noqa: E731
     tx, later = make_optimizer(optimizer, schedule), Frozen(frozenset({"stem"}))
     before, after = two_phases(tx, later, partial(make_optimizer, optimizer))

@@ -12,6 +12,7 @@ from jax.extend.core import jaxprs_in_params
 from jaxtrain import own
 from jaxtrain.config import (
     Config,
+    CustomModelConfig,
     DataConfig,
     ModelConfig,
     ParallelConfig,
@@ -30,8 +31,8 @@ from tests.helpers.numerics import TOLERANCE
 
 POLICIES: tuple[Remat, ...] = ("block", "conv_outputs", "full")
 SHAPE, OUTPUTS = (8, 8, 1), 3
-VARIED = ModelConfig(name="tests.helpers.varied:Varied")
-DEEP = ModelConfig(name="tests.helpers.varied:Deep")
+VARIED = CustomModelConfig(name="tests.helpers.varied:Varied")
+DEEP = CustomModelConfig(name="tests.helpers.varied:Deep")
 own.allow([VARIED.name, DEEP.name])
 # One rounding of float64 is 1e-16; XLA fuses some of the sums otherwise.
 ROUNDING = 1e-12

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import OptimizerConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training import SCHEDULES
 from jaxtrain.training.schedules import make_schedule
+from tests.helpers.parts import optimizer_config
 from tests.helpers.rows import each_row
 
 PEAK, TOTAL, WARMUP = 0.4, 40, 8
@@ -41,7 +41,7 @@ def curve(
     total_steps: int = TOTAL, warmup_steps: int = 0, **options: Any
 ) -> tuple[np.ndarray, Callable[..., jax.Array]]:
     """Return the rate at steps 0 to total_steps + 5, compiled, and the schedule."""
-    config = OptimizerConfig(**{"learning_rate": PEAK, **options})
+    config = optimizer_config(**{"learning_rate": PEAK, **options})
     schedule = make_schedule(config, total_steps=total_steps, warmup_steps=warmup_steps)
     return np.array(jax.jit(jax.vmap(schedule))(jnp.arange(total_steps + 6))), schedule
 

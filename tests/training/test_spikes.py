@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import OptimizerConfig, TrainConfig
+from jaxtrain.config import SGDConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.training.state import with_extra
 from jaxtrain.training.transforms.spikes import SpikeDetector
@@ -88,7 +88,7 @@ def test_step_with_a_spike_is_skipped():
     trial = Trial(
         name="cnn4",  # Without batch norm, larger images give a larger loss.
         policy="fp16",
-        optimizer=OptimizerConfig(name="sgd", learning_rate=1e-4),
+        optimizer=SGDConfig(learning_rate=1e-4),
         ema_decay=0.9,
         spike_sigma=6.0,
     )

@@ -13,7 +13,9 @@ from flax import nnx
 
 from jaxtrain import models
 from jaxtrain.config import (
-    OptimizerConfig,
+    AdamWConfig,
+    LBFGSConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.evaluation.evaluate import compiler
@@ -44,9 +46,7 @@ from tests.helpers.trial import (
 
 def test_step_is_the_hand_written_one():
     """One SGD step equals parameters - rate * gradient, written out with nnx alone."""
-    trial = Trial(
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
-    )
+    trial = Trial(optimizer=SGDConfig(learning_rate=0.1, momentum=0.0))
     before = trial.state
 
     def loss_fn(params):
@@ -77,7 +77,7 @@ def test_several_steps_a_call_are_the_single_steps():
 
 def test_clipping_scales_the_gradients_down_to_the_limit():
     """SGD without momentum moves by the rate times the clipped gradients."""
-    sgd = OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.0)
+    sgd = SGDConfig(learning_rate=0.1, momentum=0.0)
     free = Trial(optimizer=sgd)
     before = free.state.params
     norm = float(free(IMAGES[:1], LABELS[:1])["grad_norm"][0])
@@ -92,7 +92,7 @@ def test_clipping_scales_the_gradients_down_to_the_limit():
 @pytest.mark.slow
 def test_accumulated_micro_batches_are_the_whole_batch():
     """Without batch norm and dropout the mean of means is the mean."""
-    rate = OptimizerConfig(name="sgd", learning_rate=0.1)
+    rate = SGDConfig(learning_rate=0.1)
     whole, parts = (
         Trial(name="cnn4", optimizer=rate, accumulate_steps=n) for n in (1, 4)
     )
@@ -153,7 +153,7 @@ def test_average_takes_the_statistics_of_each_layer_out_by_its_own_momentum(
 ):
     """One step from 0: of each running statistic a layer's own share is the batch's."""
     momenta = {"slow/mean": 0.75, "quick/mean": 0.5}
-    optimizer = OptimizerConfig(name="sgd", learning_rate=1.0)
+    optimizer = SGDConfig(learning_rate=1.0)
     train = TrainConfig(steps=9, ema_decay=0.9, accumulate_steps=2)
     schedule: Any = optax.constant_schedule(1.0)
     tx = make_optimizer(optimizer, schedule)
@@ -207,7 +207,7 @@ def test_state_keeps_its_types_from_step_to_step(policy: str, x64: bool):
 
     Nor are there other types because JAX may compute in float64.
     """
-    optimizer = OptimizerConfig(name="adamw", learning_rate=0.01, weight_decay=0.1)
+    optimizer = AdamWConfig(learning_rate=0.01, weight_decay=0.1)
     with jax.enable_x64(x64):
         trial = Trial(
             policy=policy,
@@ -242,7 +242,7 @@ def test_small_gradients_of_float16_parameters_count():
 @pytest.mark.exhaustive
 def test_bfloat16_parameters_move_as_far_as_float32_ones():
     """At this rate most updates are below half of a last bit: to the nearest, lost."""
-    small = OptimizerConfig(name="sgd", learning_rate=1e-4, momentum=0.0)
+    small = SGDConfig(learning_rate=1e-4, momentum=0.0)
     narrow, wide = (Trial(policy=p, optimizer=small) for p in ("pure_bf16", "bf16"))
     start = jax.tree.map(lambda x: x.astype(jnp.float32), narrow.state.params)
     wide.state = dataclasses.replace(wide.state, params=start)
@@ -281,7 +281,7 @@ def test_fp16_overflow_lowers_the_scale_and_is_not_a_bad_step():
 
 @pytest.mark.exhaustive
 def test_lbfgs_lowers_the_loss_of_a_full_batch_every_step():
-    trial = Trial(name="cnn4", optimizer=OptimizerConfig(name="lbfgs"))
+    trial = Trial(name="cnn4", optimizer=LBFGSConfig())
     losses = [float(trial(IMAGES[:1], LABELS[:1])["loss"][0]) for _ in range(20)]
     assert losses == sorted(losses, reverse=True)
     assert losses[-1] < 0.5 * losses[0]
@@ -291,7 +291,7 @@ def test_learning_rate_of_the_log_is_the_optimizers():
     """Skipped steps do not move the schedule, nor the rate that is shown."""
     schedule: Any = optax.linear_schedule(1.0, 0.0, 10)
     trial = Trial()
-    tx = make_optimizer(OptimizerConfig(name="sgd", learning_rate=1.0), schedule)
+    tx = make_optimizer(SGDConfig(learning_rate=1.0), schedule)
     create = CreateState(trial.blueprint, tx, trial.phase.transforms)
     trial.state = jax.jit(create)(ROOT)
     update = dataclasses.replace(trial.phase, tx=tx, schedule=schedule)

@@ -315,8 +315,8 @@ from jaxtrain import config
 def get_config():
     return config.Config(
         data=config.DataConfig(batch_size=64),
-        model=config.ModelConfig(name=Small),
-        optimizer=config.OptimizerConfig(learning_rate=0.1),
+        model=config.model_config(Small),
+        optimizer=config.SGDConfig(learning_rate=0.1),
         train=config.TrainConfig(steps=2),
     )
 """

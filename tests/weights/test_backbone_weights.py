@@ -10,7 +10,13 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import (
+    InceptionConfig,
+    LeNetConfig,
+    ModelConfig,
+    ResNetConfig,
+)
+from jaxtrain.plugins.segmentation.model_options import UNetConfig
 from jaxtrain.training.state import split_model
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN, ArrayNames
@@ -19,6 +25,7 @@ from jaxtrain.weights.stored import Transfer, Weights, shapes_of
 from jaxtrain.weights.transfer_learning import compare
 from tests.helpers import described
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
+from tests.helpers.parts import model_config
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
@@ -52,8 +59,8 @@ def plan(model: ModelConfig, trained: Description, names: ArrayNames = OWN) -> T
 # Classifier, its image, and the names of its arrays: of its own size, its number of
 # channels, or its library.
 BACKBONES: list[tuple[ModelConfig, Any, ArrayNames]] = [
-    (ModelConfig(name="lenet"), (28, 28, 1), OWN),
-    (ModelConfig(name="resnet18"), (224, 224, 3), SOURCES["resnet18"][1].names),
+    (LeNetConfig(), (28, 28, 1), OWN),
+    (ResNetConfig(name="resnet18"), (224, 224, 3), SOURCES["resnet18"][1].names),
 ]
 
 
@@ -62,7 +69,7 @@ BACKBONES: list[tuple[ModelConfig, Any, ArrayNames]] = [
 def test_weights_of_a_classifier_are_those_of_the_backbone(
     classifier: ModelConfig, shape: Any, names: ArrayNames
 ):
-    model = ModelConfig(name="unet", backbone=classifier.name)
+    model = UNetConfig(backbone=classifier.name)
     start = plan(model, describe(classifier, shape), names)
     mine = describe(model, (33, 35, 3), 4)
     inside = {path.partition("/")[0] for path in weights_of(mine).keys() - start.kept}
@@ -75,8 +82,8 @@ def test_weights_of_a_classifier_are_those_of_the_backbone(
 @pytest.mark.slow
 def test_auxiliary_heads_of_a_classifier_are_left_out():
     start = plan(
-        ModelConfig(name="unet", backbone="googlenet"),
-        describe(ModelConfig(name="googlenet"), (64, 64, 3)),
+        UNetConfig(backbone="googlenet"),
+        describe(InceptionConfig(name="googlenet"), (64, 64, 3)),
     )
     assert not any("aux" in path for path in start.kept)
     assert [*start.rows] == ["new layers"]
@@ -84,7 +91,7 @@ def test_auxiliary_heads_of_a_classifier_are_left_out():
 
 @pytest.mark.slow
 def test_weights_of_the_whole_model_keep_all_but_the_last_layers():
-    model = ModelConfig(name="fcn_resnet50", **SMALL)
+    model = model_config("fcn_resnet50", **SMALL)
     trained = dataclasses.replace(describe(model), output_spec=(32, 32, 7))
     start = plan(model, trained)
     assert {path.rpartition("/")[0] for path in start.kept} == {
@@ -97,8 +104,8 @@ def test_weights_of_the_whole_model_keep_all_but_the_last_layers():
 MAPS = (
     f'Config(task=CustomConfig(name="{PIXELS}"), '
     f'data=DataConfig(source="{SHAPES}", batch_size=16), '
-    'model=ModelConfig(name="unet", backbone="convnet"), '
-    'optimizer=OptimizerConfig(name="sgd", learning_rate=1e-12), '
+    'model=UNetConfig(backbone="convnet"), '
+    "optimizer=SGDConfig(learning_rate=1e-12), "
     "train=TrainConfig(steps=2), "
     "logging=LoggingConfig(every_steps=1, tensorboard=False, report=False))"
 )

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ConvNetConfig, ModelConfig, ResNetConfig, VGGConfig
 from jaxtrain.errors import UserError
+from jaxtrain.plugins.segmentation.model_options import UNetConfig
 from jaxtrain.weights import sources
 from jaxtrain.weights.identify import (
     Identified,
@@ -19,6 +20,7 @@ from jaxtrain.weights.names import Shapes
 from jaxtrain.weights.sources import SOURCES, WeightsSource
 from jaxtrain.weights.spec import parse_reference
 from tests.helpers import tiny
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 
 
@@ -64,18 +66,18 @@ def test_the_name_of_a_file_begins_with_the_architecture(name: str):
 def test_a_file_without_such_a_name_is_refused(name: str):
     message = f"{name}: its name does not start with .* timm:ARCHITECTURE={name}, or "
     with pytest.raises(UserError, match=message) as error:
-        find_by_file(Path(name), (ModelConfig(name="convnet"),))
+        find_by_file(Path(name), (ConvNetConfig(name="convnet"),))
     assert ("perhaps you meant resnet50" in str(error.value)) == ("resnet" in name)
 
 
 @pytest.mark.plugins
 def test_the_recipe_names_the_model_where_the_file_does_not(tiny_shapes: Shapes):
-    mine = ModelConfig(name="convnet")
-    one = found(tiny_shapes, "weights.pth", ModelConfig(name="unet"), mine)
+    mine = ConvNetConfig(name="convnet")
+    one = found(tiny_shapes, "weights.pth", UNetConfig(), mine)
     assert (one.model.name, one.num_outputs, one.channels) == ("convnet", 1000, 3)
     assert one.source.architecture == "tiny"
     # What the name of the file says counts more.
-    one = found(tiny_shapes, "tiny-1.pth", ModelConfig(name="resnet18"))
+    one = found(tiny_shapes, "tiny-1.pth", ResNetConfig(name="resnet18"))
     assert one.source.architecture == "tiny"
 
 
@@ -86,8 +88,8 @@ def test_models_with_the_same_arrays_are_not_guessed():
     shapes = shapes_there(source_of(name, theirs), name, 3, 1000)
     both = f"fits timm:{theirs} and timm:tf_{theirs}: .* timm:{theirs}=w.pth"
     with pytest.raises(UserError, match=both):
-        found(shapes, "w.pth", ModelConfig(name=name))
-    model = ModelConfig(name=name, padding="same")
+        found(shapes, "w.pth", model_config(name))
+    model = model_config(name, padding="same")
     assert found(shapes, "w.pth", model).source.architecture == f"tf_{theirs}"
     one, other = (found(shapes, f"{x}{theirs}.pth").model for x in ("", "tf_"))
     assert (one.padding, other.padding) == (None, "same")
@@ -148,7 +150,7 @@ def test_published_densenets_have_older_names():
 
 def test_timm_has_a_vgg_of_small_images_alone():
     """Of 256 pixels its 7x7 convolution has four places, of which it takes the mean."""
-    config = ModelConfig(name="vgg11")
+    config = VGGConfig(name="vgg11")
     assert sources.find("timm", config, (255, 224, 3)) is not None
     assert sources.find("timm", config, (224, 256, 3)) is None
     assert sources.find("torchvision", config, (512, 512, 3)) is not None

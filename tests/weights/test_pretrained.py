@@ -17,7 +17,7 @@ from tests.helpers.words import quoted
 
 LOGGING = "LoggingConfig(every_steps=1, tensorboard=False)"
 # A learning rate so small that the weights stay what they are.
-STILL = 'OptimizerConfig(name="sgd", learning_rate=1e-12)'
+STILL = "SGDConfig(learning_rate=1e-12)"
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from safetensors.numpy import save
 import jaxtrain
 from jaxtrain import cli, own
 from jaxtrain.cli import main
-from jaxtrain.config import Config, ModelConfig, from_json, to_json
+from jaxtrain.config import Config, ConvNetConfig, LeNetConfig, from_json, to_json
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.json_files.run_id import RunId
 from jaxtrain.json_files.write import write_json
@@ -205,7 +205,7 @@ PRETRAINED = [
 @pytest.mark.parametrize("words", installed(PRETRAINED))
 def test_weights_to_begin_with_do_not_run(words: str, capsys):
     write_run("model.name", FILE)
-    model = 'ModelConfig(name="lenet", pretrained="run")'
+    model = 'LeNetConfig(pretrained="run")'
     write_recipe(Path("recipe.py"), recipe(model=model))
     refused(words, "model.name", FILE, capsys)
     assert main([*words.split(), "--trust"]) == 2  # There is no checkpoint.
@@ -278,14 +278,14 @@ def test_python_trains_from_weights_with_the_same_argument():
     write_run("model.name", FILE)
     config = dataclasses.replace(
         from_json(Path("run/config.json").read_text()),
-        model=ModelConfig(name="lenet", pretrained="run"),
+        model=LeNetConfig(pretrained="run"),
     )
     with pytest.raises(UntrustedError):
         jaxtrain.train(config, "new")
     assert not ran()
     with pytest.raises(UserError, match="has no checkpoint"):
         jaxtrain.train(config, "new", trust=True)
-    plain = dataclasses.replace(config, model=ModelConfig())
+    plain = dataclasses.replace(config, model=ConvNetConfig())
     with pytest.raises(UserError, match="--trust has no effect"):
         jaxtrain.train(plain, "new", trust=True)
 

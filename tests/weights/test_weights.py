@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxtrain import extras, load_model
 from jaxtrain.cli import main
-from jaxtrain.config import Config, ModelConfig
+from jaxtrain.config import Config, ConvNetConfig
 from jaxtrain.errors import UserError
 from jaxtrain.weights import channels, files
 from jaxtrain.weights.foreign import open_file
@@ -41,8 +41,8 @@ REPO = "owner/tiny"
 # A learning rate so small that the weights stay what they are.
 STILL = recipe(
     data='DataConfig(source="synthetic:8x8x3/4/96", batch_size=16)',
-    model='ModelConfig(name="convnet")',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=1e-12)',
+    model='ConvNetConfig(name="convnet")',
+    optimizer="SGDConfig(learning_rate=1e-12)",
     train="TrainConfig(steps=2)",
     checkpoint="CheckpointConfig(every_steps=1)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",
@@ -338,7 +338,7 @@ def test_a_file_without_a_name_is_named_by_the_user(
 
 def test_fresh_leaves_a_file_that_the_user_names(tmp_path: Path):
     reference = f"timm:tiny={tmp_path}/run/mine.safetensors"
-    config = Config(model=ModelConfig(pretrained=reference))
+    config = Config(model=ConvNetConfig(pretrained=reference))
     check_kept(config, tmp_path / "other")
     with pytest.raises(UserError, match="--fresh would move"):
         check_kept(config, tmp_path / "run")

@@ -13,10 +13,10 @@ from flax import nnx
 from jaxtrain.config import (
     AugmentConfig,
     CustomConfig,
-    OptimizerConfig,
     Part,
     PlainConfig,
     SamConfig,
+    SGDConfig,
 )
 from jaxtrain.config.part import METHODS, make_part
 from jaxtrain.data.pixel_normalization import UNCHANGED, Normalization
@@ -39,7 +39,7 @@ from tests.helpers.tiers import thinned
 from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
 RATE = 0.1
-SGD = OptimizerConfig(name="sgd", learning_rate=RATE, momentum=0.0)
+SGD = SGDConfig(learning_rate=RATE, momentum=0.0)
 INDEX = np.arange(LABELS.shape[1])
 
 

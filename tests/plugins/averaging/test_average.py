@@ -27,7 +27,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with two runs of one recipe from the same weights, and a bad model."""
     folder = tmp_path_factory.mktemp("soup")
     text = recipe(
-        model='ModelConfig(name="convnet", width=0.125)', train="TrainConfig(steps=40)"
+        model='ConvNetConfig(name="convnet", width=0.125)',
+        train="TrainConfig(steps=40)",
     )
     write_recipe(folder / "recipe.py", text)
     cli = Cli(folder)

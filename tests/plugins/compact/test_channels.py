@@ -12,7 +12,6 @@ import pytest
 from flax import nnx
 from jax import lax
 
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
@@ -26,6 +25,7 @@ from jaxtrain.training.flops import count_flops
 from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
 from tests.helpers.blueprints import make_blueprint
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
@@ -67,7 +67,7 @@ def blueprint(name: str, **options: Any) -> Blueprint:
         given = {"width": 1.0}
     size = SIZES.get(name, 32)
     return make_blueprint(
-        ModelConfig(name=name, **given, **options),
+        model_config(name, **given, **options),
         (size, size, 3),
         5 if name not in SPECS else 3,
         "fp64" if jnp.ones(()).dtype == "float64" else "fp32",

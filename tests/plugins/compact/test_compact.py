@@ -29,7 +29,7 @@ from tests.helpers.words import quoted
 
 RECIPE = recipe(
     data='DataConfig(source="digits", batch_size=64)',
-    model='ModelConfig(name="convnet", width=0.25)',
+    model='ConvNetConfig(name="convnet", width=0.25)',
     train="TrainConfig(steps=40)",
     checkpoint="CheckpointConfig(every_steps=20)",
 )

@@ -38,7 +38,7 @@ def detecting(**sections: str) -> str:
         "eval_batch_size=8, augment=AugmentConfig(horizontal_flip=True))",
         "model": 'ModelConfig(name="fcos", backbone="convnet", width=0.25, '
         "pyramid_channels=16, head_layers=1)",
-        "optimizer": 'OptimizerConfig(name="adamw", learning_rate=0.003)',
+        "optimizer": "AdamWConfig(learning_rate=0.003)",
         "train": f"TrainConfig(steps={STEPS}, eval_every_steps={STEPS})",
         "logging": "LoggingConfig(every_steps=1)",
     }
@@ -276,7 +276,7 @@ def test_new_proposes_detection(
 def in_float64(**sections: str) -> str:
     return detecting(
         precision='"fp64"',
-        optimizer='OptimizerConfig(name="sgd", learning_rate=0.01)',
+        optimizer="SGDConfig(learning_rate=0.01)",
         train="TrainConfig(steps=8, eval_every_steps=4)",
         checkpoint="CheckpointConfig(every_steps=4)",
         **sections,

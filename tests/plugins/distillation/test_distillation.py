@@ -17,9 +17,9 @@ from safetensors.numpy import load_file, save_file
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     SoundConfig,
     TrainConfig,
 )
@@ -66,7 +66,7 @@ from tests.helpers.tiers import thinned
 from tests.helpers.trial import CLASSES, IMAGES, LABELS, LAYOUT, SHAPE, Trial, as_given
 
 RATE = 0.1
-SGD = OptimizerConfig(name="sgd", learning_rate=RATE, momentum=0.0)
+SGD = SGDConfig(learning_rate=RATE, momentum=0.0)
 SEEN = Normalization((0.5,), (0.25,))
 
 
@@ -436,7 +436,7 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
         monkeypatch.setattr(resolve, "load", find)
         with pytest.raises(UserError, match=told):
             opened(resolve_config(config_of(place))).read()
-    model = ModelConfig(name="convnet", width=0.125, pretrained=str(place))
+    model = ConvNetConfig(name="convnet", width=0.125, pretrained=str(place))
     with pytest.raises(UserError, match=r"model.pretrained = .*step 8: params/conv1"):
         open_weights(model).read()
 
@@ -505,7 +505,7 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
         data='DataConfig(source="arrays:train.npz", '
         f"batch_size={labelled.NUM}, validation_fraction=0.0, test_split='train', "
         f"allow_overlap=True, mean={labelled.MEAN}, std={labelled.STD})",
-        model='ModelConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
+        model='ConvNetConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
         optimizer=f'OptimizerConfig(name="sgd", learning_rate={labelled.RATE}, '
         'momentum=0.9, nesterov=False, schedule="constant", warmup_fraction=0.0)',
         method=f"DistillationConfig({options})",

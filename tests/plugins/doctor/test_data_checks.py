@@ -15,10 +15,10 @@ from PIL import Image
 from jaxtrain.config import (
     AugmentConfig,
     Config,
+    ConvNetConfig,
     DataConfig,
     LoggingConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     SoundConfig,
     TrainConfig,
     to_json,
@@ -57,8 +57,8 @@ def run_config(source: str, *, task: str = "classification", **given: Any) -> Co
     return Config(
         task=make_part(TASKS, task, options),
         data=DataConfig(source=source, **data),
-        model=ModelConfig(name="convnet", width=0.125),
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        model=ConvNetConfig(name="convnet", width=0.125),
+        optimizer=SGDConfig(learning_rate=0.1),
         train=TrainConfig(steps=1),
         logging=LoggingConfig(report=False, tensorboard=False),
     )

@@ -114,7 +114,7 @@ def test_a_run_finds_flipped_labels(
     config = write_config(
         recipe(
             data=f"DataConfig(source={source!r}, batch_size=64)",
-            model='ModelConfig(name="convnet", width=0.25)',
+            model='ConvNetConfig(name="convnet", width=0.25)',
             logging="LoggingConfig(tensorboard=False)",
             checkpoint="CheckpointConfig()",
             train="TrainConfig(steps=60)",

@@ -13,9 +13,11 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
+    CustomModelConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
@@ -215,7 +217,7 @@ def test_what_may_make_a_run_faster():
     small = Config(data=DataConfig(image_size=28))
     assert [*estimate.changes(small)] == ["--model.width 0.5"]
     # The weights are of all channels.
-    tuned = Config(model=ModelConfig(name="resnet18", pretrained="x.pth"))
+    tuned = Config(model=ResNetConfig(name="resnet18", pretrained="x.pth"))
     assert [*estimate.changes(tuned)] == []
 
 
@@ -255,8 +257,8 @@ def test_a_few_steps_are_timed_or_given_up():
     data = DataConfig(source="digits", batch_size=64)
     config = Config(
         data=data,
-        model=ModelConfig(width=0.25),
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        model=ConvNetConfig(width=0.25),
+        optimizer=SGDConfig(learning_rate=0.1),
     )
     found = estimate.estimate(config, PATIENCE)
     assert isinstance(found, Estimate), found
@@ -272,7 +274,7 @@ def test_a_few_steps_are_timed_or_given_up():
     assert isinstance(found, Estimate), found
     assert "--train.epochs 333333" in found.faster
     assert all(seconds < found.seconds for seconds in found.faster.values())
-    wrong = dataclasses.replace(config, model=ModelConfig(name="resnet99"))
+    wrong = dataclasses.replace(config, model=CustomModelConfig(name="resnet99"))
     assert "resnet99" in str(estimate.estimate(wrong, PATIENCE))
 
 

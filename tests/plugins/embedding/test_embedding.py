@@ -28,7 +28,7 @@ def embedding(options: str = ARCFACE, data: str = "", logging: str = "") -> str:
     return recipe(
         task=f"EmbeddingConfig({options})",
         data=DATA.format(data),
-        model='ModelConfig(name="convnet", width=0.125)',
+        model='ConvNetConfig(name="convnet", width=0.125)',
         train=f"TrainConfig(steps={STEPS}, eval_every_steps=8)",
         checkpoint="CheckpointConfig(every_steps=8)",
         logging=f"LoggingConfig(every_steps=1{logging})",

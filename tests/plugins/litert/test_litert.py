@@ -11,7 +11,7 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import LeNetConfig
 from jaxtrain.errors import ExportError, UserError
 from jaxtrain.export import export as export_lib
 from jaxtrain.export.request import Request
@@ -20,6 +20,7 @@ from jaxtrain.plugins.quantization.quantize import quantize
 from jaxtrain.trees import by_path
 from tests.helpers.digits import read_test
 from tests.helpers.needs import need
+from tests.helpers.parts import model_config
 from tests.helpers.processes import ROOT
 from tests.helpers.untrained import untrained
 
@@ -65,7 +66,7 @@ for i in range(graph.OperatorsLength()):
 @pytest.mark.parametrize("name", MODELS)
 def test_litert_computes_what_the_model_does(tmp_path: Path, name: str):
     need(litert.LITERT)
-    model = untrained(ModelConfig(name=name, **MODELS[name]))
+    model = untrained(model_config(name, **MODELS[name]))
     images = np.random.default_rng(1).normal(size=(1, *model.image_shape))
     request = Request(model=model, batch=1)
     litert.LiteRTFile().write(request, tmp_path / "file")
@@ -91,7 +92,7 @@ def test_litert_computes_what_the_model_does(tmp_path: Path, name: str):
 def test_a_model_in_8_bits_is_integers_in_litert(tmp_path: Path, name: str, steps: int):
     """All products are, and outputs are those of the model to some steps."""
     need(litert.LITERT)
-    floats = untrained(ModelConfig(name=name, **MODELS[name]))
+    floats = untrained(model_config(name, **MODELS[name]))
     rng = np.random.default_rng(1)
     pixels = rng.integers(0, 256, (16, *floats.image_shape), dtype=np.uint8)
     model = quantize(floats, pixels, pixels[:8], "mse").model
@@ -177,7 +178,7 @@ def test_export_writes_a_file_of_litert(digits_run: Path, tmp_path: Path, capsys
 def test_what_litert_cannot_do_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """No environment, a program that it does not convert, a file that is none."""
     need(litert.LITERT)
-    model = untrained(ModelConfig(name="lenet"))
+    model = untrained(LeNetConfig())
     request = Request(model=model, batch=1)
     (tmp_path / "none").write_bytes(b"no file of LiteRT")
     run = litert.LiteRTFile().load(tmp_path / "none", request)

@@ -13,7 +13,6 @@ import pytest
 
 from jaxtrain import load_model
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
 from jaxtrain.models.blueprint import initial_rngs
 from jaxtrain.plugins.onnx.onnx_file import emit
 from jaxtrain.plugins.quantization.fake_quantization import (
@@ -25,18 +24,19 @@ from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
 from tests.helpers.blueprints import make_blueprint
 from tests.helpers.digits import read_test
+from tests.helpers.parts import model_config
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.tiers import thinned
 
 # Runs of some epochs.
 SHORT = {
     "data": 'DataConfig(source="digits", batch_size=64)',
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1)',
+    "optimizer": "SGDConfig(learning_rate=0.1)",
     "logging": "LoggingConfig(every_steps=20, tensorboard=False)",
 }
 # Name -> model, and steps of its run.
 RUNS = {
-    "convnet": ('ModelConfig(name="convnet", width=0.125, quantize="int8")', 40),
+    "convnet": ('ConvNetConfig(name="convnet", width=0.125, quantize="int8")', 40),
 }
 
 
@@ -83,7 +83,7 @@ class InTheFile(NamedTuple):
 
 def in_the_file(name: str, size: int, **options: Any) -> InTheFile:
     made = make_blueprint(
-        ModelConfig(name=name, quantize="int8", **options), (size, size, 3), 10
+        model_config(name, quantize="int8", **options), (size, size, 3), 10
     )
     graphdef, params, state = split_model(made.build(initial_rngs(jax.random.key(0))))
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from flax import nnx
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ResNetConfig
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.plugins.onnx.onnx_file import emit
 from jaxtrain.training.forward import predict
@@ -35,7 +35,7 @@ np.save(sys.argv[3], outputs)
 def test_openvino_computes_what_the_model_does(tmp_path: Path):
     policy = jmp.get_policy("params=float32,compute=float32,output=float32")
     blueprint = Blueprint(
-        config=ModelConfig(name="resnet18"),
+        config=ResNetConfig(name="resnet18"),
         image_shape=SHAPE,
         num_outputs=10,
         policy=policy,

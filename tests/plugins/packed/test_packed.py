@@ -67,7 +67,7 @@ def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 RUN = recipe(
     data='DataConfig(source="tfds:tiny", batch_size=8, validation_fraction=0.2)',
-    model='ModelConfig(name="convnet", width=0.25)',
+    model='ConvNetConfig(name="convnet", width=0.25)',
     train="TrainConfig(steps=6)",
     checkpoint="CheckpointConfig(every_steps=6)",
     logging="LoggingConfig(every_steps=1, tensorboard=False)",

@@ -14,9 +14,11 @@ from flax import nnx
 from jaxtrain import keys, models
 from jaxtrain.config import (
     Config,
-    ModelConfig,
-    OptimizerConfig,
+    ConvNetConfig,
+    CustomModelConfig,
     ParallelConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
@@ -43,6 +45,7 @@ from jaxtrain.training.transforms.guard import Guard
 from tests.helpers.auxiliary import TwoHeads
 from tests.helpers.command import Result
 from tests.helpers.numerics import FP64, TOLERANCE
+from tests.helpers.parts import optimizer_config
 from tests.helpers.phases import make_phase
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
@@ -69,11 +72,11 @@ DEEP = {
     "model": 'ModelConfig(name="tests.helpers.shallow:EvenResNet", options=dict('
     'width=0.125, stem="cifar", dropout=0.1))',
 }
-FLAT = {**FULL, "model": 'ModelConfig(name="convnet", width=0.25, dropout=0.1)'}
+FLAT = {**FULL, "model": 'ConvNetConfig(name="convnet", width=0.25, dropout=0.1)'}
 # Quick to compile, for what does not depend on depth.
 SHALLOW = {
     "data": 'DataConfig(source="digits", batch_size=64)',
-    "model": 'ModelConfig(name="convnet", width=0.25)',
+    "model": 'ConvNetConfig(name="convnet", width=0.25)',
     "train": "TrainConfig(steps=6, ema_decay=0.9, accumulate_steps=2)",
     "logging": "LoggingConfig(every_steps=1)",
 }
@@ -176,7 +179,7 @@ def test_bad_step_changes_nothing_on_any_stage(tmp_path: Path):
     The norm of the gradients is about 1 on the first stage and 4 to 6 on the second;
     the largest that can be squared is 1.8e19.
     """
-    optimizer = 'OptimizerConfig(name="sgd", learning_rate=1e19, momentum=0.0)'
+    optimizer = "SGDConfig(learning_rate=1e19, momentum=0.0)"
     changes = {
         **SHALLOW,
         "optimizer": optimizer,
@@ -194,7 +197,7 @@ def test_spikes_are_those_of_one_device(tmp_path: Path):
     """At a tenth of a standard deviation, so that there are some."""
     train = "TrainConfig(steps=20, ema_decay=0.9, accumulate_steps=2, "
     train += "spike_sigma=0.1)"
-    optimizer = 'OptimizerConfig(name="sgd", learning_rate=1e-6)'
+    optimizer = "SGDConfig(learning_rate=1e-6)"
     changes = {**SHALLOW, "train": train, "optimizer": optimizer}
     changes["precision"] = '"fp64"'
     (tmp_path / "one").mkdir()
@@ -239,7 +242,7 @@ def cut(config: Config, num_stages: int = 2, **layout: Any) -> Stages:
 @pytest.mark.slow
 def test_stages_of_a_deep_model_take_about_equally_long():
     num_stages = 4
-    model = ModelConfig(name="resnet18", width=0.125, stem="cifar")
+    model = ResNetConfig(name="resnet18", width=0.125, stem="cifar")
     stages = cut(
         Config(model=model, train=TrainConfig(steps=1, accumulate_steps=4)), num_stages
     )
@@ -252,8 +255,8 @@ def test_stages_of_a_deep_model_take_about_equally_long():
 @each_row("name", sorted(OPTIMIZERS.keys() - {"lbfgs"}))
 def test_state_of_an_optimizer_is_that_of_its_layers(name: str):
     """What `init` makes of a stage's layers is the stage's part of the whole state."""
-    optimizer = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=0.1)
-    config = Config(model=ModelConfig(name="cnn4", width=0.1), optimizer=optimizer)
+    optimizer = optimizer_config(name, learning_rate=0.1, weight_decay=0.1)
+    config = Config(model=ConvNetConfig(name="cnn4", width=0.1), optimizer=optimizer)
     stages = cut(config, 3)
     schedule: Any = optax.constant_schedule(0.1)
     tx = make_optimizer(optimizer, schedule)
@@ -321,8 +324,8 @@ def test_skips_and_random_layers_are_cut(
     with jax.enable_x64(True):
         config = Config(
             precision="fp64",
-            model=ModelConfig(name="cut", dropout=0.5),
-            optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
+            model=CustomModelConfig(name="cut", options={"dropout": 0.5}),
+            optimizer=SGDConfig(learning_rate=0.1),
             train=TrainConfig(steps=9, accumulate_steps=2, ema_decay=0.9),
         )
         policy = precision.parse(config.precision)

@@ -12,8 +12,8 @@ from jaxtrain.config import (
     AugmentConfig,
     Config,
     DataConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.gpus import GPUS
@@ -31,13 +31,13 @@ from tests.plugins.plan.fake_plans import use_fake_compiler
 
 TINY = """Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=16),
-    model=ModelConfig(name="convnet", width=0.125),
-    optimizer=OptimizerConfig(learning_rate=0.1),
+    model=ConvNetConfig(name="convnet", width=0.125),
+    optimizer=SGDConfig(learning_rate=0.1),
     train=TrainConfig(epochs=10),
 )"""
 CONFIG = Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=24),
-    optimizer=OptimizerConfig(learning_rate=0.1),
+    optimizer=SGDConfig(learning_rate=0.1),
 )
 MICRO = ["--vary", "accumulate_steps"]
 GIB = 2**30

@@ -9,9 +9,9 @@ import pytest
 from jaxtrain.config import (
     Config,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
     ParallelConfig,
+    ResNetConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.plugins.plan import gpu_compiler
@@ -37,8 +37,8 @@ def recipe(**parallel: Any) -> Config:
             batch_size=BATCH * num_devices,
             cache="stream",
         ),
-        model=ModelConfig(name="resnet18"),
-        optimizer=OptimizerConfig(name="sgd", learning_rate=0.1, momentum=0.9),
+        model=ResNetConfig(name="resnet18"),
+        optimizer=SGDConfig(learning_rate=0.1, momentum=0.9),
         parallel=ParallelConfig(**parallel),
         train=TrainConfig(steps=10),
     )

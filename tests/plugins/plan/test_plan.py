@@ -19,8 +19,8 @@ from jaxtrain.config import (
     CheckpointConfig,
     Config,
     DataConfig,
-    OptimizerConfig,
     ParallelConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.errors import UserError
@@ -38,13 +38,13 @@ from tests.plugins.plan.fake_plans import facts, use_fake_compiler
 
 TINY = """Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=16),
-    model=ModelConfig(name="convnet", width=0.125),
-    optimizer=OptimizerConfig(learning_rate=0.1),
+    model=ConvNetConfig(name="convnet", width=0.125),
+    optimizer=SGDConfig(learning_rate=0.1),
     train=TrainConfig(steps=100),
 )"""
 CONFIG = Config(
     data=DataConfig(source="synthetic:8x8x1/4/512", batch_size=16),
-    optimizer=OptimizerConfig(learning_rate=0.1),
+    optimizer=SGDConfig(learning_rate=0.1),
 )
 H100 = GPUS["h100"]
 # Names in plan.json that others read.

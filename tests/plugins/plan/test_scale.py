@@ -13,9 +13,9 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    SGDConfig,
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
@@ -37,11 +37,11 @@ from tests.helpers.rows import each_row
 from tests.plugins.plan.fake_plans import facts, use_fake_compiler
 
 DIGITS = str(ROOT / "configs" / "digits.py")
-TINY = recipe(model='ModelConfig(name="convnet", width=0.125)')
+TINY = recipe(model='ConvNetConfig(name="convnet", width=0.125)')
 TINY_CONFIG = Config(
     data=DataConfig(source="synthetic:8x8x1/4", batch_size=16),
-    model=ModelConfig(name="convnet", width=0.125),
-    optimizer=OptimizerConfig(learning_rate=0.1),
+    model=ConvNetConfig(name="convnet", width=0.125),
+    optimizer=SGDConfig(learning_rate=0.1),
     train=TrainConfig(steps=1),
 )
 # An array of the convnet that fsdp shares: float32 (3, 3, 64, 64).
@@ -57,8 +57,8 @@ def make_task(cache: Literal["device", "stream"] = "device") -> Setup:
     return build_setup(
         Config(
             data=DataConfig(batch_size=64, cache=cache, mean=(0.5,), std=(0.5,)),
-            model=ModelConfig(name="convnet"),
-            optimizer=OptimizerConfig(name="sgd", learning_rate=0.1),
+            model=ConvNetConfig(name="convnet"),
+            optimizer=SGDConfig(learning_rate=0.1),
         )
     )
 
@@ -66,7 +66,7 @@ def make_task(cache: Literal["device", "stream"] = "device") -> Setup:
 @pytest.mark.slow
 def test_compile_only(cli: Cli, write_config):
     """The whole file: of SGD with an average of the weights, shared by fsdp."""
-    config = write_config(recipe(model='ModelConfig(name="convnet")'))
+    config = write_config(recipe(model='ConvNetConfig(name="convnet")'))
     words = ["--devices", "2,1", "--preset", "fsdp", "--compile-only"]
     result = cli.done("scale", "--config", config, *words)
     assert "times are meaningless" in result.stdout
@@ -143,8 +143,8 @@ def test_a_larger_batch_does_not_make_steps_per_call_an_error():
     config = Config(
         data=data,
         train=train,
-        model=ModelConfig(width=0.125),
-        optimizer=OptimizerConfig(learning_rate=0.1),
+        model=ConvNetConfig(width=0.125),
+        optimizer=SGDConfig(learning_rate=0.1),
     )
     assert build_setup(config).timetable.steps_per_epoch == 18
     assert build_setup(at_devices(config, 8, "weak")).timetable.steps_per_epoch == 2

@@ -46,7 +46,7 @@ class Lopsided(Model):
 """
 RECIPE = recipe(
     data='DataConfig(source="synthetic:16x16x1/4/256", batch_size=32)',
-    model='ModelConfig(name="lopsided.py:Lopsided")',
+    model='CustomModelConfig(name="lopsided.py:Lopsided")',
     train="TrainConfig(steps=6)",
     checkpoint="CheckpointConfig(every_steps=6)",
     logging="LoggingConfig(every_steps=6, tensorboard=False, report=True)",

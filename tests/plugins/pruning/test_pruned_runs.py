@@ -16,7 +16,7 @@ from tests.helpers.words import quoted
 
 # On digits, where the dense model is better than the pruned one.
 DIGITS = {
-    "model": 'ModelConfig(name="convnet", width=0.25)',
+    "model": 'ConvNetConfig(name="convnet", width=0.25)',
     "train": "TrainConfig(epochs=8, early_stop_patience=2)",
     "checkpoint": "CheckpointConfig(every_epochs=1)",
     "logging": "LoggingConfig(every_steps=10, tensorboard=False, report=True)",

@@ -11,10 +11,10 @@ import pytest
 from jaxtrain import own, trees
 from jaxtrain.config import (
     Config,
+    ConvNetConfig,
     CustomConfig,
     DataConfig,
-    ModelConfig,
-    OptimizerConfig,
+    LBFGSConfig,
     SamConfig,
     TrainConfig,
 )
@@ -34,6 +34,7 @@ from jaxtrain.training.state import TrainState, split_model
 from tests.helpers.command import float64
 from tests.helpers.layered import EPOCH, Steps, layered, take_steps
 from tests.helpers.numerics import same
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.tiers import thinned
 
@@ -148,7 +149,7 @@ def test_masks_apply_to_arrays_of_their_paths():
 
 
 def model_of(name: str, **options: Any) -> Model:
-    config = Config(model=ModelConfig(name=name, **options))
+    config = Config(model=model_config(name, **options))
     policy = precision.parse("fp32")
     return make_blueprint(config, policy, (32, 32, 3), 10).abstract()
 
@@ -216,7 +217,7 @@ def test_times_are_epochs_with_defaults_by_the_run(fields: Any, expected: Any):
 
 
 def test_times_of_a_fine_tuned_run():
-    trained = ModelConfig(pretrained="runs/other")
+    trained = ConvNetConfig(pretrained="runs/other")
     assert times(1000, model=trained) == (0, 750, 23)
     frozen = {"freeze": ("stem*",), "freeze_epochs": 30.0}
     assert times(1000, model=trained, train=frozen) == (300, 750, 14)
@@ -427,4 +428,4 @@ def test_frozen_layers_are_not_pruned():
 def test_lbfgs_is_refused():
     with pytest.raises(UserError, match=r"prune\.sparsity = 0\.5 with optimizer"):
         sections: Any = {"prune": PruneConfig(sparsity=0.5)}
-        Config(optimizer=OptimizerConfig(name="lbfgs"), **sections)
+        Config(optimizer=LBFGSConfig(), **sections)

@@ -34,8 +34,8 @@ from tests.helpers.rows import each_row
 
 RECIPE = recipe(
     data='DataConfig(source="digits", batch_size=64)',
-    model='ModelConfig(name="convnet", width=0.25)',
-    optimizer='OptimizerConfig(name="sgd", learning_rate=0.1)',
+    model='ConvNetConfig(name="convnet", width=0.25)',
+    optimizer="SGDConfig(learning_rate=0.1)",
     train="TrainConfig(steps=40)",
     checkpoint="CheckpointConfig(every_steps=40)",
     logging="LoggingConfig(every_steps=20, tensorboard=False, report=False)",

@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from jaxtrain import own
-from jaxtrain.config import ModelConfig
+from jaxtrain.config import ConvNetConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, initial_rngs
@@ -19,14 +19,13 @@ from jaxtrain.plugins.quantization import fake_quantization
 from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import split_model
 from tests.helpers.blueprints import make_blueprint
+from tests.helpers.parts import model_config
 
 SHAPE = (16, 16, 3)
 
 
 def blueprint(name: str, quantize: Any = "int8", **options: Any) -> Blueprint:
-    return make_blueprint(
-        ModelConfig(name=name, quantize=quantize, **options), SHAPE, 4
-    )
+    return make_blueprint(model_config(name, quantize=quantize, **options), SHAPE, 4)
 
 
 def ranges(name: str, **options: Any) -> list[str]:
@@ -139,7 +138,7 @@ def test_without_rounding_it_is_the_plain_model(monkeypatch: pytest.MonkeyPatch)
 
 def _step(quantize: Any) -> dict[str, np.ndarray]:
     made = make_blueprint(
-        ModelConfig(name="convnet", width=0.0625, quantize=quantize), SHAPE, 4, "fp64"
+        ConvNetConfig(name="convnet", width=0.0625, quantize=quantize), SHAPE, 4, "fp64"
     )
     graphdef, params, state = split_model(made.build(initial_rngs(jax.random.key(0))))
     images = jax.random.normal(jax.random.key(1), (8, *SHAPE), jnp.float64)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jaxtrain.config import Config, ModelConfig, ParallelConfig
+from jaxtrain.config import Config, ConvNetConfig, ParallelConfig
 from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.tasks.build import build_task
 from jaxtrain.trainer.checks import check_rounded
@@ -15,18 +15,19 @@ from tests.helpers.command import with_devices
 from tests.helpers.layered import MODEL, by_path, layered, take_steps
 from tests.helpers.method_pairs import CLASSES, FACTS
 from tests.helpers.numerics import TOLERANCE
+from tests.helpers.parts import model_config
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.runs import read_lines, read_summary
 from tests.helpers.tiers import thinned
 
-QUANTIZED = ModelConfig(name=MODEL, quantize="int8")
+QUANTIZED = model_config(MODEL, quantize="int8")
 # A low rate for the last quarter of a run.
 DROP: dict[str, Any] = {"schedule": "step", "milestones": (0.75,)}
 LENGTH = "steps=8, ema_decay=0.9, eval_every_steps=4"
 SHORT = {
     "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
-    "model": 'ModelConfig(name="convnet", width=0.0625, quantize="int8")',
+    "model": 'ConvNetConfig(name="convnet", width=0.0625, quantize="int8")',
     "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1, schedule="step", '
     "milestones=(0.75,))",
     "train": f"TrainConfig({LENGTH})",
@@ -129,7 +130,7 @@ def test_it_begins_with_trained_weights_and_learns_from_a_teacher(
     """What is new are the ranges; weights with ranges do not fit a model without."""
     floats = {
         **SHORT,
-        "model": 'ModelConfig(name="convnet", width=0.0625)',
+        "model": 'ConvNetConfig(name="convnet", width=0.0625)',
         "train": f"TrainConfig({LENGTH})",
     }
     config = write_recipe(cli.directory / "floats.py", recipe(**floats))
@@ -157,7 +158,7 @@ def test_it_trains_in_less_precision(cli: Cli, write_config: Any, precision: str
 
 @pytest.mark.parametrize("task", ["regression", "detection", "embedding"])
 def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
-    config = Config(task=make_part(TASKS, task), model=ModelConfig(quantize="int8"))
+    config = Config(task=make_part(TASKS, task), model=ConvNetConfig(quantize="int8"))
     made = build_task(config, (32, 32, 3), FACTS.get(task, CLASSES))
     config = resolve_options(config, made.inferred)
     (problem,) = check_rounded(config, made)

@@ -18,7 +18,7 @@ from jaxtrain.config import (
     Config,
     CustomConfig,
     DataConfig,
-    ModelConfig,
+    LeNetConfig,
     TrainConfig,
 )
 from jaxtrain.config.recipe import load_config
@@ -150,7 +150,7 @@ def test_which_examples_are_shown():
                 options={},
                 augment=AugmentConfig(crop_padding=2),
             ),
-            model=ModelConfig(name="lenet"),
+            model=LeNetConfig(),
             train=TrainConfig(steps=7, metrics=("m.py:one",)),
         ),
         *(load_config(path) for path in sorted((ROOT / "configs").glob("*.py"))),

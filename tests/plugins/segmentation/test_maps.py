@@ -13,11 +13,11 @@ import pytest
 from safetensors.numpy import save_file
 
 from jaxtrain.cli import main
-from jaxtrain.config import ModelConfig
 from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.plugins.segmentation import voc
+from jaxtrain.plugins.segmentation.model_options import DeepLabConfig
 from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import by_path, path_name
@@ -29,6 +29,7 @@ from tests.helpers.blueprints import make_blueprint
 from tests.helpers.command import float64
 from tests.helpers.discs import CLASSES
 from tests.helpers.maps import EIGHT, FOUR_STAGES, PIXELS
+from tests.helpers.parts import model_config
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
 from tests.helpers.tiers import thinned
@@ -55,9 +56,7 @@ def names_of(name: str) -> ArrayNames:
 
 
 def blueprint(name: str, size: int, num_outputs: int, **options: Any) -> Blueprint:
-    return make_blueprint(
-        ModelConfig(name=name, **options), (size, size, 3), num_outputs
-    )
+    return make_blueprint(model_config(name, **options), (size, size, 3), num_outputs)
 
 
 def torch_shapes(name: str, weights: Any) -> dict[str, tuple[int, ...]]:
@@ -178,7 +177,7 @@ def test_a_file_of_torchvision_is_known(tmp_path: Path):
     path = tmp_path / "fcn_resnet50_coco-1167a1af.safetensors"
     write_weights(path, "fcn_resnet50", 21)
     about = load(path).about
-    assert about.model == ModelConfig(name="fcn_resnet50", aux_weight=0.0)
+    assert about.model == DeepLabConfig(name="fcn_resnet50", aux_weight=0.0)
     assert about.task == "segmentation" and about.class_names == voc.LABELS
     assert about.output_spec == (520, 520, 21) and about.crop_pct == 1.0
 
@@ -196,14 +195,13 @@ def get_config():
             batch_size=4,
             validation_fraction=0.0,
         ),
-        model=ModelConfig(name="deeplabv3_resnet50", dropout=0.0),
-        optimizer=OptimizerConfig(
-            name="sgd",
+        model=DeepLabConfig(name="deeplabv3_resnet50", dropout=0.0),
+        optimizer=SGDConfig(
             learning_rate=2.0**-15,
             momentum=0.9,
             nesterov=False,
             weight_decay=0.0,
-            schedule="constant",
+            schedule=ConstantSchedule(),
             warmup_epochs=0.0,
         ),
         train=TrainConfig(steps=6),

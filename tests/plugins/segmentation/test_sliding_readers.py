@@ -46,7 +46,7 @@ AUGMENT = {
     "arrays": 'cache="device", augment=AugmentConfig(random_resized_crop=True)',
 }
 SPREAD = f"{ROOT / 'tests' / 'helpers' / 'spread_model.py'}:SpreadMaps"
-LOOKAHEAD = 'OptimizerConfig(name="adam", learning_rate=0.01, lookahead_steps=2)'
+LOOKAHEAD = "AdamConfig(learning_rate=0.01, lookahead_steps=2)"
 
 
 def write_run(folder: Path, kind: str, steps: int) -> None:
@@ -61,7 +61,7 @@ def write_run(folder: Path, kind: str, steps: int) -> None:
     data = f'crop_mode="squash", sliding_size={WHOLE}, '
     text = mask_recipe(source, data=data + AUGMENT[kind], train=f"steps={steps}")
     text = text.replace(", crop_pct=1.0", "").replace(
-        'OptimizerConfig(name="adam", learning_rate=0.01)', LOOKAHEAD
+        "AdamConfig(learning_rate=0.01)", LOOKAHEAD
     )
     write_recipe(folder / "recipe.py", text)
 

@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 
 from jaxtrain import keys, own
-from jaxtrain.config import Config, OptimizerConfig, TrainConfig
+from jaxtrain.config import Config, SGDConfig, TrainConfig
 from jaxtrain.errors import UserError
 from jaxtrain.inference.load import load_model
 from jaxtrain.models.base import Model
@@ -86,9 +86,7 @@ def take_steps(loss: str) -> np.ndarray:
     """Return the losses of the steps that PyTorch has taken."""
     average = views.DECAY if loss == "byol" else None
     options = {"loss": loss, "size": views.SIZE, "projection_size": views.PROJECTION}
-    optimizer = OptimizerConfig(
-        name="sgd", learning_rate=views.RATE, momentum=views.MOMENTUM
-    )
+    optimizer = SGDConfig(learning_rate=views.RATE, momentum=views.MOMENTUM)
     train = TrainConfig(steps=views.STEPS, ema_decay=average)
     config = Config(
         task=SelfSupervisedConfig(**options), optimizer=optimizer, train=train
@@ -152,8 +150,8 @@ def run_text(loss: str, **changes: str) -> str:
         "task": f'SelfSupervisedConfig(loss="{loss}", size=16, projection_size=8)',
         "data": 'DataConfig(source="digits", batch_size=32, eval_batch_size=16, '
         "repeats=2, augment=AugmentConfig(crop_padding=1, brightness=0.3))",
-        "model": 'ModelConfig(name="convnet", width=0.125)',
-        "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.05, momentum=0.9)',
+        "model": 'ConvNetConfig(name="convnet", width=0.125)',
+        "optimizer": "SGDConfig(learning_rate=0.05, momentum=0.9)",
         "train": f"TrainConfig(steps={STEPS}, eval_every_steps=4{average})",
         "checkpoint": "CheckpointConfig(every_steps=4)",
         "logging": "LoggingConfig(every_steps=1)",
@@ -192,7 +190,7 @@ def test_a_linear_probe_trains_the_last_layer_alone(here: Path):
     """The backbone stays, batch norms too, and the projection is left behind."""
     text = recipe(
         data='DataConfig(source="digits", batch_size=32)',
-        model='ModelConfig(name="convnet", width=0.125, pretrained="run")',
+        model='ConvNetConfig(name="convnet", width=0.125, pretrained="run")',
         train='TrainConfig(steps=4, freeze=("backbone",))',
     )
     folder = here / "probe"

@@ -35,7 +35,7 @@ def tones(sound: str = "", **changes: str) -> str:
     return recipe(
         train="TrainConfig(steps=16, eval_every_steps=8)",
         checkpoint="CheckpointConfig(every_steps=8)",
-        optimizer='OptimizerConfig(name="adamw", learning_rate=0.01)',
+        optimizer="AdamWConfig(learning_rate=0.01)",
         **{"logging": "LoggingConfig(every_steps=1)", "data": data, **changes},
     )
 
