@@ -75,16 +75,11 @@ def switch_part(config: Config, path: str, name: str) -> Config:
     Args:
       config: Config of the recipe.
       path: Path of the part, such as `optimizer.schedule`.
-      name: Name of the new part.
-
-    Raises:
-      UserError: There is no part of this name.
+      name: Name of the new part. `check_names` refuses an unknown name later.
     """
     part, table = get(config, path), part_tables(config)[path]
     if part.name == name:
         return config
-    if name not in (rows := table.resolve()) and not own.is_own(name):
-        raise UserError(unknown(rows, path, name))
     if options := part.changed():
         shown = ", ".join(f"{path}.{n} = {value!r}" for n, value in options.items())
         print_stderr(
@@ -156,6 +151,8 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
         if not owner or hasattr(part := get(config, owner), name.partition(".")[0]):
             continue
         if isinstance(part, CustomConfig):
+            if not own.is_own(part.name):
+                raise UserError(unknown(tables[owner].resolve(), owner, part.name))
             raise UserError(
                 f"{_option(path)}: {part.name} is custom code: write "
                 f"--{owner}.options {name} {value}".rstrip()

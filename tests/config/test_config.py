@@ -68,7 +68,7 @@ def test_a_removed_field_with_another_value_is_told(tmp_path: Path):
 @each_row(("value", "expected"), [(0.5, 0.5), (None, None)])
 def test_a_renamed_field_gives_its_value_to_the_new_one(value: Any, expected: Any):
     config = config_lib.from_json(saved("optimizer.plateau_factor", value))
-    assert config.optimizer.step_factor == expected
+    assert config.optimizer.schedule.factor == expected
 
 
 @each_row("text", ["{", '{"data": {"sauce": "digits"}}', "[1]"])

@@ -84,7 +84,11 @@ def test_a_section_names_all_its_wrong_values():
         )
     told = str(error.value)
     assert told.startswith("3 problems:")
-    for text in ("learning_rate = -1: ", "clip_norm = -2: ", "optimizer.warmup_factor"):
+    for text in (
+        "learning_rate = -1: ",
+        "clip_norm = -2: ",
+        "optimizer.schedule.warmup_factor",
+    ):
         assert text in told
 
 
