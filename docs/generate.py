@@ -3,7 +3,6 @@
 python docs/generate.py
 """
 
-import collections
 import dataclasses
 import inspect
 import re
@@ -91,13 +90,12 @@ Errors are those of `jaxtrain.errors`: `UserError` and its kinds `CheckpointErro
 
 MODELS = """# Models
 
-`python main.py models` prints this table; `python main.py models NAME` describes one model, and
-`--json` prints JSON. `python docs/generate.py` writes this page.
+`python main.py models` prints this table; `python main.py models NAME` describes one model, with
+the sources of its published results. `python docs/generate.py` writes this page.
 
 {table}
 
-- **image**: default height and width in training and evaluation. Most models support other sizes.
-  `model.name` and its options: [training](training.md#models).
+- **image**: default height and width; most models support other sizes.
 - **parameters**: trainable parameters with auxiliary heads, for 1,000 classes (10 for images of 28
   or 32 pixels, 21 for segmentation models).
 - **GFLOPs**: 10^9 floating-point operations of the compiled evaluation of one image. A
@@ -109,12 +107,6 @@ MODELS = """# Models
   images (CIFAR-10's test images for 32x32), or mean IoU of
   [segmentation models](segmentation-models.md).
 - **weights**: libraries with compatible [weights](fine-tuning.md#pretrained-weights).
-
-`python benchmarks/zoo.py --write` updates the parameters, GFLOPs and memory.
-
-## Where the results are published
-
-{sources}
 """  # noqa: E501
 
 
@@ -167,7 +159,7 @@ def models_page() -> str:
     """Return docs/models.md: all models with their facts and counts."""
     rows = [HEAD, ("---", "---", *["---:"] * 4, "---"), *map(cells, models())]
     lines = [f"| {' | '.join(row)} |" for row in rows]
-    return MODELS.format(table="\n".join(lines), sources="\n".join(_sources()))
+    return MODELS.format(table="\n".join(lines))
 
 
 def api_page() -> str:
@@ -302,17 +294,6 @@ def _row_names(name: str, section: Section, field: dataclasses.Field[Any]) -> st
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _sources() -> list[str]:
-    """Return a list item for each source, with what it says of which models."""
-    found: dict[tuple[str, str], list[str]] = collections.defaultdict(list)
-    for model in models():
-        for result in model.published.results if model.published else ():
-            figure = f"`{model.name}` {result.figure.partition(' ')[0]}"
-            found[result.of, result.source].append(figure)
-    items = (f"- [{of}]({at}): {', '.join(told)}" for (of, at), told in found.items())
-    return [_filled(item) for item in items]
 
 
 PAGES = {
