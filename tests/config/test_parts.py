@@ -1,6 +1,5 @@
-"""Tasks and methods with their options: made by name, written, read and switched."""
+"""Parts of a config with their options: made by name, written, read and switched."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -12,25 +11,34 @@ from jaxtrain.config import (
     ClassificationConfig,
     Config,
     CustomConfig,
-    Part,
-    PlainConfig,
     RegressionConfig,
     SamConfig,
     differences,
     from_json,
+    get,
     paths,
+    replace,
     to_json,
     values_of,
 )
 from jaxtrain.config.checking import check_names
 from jaxtrain.config.help import part_classes
-from jaxtrain.config.part import METHODS, TASKS, make_part, part_class
+from jaxtrain.config.model import MODELS
+from jaxtrain.config.optimizer import OPTIMIZERS
+from jaxtrain.config.part import METHODS, TASKS, PartTable, make_part, part_class
+from jaxtrain.config.schedule import SCHEDULES
 from jaxtrain.errors import UserError
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
-TABLES = {"task": TASKS, "method": METHODS}
-KINDS = [(field, name) for field in TABLES for name in part_classes(field)]
+TABLES = {
+    "task": TASKS,
+    "method": METHODS,
+    "model": MODELS,
+    "optimizer": OPTIMIZERS,
+    "optimizer.schedule": SCHEDULES,
+}
+KINDS = [(field, name) for field in TABLES for name in part_classes(TABLES[field])]
 OWN: dict[str, Any] = {"size": 2, "rate": 0.5, "name": "a", "flips": True}
 # Options of some parts that are not their defaults.
 CHANGED: dict[str, dict[str, Any]] = {
@@ -45,6 +53,10 @@ CHANGED: dict[str, dict[str, Any]] = {
     "adversarial": {"norm": "l2", "steps": 3, "step_size": 0.1},
     "trades": {"beta": 2.0},
     "distillation": {"teacher": "runs/a", "hard": True},
+    "resnet50": {"stem": "cifar", "width": 0.5},
+    "unet": {"backbone": "resnet34", "decoder_channels": (32, 16)},
+    "adamw": {"b2": 0.99, "nesterov": True},
+    "step": {"milestones": (0.25, 0.5), "factor": 0.5},
 }
 
 
@@ -57,10 +69,12 @@ def parsed(folder: Path, *words: str, **sections: str) -> Config:
 def test_a_part_is_read_back(field: str, name: str):
     for options in ({}, CHANGED.get(name, {})):
         part = make_part(TABLES[field], name, options)
-        config = dataclasses.replace(Config(), **{field: part})
+        config = replace(Config(), field, part)
         read = from_json(to_json(config))
-        assert read == config and getattr(read, field) == part
-        stored = json.loads(to_json(config))[field]
+        assert read == config and get(read, field) == part
+        stored = json.loads(to_json(config))
+        for section in field.split("."):
+            stored = stored[section]
         assert stored["name"] == name == part.name
         assert part.changed() == options
         assert make_part(TABLES[field], name, part.as_text()) == part
@@ -68,10 +82,9 @@ def test_a_part_is_read_back(field: str, name: str):
 
 @each_row("field", TABLES)
 def test_a_part_of_ones_own_is_read_back(field: str):
-    part = CustomConfig(name="my.py:Part", options=OWN)
-    config = dataclasses.replace(Config(), **{field: part})
+    part = TABLES[field].custom(name="my.py:Part", options=OWN)
+    config = replace(Config(), field, part)
     assert from_json(to_json(config)) == config
-    assert json.loads(to_json(config))[field] == {"name": part.name, "options": OWN}
     assert part.arguments() == part.changed() == part.as_text() == OWN
     assert make_part(TABLES[field], part.name, OWN) == part
 
@@ -109,8 +122,7 @@ def test_wrong_options_are_refused(options: dict[str, Any], told: str):
 def test_a_stored_part_that_is_none_is_refused(part: Any, told: str):
     values = json.loads(to_json(Config()))
     del values["sha256"]
-    # A name alone is how version 0.1 stored tasks, not methods.
-    field = "method" if isinstance(part, str) else "task"
+    field = "task"
     with pytest.raises(UserError, match=told):
         from_json(json.dumps({**values, field: part}))
 
@@ -146,78 +158,6 @@ def test_a_resumed_run_has_the_same_parts():
     other = Config(task=RegressionConfig())
     changed = [line.split(": ")[0] for line in differences(old, other)]
     assert {"task.name", "task.loss", "task.label_smoothing"} <= {*changed}
-
-
-# --- configs of version 0.1 ----------------------------------------------------------
-
-
-def old_config(values: dict[str, Any], train: dict[str, Any]) -> Config:
-    """Return a config from fields as version 0.1 stored them."""
-    stored = json.loads(to_json(Config()))
-    for name in ("sha256", "task", "method"):
-        del stored[name]
-    return from_json(
-        json.dumps({**stored, **values, "train": {**stored["train"], **train}})
-    )
-
-
-@each_row(
-    ("values", "train", "task", "method"),
-    [
-        (
-            {"task": "classification", "task_options": {}},
-            {
-                "method": "plain",
-                "method_options": {},
-                "loss": "binary_cross_entropy",
-                "label_smoothing": 0.1,
-                "class_weights": [1.0, 2.0],
-                "logit_adjustment": None,
-                "target_threshold": 0.2,
-            },
-            ClassificationConfig(
-                loss="binary_cross_entropy",
-                label_smoothing=0.1,
-                class_weights=(1.0, 2.0),
-                target_threshold=0.2,
-            ),
-            PlainConfig(),
-        ),
-        (
-            {
-                "task": "regression",
-                "task_options": {"loss": "gaussian", "mean": "1.0,2.0", "std": "3,4"},
-            },
-            {
-                "method": "sam",
-                "method_options": {"rho": 0.1},
-                "label_smoothing": 0.0,
-                "loss": "cross_entropy",
-            },
-            RegressionConfig(loss="gaussian", mean=(1.0, 2.0), std=(3, 4)),
-            SamConfig(rho=0.1),
-        ),
-        (
-            {"task": "my.py:Task", "task_options": {"size": 2}},
-            {
-                "method": "my.py:Method",
-                "method_options": {"file": "a"},
-                "label_smoothing": 0.1,
-                "class_weights": [1.0, 2.0],
-                "loss": "cross_entropy",
-            },
-            CustomConfig(
-                name="my.py:Task",
-                options={"size": 2, "label_smoothing": 0.1, "class_weights": "1.0,2.0"},
-            ),
-            CustomConfig(name="my.py:Method", options={"file": "a"}),
-        ),
-    ],
-)
-def test_configs_of_version_0_1_are_read(
-    values: dict[str, Any], train: dict[str, Any], task: Part, method: Part
-):
-    assert old_config(values, train) == Config(task=task, method=method)
 
 
 # --- the command line ----------------------------------------------------------------
@@ -279,6 +219,8 @@ def test_a_switched_part_has_options_of_the_command_line(tmp_path: Path):
     ("words", "told"),
     [
         ("--task regresion", "task = 'regresion' (perhaps you meant regression): "),
+        ("--model resnt", "model = 'resnt' (perhaps you meant "),
+        ("--optimizer.schedule cos", "optimizer.schedule = 'cos'"),
         ("--task clas", "expected classification, regression, multilabel, "),
         ("--method fgsm", "method = 'fgsm': expected plain, sam, "),
         ("--task", "--task needs a name: one of classification, regression, "),
@@ -343,7 +285,7 @@ OTHER_TABLE = {"regression": Renamed, "renamed": Renamed}
 
 def test_inherited_options_do_not_rename_a_task():
     """Otherwise a run of the subclass would train its base class."""
-    table = f"{__name__}:OTHER_TABLE"
+    table = PartTable(f"{__name__}:OTHER_TABLE", CustomConfig)
     assert part_class(table, "regression") is RegressionConfig
     assert part_class(table, "renamed") is CustomConfig
     part = make_part(table, "renamed", {"loss": "l1"})

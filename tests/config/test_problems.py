@@ -7,6 +7,7 @@ import pytest
 from jaxtrain import cli, own
 from jaxtrain.commands import train
 from jaxtrain.config import (
+    AdamConfig,
     AugmentConfig,
     ClassificationConfig,
     Config,
@@ -14,7 +15,6 @@ from jaxtrain.config import (
     CustomConfig,
     CustomOptimizerConfig,
     DataConfig,
-    OptimizerConfig,
     SGDConfig,
     TrainConfig,
 )
@@ -118,14 +118,14 @@ def test_the_command_line_names_those_of_all_sections():
 
 def test_wrong_values_are_replaced_for_later_checks():
     with unchecked():
-        wrong = Config(seed=-1, optimizer=OptimizerConfig(clip_norm=-1.0, eps=1e-6))
-    recipe = Config(seed=3, optimizer=SGDConfig(clip_norm=2.0))
+        wrong = Config(seed=-1, optimizer=AdamConfig(clip_norm=-1.0, eps=1e-6))
+    recipe = Config(seed=3, optimizer=AdamConfig(clip_norm=2.0))
     problems, found = checked(wrong, recipe)
     assert [field for problem in problems for field in problem.fields] == [
         "optimizer.clip_norm",
         "seed",
     ]
-    expected = OptimizerConfig(clip_norm=2.0, eps=1e-6)
+    expected = AdamConfig(clip_norm=2.0, eps=1e-6)
     assert found == Config(seed=3, optimizer=expected)
 
 
@@ -137,7 +137,7 @@ def test_names_are_looked_up_together():
     texts = [problem.text for problem in check_names(config)]
     assert len(texts) == 2
     assert texts[0].startswith("task = 'clasification' (perhaps you meant classif")
-    assert texts[1].startswith("optimizer.name = 'adm' (perhaps you meant adam or ")
+    assert texts[1].startswith("optimizer = 'adm' (perhaps you meant adam or ")
 
 
 def test_options_of_a_task_are_looked_up_together():
@@ -182,7 +182,7 @@ def test_augmentations_are_checked_together():
 SIX = {
     "--optimizer.clip-norm -1": "optimizer.clip_norm = -1.0: expected a value above 0",
     "--data.crop-pct 0.5": "data.crop_pct = 0.5 has no effect without data.image_size",
-    "--model.name resnet19": "model.name = 'resnet19' (perhaps you meant resnet18 or",
+    "--model.name resnet19": "model = 'resnet19' (perhaps you meant resnet18 or",
     "--parallel.data 3": "parallel.data = 3 (preset data_parallel) does not fit the",
     "--data.hold-out classes": "data.hold_out = 'classes' with task = 'classific",
     "--data.batch-size 5000": "data.batch_size = 5000 is larger than the training",

@@ -7,15 +7,17 @@ import pytest
 
 from jaxtrain import cli
 from jaxtrain.config import (
+    AdamWConfig,
     Config,
     CosineSchedule,
     LeNetConfig,
-    ModelConfig,
     OptimizerConfig,
     ResNetConfig,
     SGDConfig,
+    StepSchedule,
 )
-from jaxtrain.config.metadata import with_metadata
+from jaxtrain.errors import UserError
+from tests.helpers.rows import each_row
 
 RECIPE = """
 from jaxtrain.config import *
@@ -66,14 +68,33 @@ def test_a_model_is_switched_likewise(parse: Parse):
     assert parse(*words).model == ResNetConfig(name="resnet50", stem="cifar")
 
 
-def test_the_name_alone_changes_nothing_else(parse: Parse):
-    """What the other part does not take is then refused at the start."""
-    found = parse("--optimizer.name", "sgd").optimizer
-    assert (found.name, found.b2) == ("sgd", 0.99)
+def test_a_schedule_is_switched_likewise(parse: Parse):
+    words = "--optimizer.schedule step --optimizer.schedule.every 0.1"
+    found = parse(*words.split()).optimizer
+    assert (found.name, found.schedule) == ("adamw", StepSchedule(every=0.1))
+    words = "--optimizer sgd --optimizer.schedule.end-factor 0.1"
+    found = parse(*words.split()).optimizer
+    assert (found.name, found.schedule) == ("sgd", CosineSchedule(end_factor=0.1))
 
 
-def test_options_of_parts_are_marked_as_such():
-    optimizer = with_metadata(OptimizerConfig, "part_option")
-    assert {"b1", "momentum", "options"} <= optimizer.keys()
-    assert "learning_rate" not in optimizer
-    assert "pretrained" not in with_metadata(ModelConfig, "part_option")
+@each_row(
+    ("words", "told"),
+    [
+        ("--optimizer sgd --optimizer.b1 0.8", "b1 is an option of adam, adamw, lamb"),
+        ("--optimizer.schedule.cycles 2", "cycles is an option of cosine_restarts"),
+        ("--optimizer.schedule.end-facto 0", "perhaps you meant end_factor"),
+        ("--model.aux-weight 0", "aux_weight is an option of googlenet, inception_v3"),
+        ("--model lenet --model.stem cifar", "--model.stem: lenet has no options"),
+    ],
+)
+def test_an_option_of_another_part_names_the_parts_that_have_it(
+    words: str, told: str, parse: Parse
+):
+    with pytest.raises(UserError, match=told):
+        parse(*words.split())
+
+
+def test_options_are_the_fields_that_not_all_parts_have():
+    assert SGDConfig.option_names() == ("momentum", "nesterov")
+    assert "pretrained" not in ResNetConfig.option_names()
+    assert AdamWConfig().shared().keys() == OptimizerConfig().shared().keys()
