@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import imagenet_resnet50_a1
 
-from jaxtrain.config import Config
+from jaxtrain.config import Config, CosineSchedule
 
 
 def get_config() -> Config:
@@ -39,8 +39,7 @@ def get_config() -> Config:
             weight_decay=0.02,
             warmup_fraction=5 / 100,
             # From 1e-4, and down to 1e-6.
-            warmup_factor=1e-4 / 8e-3,
-            end_factor=1e-6 / 8e-3,
+            schedule=CosineSchedule(warmup_factor=1e-4 / 8e-3, end_factor=1e-6 / 8e-3),
         ),
         train=replace(a1.train, epochs=100),
         task=replace(a1.task, label_smoothing=0.0),
