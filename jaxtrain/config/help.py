@@ -105,6 +105,9 @@ def sections_of(default: Any) -> dict[str, Any]:
 
 
 def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoReturn:
+    # `--help model.name` is about the model.
+    parts = {f"{path}.name": path for path in part_tables(Config)}
+    topics = [parts.get(topic, topic) for topic in topics]
     found = [_find_topic(topic, sections) for topic in topics]
     names = [f"topic{i}" for i in range(len(found))]
     kinds = [kind for kind, _ in found]

@@ -112,24 +112,22 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
 def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
     if given.get("train.fine_tune") != "True" or config.train.fine_tune:
         return config
-    replaced = {
-        name: value
+    optimizer = config.optimizer
+    values = {
+        name: getattr(optimizer, name)
         for name in with_metadata(OptimizerConfig, "set_by_fine_tune", inherit=False)
-        if (value := getattr(config.optimizer, name))
-        != default_of(config.optimizer, name)
-        and f"optimizer.{name}" not in given
+        if not any(f"{path}.".startswith(f"optimizer.{name}.") for path in given)
     }
+    replaced = {n: x for n, x in values.items() if x != default_of(optimizer, n)}
     if not replaced:
         return config
     shown = ", ".join(
-        f"optimizer.{name} = {value.name if isinstance(value, Part) else value!r}"
+        f"optimizer.{name} = {(value.name if isinstance(value, Part) else value)!r}"
         for name, value in replaced.items()
     )
     print_stderr(f"train.fine_tune sets the schedule and replaces the recipe's {shown}")
-    changes = {name: default_of(config.optimizer, name) for name in replaced}
-    return replace(
-        config, "optimizer", dataclasses.replace(config.optimizer, **changes)
-    )
+    changes = {name: default_of(optimizer, name) for name in replaced}
+    return replace(config, "optimizer", dataclasses.replace(optimizer, **changes))
 
 
 def check_part_options(config: Config, given: dict[str, str]) -> None:
@@ -170,6 +168,21 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
         )
 
 
+def shorthands(default: Any) -> dict[str, str]:
+    """Return the path of our option for each name of another tool.
+
+    Args:
+      default: Arguments of a command, with the config of its recipe.
+    """
+    names = {**with_metadata(default, "other_names", inherit=False), **OF_COMMANDS}
+    # `overrides`, a full config, has no prefix on the command line.
+    return {
+        other: path.removeprefix("overrides.")
+        for path, others in names.items()
+        for other in others.split()
+    }
+
+
 def check_shorthands(given: dict[str, str], default: Any) -> None:
     """Reject names of other tools; messages name our option.
 
@@ -177,18 +190,11 @@ def check_shorthands(given: dict[str, str], default: Any) -> None:
       given: Options of the command line from `given_values`.
       default: Arguments of a command, with the config of its recipe.
     """
-    known = option_paths(default)
-    names = {**with_metadata(default, "other_names", inherit=False), **OF_COMMANDS}
-    # `overrides`, a full config, has no prefix on the command line.
-    shorthands = {
-        other: path.removeprefix("overrides.")
-        for path, others in names.items()
-        for other in others.split()
-    }
+    known, others = option_paths(default), shorthands(default)
     for name, value in given.items():
         # `optimizer.lr` matches the shorthand `lr`, too.
         field, _, last = name.rpartition(".")
-        meant = shorthands.get(last)
+        meant = others.get(last)
         # A key of a dict field; unlike sections, dicts have no known subfields.
         is_key = field in known and not any(k.startswith(f"{field}.") for k in known)
         is_known = name in known or is_key

@@ -93,10 +93,11 @@ def parse(
             config = config_lib.replace(config, "train.stop_after_steps", None)
     for part, name in names.items():
         config = switch_part(config, part, name)
-    check_part_options(config, given)
     fields = _required(kind) | {"overrides": clear_replaced(config, given)}
     # A command for which the recipe is optional has a default for `config`.
     default = kind(**fields | ({"config": path} if path else {}))
+    check_shorthands(given, default)
+    check_part_options(config, given)
     with unchecked():
         arguments: Any = _read_words(kind, words, default, prog, description)
     problems, overrides = checked(arguments.overrides, fields["overrides"])
@@ -175,6 +176,7 @@ def parse_of_run(
         }
         data = dataclasses.replace(data, source=defaults.source, **changes)
     default = kind(**_required(kind) | {"data": data})
+    check_shorthands(given, default)
     arguments: Any = _read_words(kind, words, default, prog, description)
     # User code named only in the run's config is not allowed to run.
     named = config_lib.own_references(arguments.data, "data.")
@@ -187,7 +189,6 @@ def _read_words(
 ) -> Any:
     """Parse the command line over a default; on an error, point to the help."""
     words = answer_help(words, default, prog=prog, description=description)
-    check_shorthands(given_values(words), default)
     default, words = with_option_words(default, words)
     try:
         # tyro's messages would point to --help, which shows only the short help here.

@@ -13,13 +13,24 @@ import pytest
 
 from jaxtrain import cli as cli_lib
 from jaxtrain.cli import COMMANDS, main, options_of
-from jaxtrain.config import Config, get, paths, replace
+from jaxtrain.commands.train import TrainArguments
+from jaxtrain.config import (
+    Config,
+    ConstantSchedule,
+    CosineSchedule,
+    CustomConfig,
+    get,
+    paths,
+    replace,
+)
 from jaxtrain.config.help import meanings, part_classes
-from jaxtrain.config.overrides import SHORTHANDS, check_shorthands
+from jaxtrain.config.overrides import check_shorthands, shorthands
+from jaxtrain.config.part import part_tables
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS
 from jaxtrain.parallel import devices
+from jaxtrain.tasks import TASKS
 from jaxtrain.training import OPTIMIZERS, POLICIES, SCHEDULES
 from tests.helpers.edited import edit
 from tests.helpers.processes import ROOT, Cli
@@ -106,7 +117,7 @@ def test_the_last_config_file_counts():
 def test_fine_tuning_replaces_the_schedule_of_the_file(
     capsys: pytest.CaptureFixture[str],
 ):
-    assert parse().optimizer.schedule == "cosine"
+    assert parse().optimizer.schedule == CosineSchedule()
     config = parse("--train.fine-tune", "True")
     told = capsys.readouterr().err
     assert config.train.fine_tune and config.optimizer.warmup_fraction is None
@@ -115,7 +126,7 @@ def test_fine_tuning_replaces_the_schedule_of_the_file(
         f"optimizer.schedule = 'cosine', optimizer.warmup_fraction = {2 / 120!r}\n"
     )
     kept = dataclasses.replace(
-        parse().optimizer, schedule="constant", warmup_fraction=None
+        parse().optimizer, schedule=ConstantSchedule(), warmup_fraction=None
     )
     assert config.optimizer == kept
     # A schedule that is given beside it was meant, and does not fit.
@@ -144,9 +155,9 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     assert "(default: 64)" in text
 
 
-@each_row("field", ["task", "method"])
+@each_row("field", part_tables(Config))
 def test_options_of_parts_have_meanings(field: str):
-    for name, kind in part_classes(field).items():
+    for name, kind in part_classes(part_tables(Config)[field]).items():
         told = meanings(kind)
         assert all(told[option] for option in told if option != "name"), name
 
@@ -241,9 +252,6 @@ def test_the_example_of_a_command_is_one(name: str):
 @each_row(
     ("field", "table"),
     [
-        ("model.name", MODELS),
-        ("optimizer.name", OPTIMIZERS),
-        ("optimizer.schedule", SCHEDULES),
         ("data.source", SOURCES),
         ("precision", POLICIES),
     ],
@@ -252,6 +260,21 @@ def test_help_of_a_name_lists_the_rows_of_its_table(field: str, table, show_help
     text = " ".join(show_help("--config", DIGITS, ask=["--help", field]))
     hint = text.partition(f" {field} STR ")[2].partition("(")[2].partition(")")[0]
     assert hint.startswith(f"one of: {', '.join(table)}; default: ")
+
+
+@each_row(
+    ("field", "table"),
+    [
+        ("model", MODELS),
+        ("model.name", MODELS),
+        ("optimizer", OPTIMIZERS),
+        ("optimizer.schedule", SCHEDULES),
+        ("task", TASKS),
+    ],
+)
+def test_help_of_a_part_lists_the_rows_of_its_table(field: str, table, show_help):
+    text = " ".join(show_help("--config", DIGITS, ask=["--help", field]))
+    assert f" NAME selects another: {', '.join(table)}; " in text
 
 
 @pytest.mark.slow
@@ -276,7 +299,7 @@ def test_parsing_does_not_wait_for_jax():
         ("--config {} --data.batch-siz 3", "main.py --help-all shows all options"),
         (
             "--train.epochs 3",
-            "data, data.sound, data.augment, model, optimizer, parallel, ",
+            "data.augment, model, optimizer, optimizer.schedule, parallel, ",
         ),
         ("evaluate --workdir x --split y --foo", "evaluate --help-all shows all"),
     ],
@@ -378,21 +401,20 @@ def test_names_of_other_tools_are_translated(
 
 def test_a_key_of_a_dict_is_not_a_name_of_another_tool():
     """`steps` of an attack stays what it is, whatever `--steps` stands for."""
-    known = {"method.options", "train.steps"}
-    check_shorthands({"method.options.steps": "1"}, known)
+    custom = CustomConfig(name="my.py:Method", options={"steps": 2})
+    default = TrainArguments(config=Path("x.py"), overrides=Config(method=custom))
+    check_shorthands({"method.options.steps": "1"}, default)
     with pytest.raises(UserError, match=r"write --train.steps 1"):
-        check_shorthands({"train.other.steps": "1"}, known)
+        check_shorthands({"train.other.steps": "1"}, default)
 
 
 def test_the_names_of_other_tools_are_not_ours():
-    known = {*paths(), "platform", "workdir"}
-    assert set(SHORTHANDS.values()) <= known
-    assert not set(SHORTHANDS) & known
-
-
-def test_an_option_that_is_gone_is_told():
-    with pytest.raises(UserError, match=r"prune\.scope: this option was removed"):
-        check_shorthands({"prune.scope": "layer"}, set(paths()))
+    default = TrainArguments(config=Path("x.py"), overrides=Config())
+    found, known = shorthands(default), {*paths(), "platform", "workdir"}
+    assert found["lr"] == "optimizer.learning_rate" and found["arch"] == "model"
+    assert found["sched"] == "optimizer.schedule" and found["drop"] == "model.dropout"
+    assert set(found.values()) <= known | part_tables(Config).keys()
+    assert not set(found) & known
 
 
 CONFIG_FILES = [
@@ -402,18 +424,13 @@ CONFIG_FILES = [
     ("def get_config(:\n", [":1", "SyntaxError"]),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
-        "    return Config(optimizer=OptimizerConfig(lerning_rate=1.0))\n",
+        "    return Config(optimizer=SGDConfig(lerning_rate=1.0))\n",
         [":3", "lerning_rate", "'learning_rate'"],
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"
-        "    return Config(optimizer=OptimizerConfig(plateau_factor=0.5))\n",
-        [":3", "plateau_factor", "write step_factor"],
-    ),
-    (
-        "from jaxtrain.config import *\ndef get_config():\n"
-        "    return Config(optimizer=OptimizerConfig(cycle_growth=0.5))\n",
-        [":3", "optimizer.cycle_growth was removed"],
+        "    return Config(optimizer=SGDConfig(b1=0.5))\n",
+        [":3", "'b1'; b1 is an option of adam, adamw, "],
     ),
     (
         "from jaxtrain.config import *\ndef get_config():\n"

@@ -17,7 +17,7 @@ from jaxtrain.config.combinations import (
     Needs,
     check,
 )
-from jaxtrain.config.part import METHODS, make_part
+from jaxtrain.config.part import make_part, part_tables
 from jaxtrain.config.root import COMBINATIONS
 from jaxtrain.errors import UserError
 from tests.helpers.rows import each_row
@@ -55,9 +55,6 @@ VALUES: dict[str, Any] = {
     "model.pretrained_digest": "0123456789abcdef",
     "model.quantize": "int8",
     "model.transform": "my.py:part",
-    "optimizer.schedule.cycles": 2,
-    "optimizer.schedule.milestones": [0.5],
-    "optimizer.schedule.patience": 5,
     "optimizer.schedule": "cosine",
     "prune.layers": ["stage*"],
     "prune.pattern": "2:4",
@@ -102,9 +99,21 @@ def value_of(feature: Feature, path: str) -> Any:
     return 2 if path.endswith("_steps") else 0.5
 
 
+def with_parts(values: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """Return a config with the parts that values name, and the other values."""
+    config, others = Config(), dict(values)
+    for path, table in part_tables(Config).items():
+        # A value of the part itself, such as the schedule, is a name, too.
+        name = others.pop(f"{path}.name", None) or others.pop(path, None)
+        if name is not None:
+            config = config_lib.replace(config, path, make_part(table, str(name)))
+    return config, others
+
+
 def made(values: dict[str, Any]) -> Config:
     """Return a config with values at some paths, read from JSON as a run's is."""
-    tree = dataclasses.asdict(Config())
+    config, values = with_parts(values)
+    tree = dataclasses.asdict(config)
     for path, value in values.items():
         *sections, name = path.split(".")
         functools.reduce(dict.__getitem__, sections, tree)[name] = value
@@ -113,11 +122,9 @@ def made(values: dict[str, Any]) -> Config:
 
 def unchecked(values: dict[str, Any]) -> Config:
     """Return a config with values at some paths; `Section` must check nothing."""
-    config = Config()
+    config, values = with_parts(values)
     for path, value in values.items():
         value = tuple(value) if isinstance(value, list) else value
-        if path == "method.name":
-            path, value = "method", make_part(METHODS, str(value))
         config = config_lib.replace(config, path, value)
     return config
 

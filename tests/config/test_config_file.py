@@ -83,7 +83,7 @@ def test_packages_in_use_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     [
         ({"common": "x = 1\ny = x / 0\n"}, "common.py:2, for", "ZeroDivisionError"),
         (
-            {"common": "from jaxtrain.config import *\n\nModelConfig(width=-1.0)\n"},
+            {"common": "from jaxtrain.config import *\n\nConvNetConfig(width=-1.0)\n"},
             "common.py:3, for",
             "width = -1.0",
         ),

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from jaxtrain import config as config_lib
 from jaxtrain.config import (
     ONE_OF,
+    AdamWConfig,
     ClassificationConfig,
     Config,
     CustomConfig,
     Part,
+    ResNetConfig,
     SamConfig,
+    StepSchedule,
 )
 from jaxtrain.errors import UserError
 from jaxtrain.trainer.periods import make_timetable
@@ -38,14 +41,23 @@ def examples(number: int) -> settings:
 
 
 # The parts whose options are tried.
-PARTS: dict[str, type[Part]] = {"task": ClassificationConfig, "method": SamConfig}
+PARTS: dict[str, type[Part]] = {
+    "task": ClassificationConfig,
+    "method": SamConfig,
+    "model": ResNetConfig,
+    "optimizer": AdamWConfig,
+    "schedule": StepSchedule,
+}
 
 
 def hints_of(section: type) -> dict[str, Any]:
     """Return the type of every field that a section takes, with those of its parts."""
     found = get_type_hints(section)
     names = [field.name for field in dataclasses.fields(section) if field.init]
-    return {n: PARTS.get(n, Part) if found[n] is Part else found[n] for n in names}
+    parts = [
+        n for n in names if isinstance(x := found[n], type) and issubclass(x, Part)
+    ]
+    return {n: PARTS[n] if n in parts else found[n] for n in names}
 
 
 def hints(section: type = Config, prefix: str = "") -> dict[str, Any]:
