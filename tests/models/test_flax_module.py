@@ -189,7 +189,7 @@ def test_a_module_is_found_at_the_top_of_what_python_imports(
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("from tests.helpers.flax_modules import CNN as Net\n")
     monkeypatch.syspath_prepend(tmp_path)
-    config = replace(config_of("CNN"), "model.name", form)
+    config = replace(config_of("CNN"), "model", form)
     assert own.find_file(form) == tmp_path / file
     assert "conv1" in jaxtrain.Trainer(config).abstract_state.params
 
