@@ -17,6 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.training import forward
 from tests.helpers.digits import read_test
 from tests.helpers.numerics import FP64, TOLERANCE, close, same
+from tests.helpers.parts import model_config
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.rows import each_row
 
@@ -27,7 +28,7 @@ NAMES = ("CNN", "ResNet")
 def config_of(name: str, place: str = str(MODULES), **changes: Any) -> Config:
     config = Config(
         data=jaxtrain.DataConfig(source="digits", batch_size=64),
-        model=jaxtrain.model_config(f"{place}:{name}"),
+        model=model_config(f"{place}:{name}"),
         optimizer=jaxtrain.AdamWConfig(learning_rate=2e-3),
         train=jaxtrain.TrainConfig(steps=4),
         logging=jaxtrain.LoggingConfig(report=False),
