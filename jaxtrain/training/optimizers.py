@@ -14,6 +14,7 @@ from jaxtrain.config import OptimizerConfig
 from jaxtrain.config import optimizers as parts
 from jaxtrain.config.base import default_of
 from jaxtrain.config.optimizer import LINE_SEARCH
+from jaxtrain.config.part import Part
 from jaxtrain.dtypes import widen
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
@@ -220,6 +221,7 @@ def _check_line_search(config: OptimizerConfig) -> None:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name != "name" and value and value != default_of(config, field.name):
+            value = value.name if isinstance(value, Part) else value
             raise UserError(
                 f"optimizer.{field.name} = {value!r}: lbfgs takes no options, as its "
                 "line search sets the step size; leave it unset"

@@ -60,7 +60,7 @@ class AnnotatedLinen(linen.Module):
 def config_of(name: str, **changes: Any) -> jaxtrain.Config:
     reference = f"{__file__}:{name}"
     own.allow([reference])
-    config = replace(SMALL, "model.name", reference)
+    config = replace(SMALL, "model", reference)
     for path, value in changes.items():
         config = replace(config, path.replace("__", "."), value)
     return config

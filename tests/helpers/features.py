@@ -26,16 +26,16 @@ def feature(optimizer: str = "", train: str = "", **sections: str) -> str:
     """Return a recipe: an epoch of 5 steps, warm-up, micro-batches of 8, clipping.
 
     Args:
-      optimizer: Fields of the section, beside those that all have.
-      train: The same.
+      optimizer: Constructor call, without the fields that all have.
+      train: Fields of the section, beside those that all have.
       sections: Other sections.
     """
-    fields = optimizer or 'name="sgd", learning_rate=0.01, momentum=0.9'
+    fields = optimizer or "SGDConfig(learning_rate=0.01, momentum=0.9)"
     parts = {
         "precision": '"fp64"',
         "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
         "model": 'ConvNetConfig(name="convnet", width=0.5, dropout=0.1)',
-        "optimizer": f"OptimizerConfig({fields}, warmup_steps=2, weight_decay=0.01, "
+        "optimizer": f"{fields[:-1]}, warmup_steps=2, weight_decay=0.01, "
         "clip_norm=1.0)",
         "train": f"TrainConfig(steps={STEPS}, accumulate_steps=2, eval_every_steps=2"
         f"{', ' * bool(train)}{train})",
@@ -77,7 +77,7 @@ DIGITS = {
     "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
     "train": "ema_decay=0.9",
     # At a rate of 0.1 a difference of rounding grows tenfold in a step.
-    "optimizer": 'name="sgd", learning_rate=0.001',
+    "optimizer": "SGDConfig(learning_rate=0.001)",
 }
 EMBEDDED = {
     "data": 'DataConfig(source="digits", batch_size=32, eval_batch_size=16, repeats=2, '
@@ -90,24 +90,28 @@ FEATURES: dict[str, str | tuple[str, str]] = {
     "groups": feature(**DIGITS, parallel="ParallelConfig(batch_norm=8)"),
     "swa": feature(train="swa_start_epochs=0.4, swa_factor=1.0"),
     "schedule_free_sgd": feature(
-        'layer_decay=0.9, name="schedule_free_sgd", learning_rate=0.02'
+        "ScheduleFreeSGDConfig(layer_decay=0.9, learning_rate=0.02)"
     ),
     # Norms over single examples, whose statistics the devices share.
     "schedule_free_adamw": feature(
-        'name="schedule_free_adamw", learning_rate=0.001',
+        "ScheduleFreeAdamWConfig(learning_rate=0.001)",
         parallel="ParallelConfig(batch_norm=1)",
     ),
     "lookahead": feature(
-        'layer_decay=0.9, name="sgd", learning_rate=0.01, lookahead_steps=2'
+        "SGDConfig(layer_decay=0.9, learning_rate=0.01, lookahead_steps=2)"
     ),
-    "prodigy": feature('name="prodigy", learning_rate=1.0'),
-    "dadapt_adamw": feature('name="dadapt_adamw", learning_rate=1.0'),
+    "prodigy": feature("ProdigyConfig(learning_rate=1.0)"),
+    "dadapt_adamw": feature("DAdaptAdamWConfig(learning_rate=1.0)"),
     "plateau": feature(
-        'name="sgd", learning_rate=0.01, schedule="plateau", plateau_patience=1'
+        "SGDConfig(learning_rate=0.01, schedule=PlateauSchedule(patience=1))"
     ),
     **{
-        name: feature(f'name="{name}", learning_rate=0.01, clip_ratio=0.02')
-        for name in ("adan", "ademamix", "adopt")
+        name: feature(f"{kind}(learning_rate=0.01, clip_ratio=0.02)")
+        for name, kind in (
+            ("adan", "AdanConfig"),
+            ("ademamix", "AdEMAMixConfig"),
+            ("adopt", "AdoptConfig"),
+        )
     },
     "pruned": pruned(f'{GRADUAL}, layers=("conv*", "head")'),
     "pruned by a pattern": pruned(
@@ -115,12 +119,12 @@ FEATURES: dict[str, str | tuple[str, str]] = {
     ),
     # The backbone is trained later, or never: what it puts out is computed once.
     "frozen at first": feature(
-        'name="adamw", learning_rate=0.01, layer_decay=0.5',
+        "AdamWConfig(learning_rate=0.01, layer_decay=0.5)",
         'freeze=("backbone",), freeze_epochs=1, ema_decay=0.9',
     ),
     "frozen": feature(train='freeze=("backbone",), ema_decay=0.9'),
     "int8": feature(
-        'name="sgd", learning_rate=0.01, schedule="step", milestones=(0.75,)',
+        "SGDConfig(learning_rate=0.01, schedule=StepSchedule(milestones=(0.75,)))",
         model='ConvNetConfig(name="convnet", width=0.0625, quantize="int8")',
     ),
     "arcface": feature(task="EmbeddingConfig(size=8, scale=16.0)", **EMBEDDED),

@@ -50,7 +50,7 @@ def mask_recipe(
     *,
     data: str = "",
     options: str = "",
-    model: str = f"name={MODEL}",
+    model: str = f"CustomModelConfig(name={MODEL})",
     train: str = "steps=12",
     **parts: str,
 ) -> str:
@@ -59,7 +59,7 @@ def mask_recipe(
     return recipe(
         task=f"SegmentationConfig({options})",
         data=f"DataConfig({fields}, batch_size=8, {data})",
-        model=f"ModelConfig({model})",
+        model=model,
         optimizer="AdamConfig(learning_rate=0.01)",
         train=f"TrainConfig({train})",
         checkpoint="CheckpointConfig(every_steps=6)",

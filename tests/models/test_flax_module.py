@@ -17,6 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.training import forward
 from tests.helpers.digits import read_test
 from tests.helpers.numerics import FP64, TOLERANCE, close, same
+from tests.helpers.parts import model_config
 from tests.helpers.processes import ROOT, Cli
 from tests.helpers.rows import each_row
 
@@ -27,7 +28,7 @@ NAMES = ("CNN", "ResNet")
 def config_of(name: str, place: str = str(MODULES), **changes: Any) -> Config:
     config = Config(
         data=jaxtrain.DataConfig(source="digits", batch_size=64),
-        model=jaxtrain.model_config(f"{place}:{name}"),
+        model=model_config(f"{place}:{name}"),
         optimizer=jaxtrain.AdamWConfig(learning_rate=2e-3),
         train=jaxtrain.TrainConfig(steps=4),
         logging=jaxtrain.LoggingConfig(report=False),
@@ -189,7 +190,7 @@ def test_a_module_is_found_at_the_top_of_what_python_imports(
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text("from tests.helpers.flax_modules import CNN as Net\n")
     monkeypatch.syspath_prepend(tmp_path)
-    config = replace(config_of("CNN"), "model.name", form)
+    config = replace(config_of("CNN"), "model", form)
     assert own.find_file(form) == tmp_path / file
     assert "conv1" in jaxtrain.Trainer(config).abstract_state.params
 

@@ -98,13 +98,6 @@ def test_a_model_with_several_heads_is_given_the_spec_and_read_back():
     assert not [*check_outputs(blueprint.abstract(), blueprint.images(2), task)]
 
 
-def test_a_model_of_an_older_version_is_read_without_its_removed_fields():
-    about = describe("lenet")
-    values = json.loads(json.dumps(about.to_dict()))
-    values["model"]["join_images"] = None
-    assert Description.from_dict(values, "model.json") == about
-
-
 def test_outputs_of_another_shape_are_refused_with_both():
     blueprint = describe("lenet").blueprint()
     told = (

@@ -36,7 +36,7 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
         task=f"MultilabelConfig({OPTIONS[loss]})",
         data=data,
         model='ConvNetConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
-        optimizer=f'OptimizerConfig(name="sgd", learning_rate={labelled.RATE}, '
+        optimizer=f"SGDConfig(learning_rate={labelled.RATE}, "
         'momentum=0.9, nesterov=False, schedule="constant", warmup_fraction=0.0)',
         train=f"TrainConfig(steps={labelled.STEPS})",
         logging="LoggingConfig(every_steps=1, tensorboard=False)",

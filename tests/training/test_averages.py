@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxtrain.config import PlateauSchedule, SGDConfig, TrainConfig
+from jaxtrain.config import PlateauSchedule, TrainConfig
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer import plateau
 from jaxtrain.training.averages import Average, Lookahead, Swa, make_average
@@ -219,11 +219,9 @@ def test_narrow_weights_have_an_average_that_is_wide():
 @each_row("higher", [False, True])
 def test_a_plateau_reduces_the_rate_as_that_of_pytorch(higher: bool):
     sign, memory, found = -1 if higher else 1, {}, []
-    config = SGDConfig(
-        schedule=PlateauSchedule(factor=0.5, patience=2), learning_rate=1.0
-    )
+    schedule = PlateauSchedule(factor=0.5, patience=2)
     goal = Goal("loss", higher)
-    follow = partial(plateau.after_evaluation, config)
+    follow = partial(plateau.after_evaluation, schedule)
     for loss in STORED["plateau"]["losses"]:
         memory = follow(memory, goal, sign * loss)
         memory = json.loads(json.dumps(memory))  # As a checkpoint keeps it.

@@ -121,7 +121,7 @@ def test_warmup_stable_decay_stays_and_then_falls_linearly() -> None:
 
 
 def test_step_drops_at_equal_intervals_of_the_whole_run() -> None:
-    options = {"schedule": "step", "step_every": 0.125, "step_factor": 0.5}
+    options = {"schedule": "step", "every": 0.125, "factor": 0.5}
     # Every 5 steps; the drop at step 5 comes at the end of the warm-up.
     rates, _ = curve(warmup_steps=WARMUP, **options)
     rise = [0.05 * step for step in range(WARMUP)]
@@ -129,10 +129,10 @@ def test_step_drops_at_equal_intervals_of_the_whole_run() -> None:
     assert_close(rates, rise + falls + [0.4 * 0.5**8] * 6)
     # To the nearest step: 0.13 * 40 = 5.2.
     assert_close(
-        curve(**{**options, "step_every": 0.13})[0][[4, 5, 39]] / 0.4, [1, 0.5, 0.5**7]
+        curve(**{**options, "every": 0.13})[0][[4, 5, 39]] / 0.4, [1, 0.5, 0.5**7]
     )
     # In a short run a step has several drops, here 4.
-    short = curve(**{**options, "step_every": 1 / 160})[0]
+    short = curve(**{**options, "every": 1 / 160})[0]
     assert_close(short[:4] / 0.4, 0.5 ** (4 * np.arange(4)))
 
 
@@ -143,7 +143,7 @@ def test_step_drops_at_fractions_of_the_whole_run() -> None:
 
 
 def test_step_options_and_rounding() -> None:
-    options = {"schedule": "step", "step_factor": 0.5}
+    options = {"schedule": "step", "factor": 0.5}
     # round(0.37 * 10) = 4 and round(0.9 * 10) = 9.
     rates, _ = curve(10, milestones=(0.37, 0.9), **options)
     assert_close(rates, [0.4] * 4 + [0.2] * 5 + [0.1] * 7)
@@ -180,12 +180,12 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             "'zzz': expected constant, .*, plateau, or path/to/file.py:name",
         ),
         ({"learning_rate": None}, "learning_rate is not set"),
-        ({"end_factor": 0.1}, "end_factor = 0.1 .* constant, .*: warmup_factor"),
+        ({"end_factor": 0.1}, "takes .*, not 'end_factor'"),
         (
             {"schedule": "step", "end_factor": 0.0},
-            "accepts: milestones, step_every, step_factor, warmup_factor",
+            "takes .*, not 'end_factor'",
         ),
-        ({"schedule": "cosine", "milestones": (0.5,)}, "milestones .*: end_factor"),
+        ({"schedule": "cosine", "milestones": (0.5,)}, "takes .*, not 'milestones'"),
         ({"schedule": "cosine_restarts", "cycles": 1}, "cycles = 1: expected 2 to 100"),
         ({"schedule": "cosine_restarts", "cycles": 41}, "41: .* 40 steps .* fewer"),
         (
@@ -197,13 +197,13 @@ def test_one_cycle_rises_and_falls_along_cosines(warmup_steps: int, rise: int) -
             "decay_fraction = 0.9: the decay starts at step 4, within the warm-up of 8",
         ),
         (
-            {"schedule": "step", "step_every": 0.5, "milestones": (0.5,)},
+            {"schedule": "step", "every": 0.5, "milestones": (0.5,)},
             "give one of them",
         ),
         ({"warmup_factor": 0.1}, "warmup_factor = 0.1 .* without optimizer.warm"),
         (
             {"schedule": "one_cycle", "warmup_factor": 0.1, "warmup_epochs": 1},
-            "warmup_factor = 0.1 .* one_cycle, which accepts: end_factor",
+            "takes .*, not 'warmup_factor'",
         ),
         ({"schedule": "exponential", "end_factor": 0.0}, "end_factor = 0.* above 0"),
         ({"warmup_steps": 40}, "40 steps must be shorter than the run of 40 steps"),

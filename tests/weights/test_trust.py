@@ -45,7 +45,7 @@ FIELDS = {
     "data.source": "{}",
     "task.name": "{}",
     "optimizer.name": "{}",
-    "optimizer.schedule": "{}",
+    "optimizer.schedule.name": "{}",
     "train.metrics": ["{}"],
     "data.augment.own": ["{}"],
 }
@@ -107,6 +107,8 @@ def write_run(field: str, part: str, name: str = "run") -> Path:
     for word in last[:-1]:
         section = section[word]
     filled = json.dumps(FIELDS[field]).replace("{}", part)
+    if last[0] in ("model", "optimizer"):
+        section.clear()
     section[last[-1]] = json.loads(filled)
     (place / "config.json").write_text(json.dumps(config))
     about = describe(part if field == "model.name" else "lenet")
