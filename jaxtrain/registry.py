@@ -53,7 +53,8 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
     if own.is_own(name):
         return own.load(field, name)
     if name not in table:
-        raise UserError(unknown(table, field, name))
+        # As `check_names` reports the name of a part.
+        raise UserError(unknown(table, field.removesuffix(".name"), name))
     return table[name]
 
 

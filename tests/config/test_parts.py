@@ -28,6 +28,7 @@ from jaxtrain.config.optimizer import OPTIMIZERS
 from jaxtrain.config.part import METHODS, TASKS, PartTable, make_part, part_class
 from jaxtrain.config.schedule import SCHEDULES
 from jaxtrain.errors import UserError
+from jaxtrain.problems import ProblemsError
 from tests.helpers.recipes import recipe, write_recipe
 from tests.helpers.rows import each_row
 
@@ -199,9 +200,9 @@ def test_another_part_ignores_the_options_of_the_recipe(
     found = parsed(tmp_path, *words, **sections)
     before = parsed(tmp_path, **sections)
     for field in TABLES:
-        same = getattr(found, field) == getattr(before, field)
+        same = get(found, field) == get(before, field)
         assert same == (field not in part)
-        assert getattr(found, field).name == part.get(
+        assert get(found, field).name == part.get(
             field, getattr(before, field).name
         )
     err = capsys.readouterr().err
@@ -230,7 +231,8 @@ def test_a_switched_part_has_options_of_the_command_line(tmp_path: Path):
 )
 def test_a_name_that_there_is_not_is_refused(words: str, told: str, tmp_path: Path):
     with pytest.raises(UserError) as error:
-        parsed(tmp_path, *words.split())
+        config = parsed(tmp_path, *words.split())
+        raise ProblemsError(check_names(config))
     assert told in str(error.value)
 
 
