@@ -41,8 +41,8 @@ def without_removed(
         elif value != default:
             raise UserError(
                 f"{where}: {full} = {value!r}: this version of jaxtrain has removed "
-                f"the field and computes as with its default {default!r}: use the "
-                "version that wrote it"
+                f"the field and always computes with the default {default!r}; use the "
+                "version that wrote the file"
             )
     return found
 

@@ -21,8 +21,8 @@ class SoundConfig(Section):
     )
     random_crop: bool = field(
         False,
-        help="Crop longer recordings at a random position in training instead of the "
-        "center; the data are then streamed.",
+        help="In training, crop longer recordings at a random position instead of the "
+        "centre; the data are then streamed.",
     )
     window: int = field(
         512,
@@ -51,9 +51,9 @@ class SoundConfig(Section):
             )
         if self.mels > self.window // 2:
             report(
-                f"mels = {self.mels} with window = {self.window}: a frame has only "
-                f"{self.window // 2} frequencies above 0; reduce mels, or increase "
-                "window",
+                f"data.sound.mels = {self.mels} with data.sound.window = "
+                f"{self.window}: a frame has only {self.window // 2} frequencies above "
+                "0; reduce data.sound.mels, or increase data.sound.window",
                 *("data.sound.mels", "data.sound.window"),
             )
 

@@ -670,8 +670,8 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--list --workdir nowhere", "nowhere: has no folder checkpoints"),
-        ("--workdir nowhere", "give one of --list and --verify"),
+        ("--list --workdir nowhere", "nowhere: the directory has no checkpoints"),
+        ("--workdir nowhere", "give either --list or --verify"),
     ],
 )
 def test_checkpoints_that_cannot_be_shown(cli: Cli, words: str, named: str):

@@ -101,13 +101,16 @@ def test_what_does_not_fit_is_refused(
 @each_row(
     ("fields", "message"),
     [
-        ({"progressive_sizes": (8, 12)}, "last size must be data.image_size = 16"),
+        (
+            {"progressive_sizes": (8, 12)},
+            "expected data.image_size = 16 as the last size",
+        ),
         ({"progressive_sizes": (12, 8, 16)}, "expected increasing sizes"),
         (
             {"progressive_sizes": (8, 16), "train_image_size": 12},
-            "last size must be data.train_image_size = 12",
+            "expected data.train_image_size = 12 as the last size",
         ),
-        ({"train_image_size": 16}, "smaller than data.image_size = 16"),
+        ({"train_image_size": 16}, "expected less than data.image_size = 16"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(fields: dict[str, Any], message: str):

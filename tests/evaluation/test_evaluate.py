@@ -58,7 +58,7 @@ def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
 def test_a_model_without_a_run_takes_the_default_source_too(folder: Path):
     folder_of_models.write(load_model(folder / "run"), folder / "model")
     refused = evaluate(folder, "--workdir model")
-    assert refused.code == 2 and "set --data.source" in refused.stderr
+    assert refused.code == 2 and "give --data.source" in refused.stderr
     # Its splits are those of the seed 0, as are the run's.
     told = found(folder, "--workdir model --data.source digits")
     expected = read_summary(folder / "run")["eval"]

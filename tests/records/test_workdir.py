@@ -487,7 +487,7 @@ def test_name_that_is_not_utf8_is_refused_before_any_work(
     words = ["--config", str(tmp_path / "run.py"), "--workdir", str(name)]
     assert main(words) == 2
     told = capsys.readouterr().err
-    assert "run\\udcff: a folder name in this path is not UTF-8" in told
+    assert "run\\udcff: a directory name in this path is not UTF-8" in told
     assert not name.exists()
     (name / "checkpoints").mkdir(parents=True)
     assert main(["checkpoint", "--list", "--workdir", str(name)]) == 2

@@ -162,8 +162,8 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
             {},
             r"freeze_epochs = 2 are 6 steps, but the run has 6",
         ),
-        ({"fine_tune": True}, {"schedule": "cosine"}, "sets its own schedule"),
-        ({"fine_tune": True}, {"warmup_steps": 1}, "sets its own schedule"),
+        ({"fine_tune": True}, {"schedule": "cosine"}, "sets a schedule of two cycles"),
+        ({"fine_tune": True}, {"warmup_steps": 1}, "sets a schedule of two cycles"),
         ({"fine_tune": True}, {"learning_rate": None}, "set optimizer.learning_rate"),
         (
             {"fine_tune": True, "steps": 1},
