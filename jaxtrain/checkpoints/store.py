@@ -231,8 +231,7 @@ class Checkpoints:
         if damaged:
             raise CheckpointError(
                 f"all checkpoints in {self.directory} are damaged "
-                f"({', '.join(damaged)}): restore a checkpoint from a backup, or start "
-                "a new run with --fresh"
+                f"({', '.join(damaged)}): restore a backup, or give --fresh"
             )
         return None
 

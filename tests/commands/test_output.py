@@ -128,7 +128,10 @@ def test_streams_of_others_stay():
     ("error", "named"),
     [
         (OSError(errno.ENOSPC, "No space", "/full/x"), "/full/x: No space: free some"),
-        (OSError(errno.EROFS, "Read-only", "/ro"), "/ro: Read-only: choose a folder"),
+        (
+            OSError(errno.EROFS, "Read-only", "/ro"),
+            "/ro: Read-only: choose a directory",
+        ),
         (PermissionError(errno.EACCES, "Denied", "/x"), "/x: Denied: change the perm"),
         (OSError(errno.EMFILE, "Too many"), "(ulimit -n 4096), or set a smaller data."),
         (BlockingIOError(errno.EAGAIN, "Again"), "ulimit -u"),
@@ -175,7 +178,7 @@ def test_a_current_folder_that_was_removed(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert main(["--config", str(recipe)]) == 2
-    assert "the current folder was removed" in capsys.readouterr().err
+    assert "the current directory was removed" in capsys.readouterr().err
     assert main(["models"]) == 0
 
 

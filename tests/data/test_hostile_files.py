@@ -37,7 +37,7 @@ def animated(format: str) -> bytes:
 FILES: dict[str, tuple[Callable[[], bytes], str | None]] = {
     "bomb.png": (lambda: png(60_000, 60_000, bytes(10**6)), "60000x60000 are more"),
     "empty.jpg": (lambda: b"", "the file is empty"),
-    "text.jpg": (lambda: b"Not an image.\n", "it is not an image of a known format"),
+    "text.jpg": (lambda: b"Not an image.\n", "not an image of a supported format"),
     "half.jpg": (lambda: half(encode(PHOTO, "JPEG")), "Premature end of JPEG file"),
     "half.png": (lambda: half(encode(PHOTO)), "truncated"),
     "\x1b[2Jodd\n\udcff.png": (lambda: half(encode(PHOTO)), "truncated"),

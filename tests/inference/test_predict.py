@@ -302,10 +302,10 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 BAD = {
-    "give images: files, folders, patterns": "",
-    "gone.png: no such file or folder, relative to": "gone.png",
-    "empty holds no image: no file has the extension .jpg": "empty",
-    "e*ty matches only folders without images": "e*ty",
+    "give files, directories, patterns": "",
+    "gone.png: no such file or directory (relative to": "gone.png",
+    "empty contains no image: expected files with the extension .jpg": "empty",
+    "e*ty matches only directories without images": "e*ty",
     "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
         "photos/a/00.png ./photos/a/00.png"
@@ -313,7 +313,7 @@ BAD = {
     "- : standard input has no file names": "-",
     "--topk 0: give 1 or more": "--topk 0 photos",
     "--topk 5: the model has 4 classes": "--topk 5 photos",
-    "--out x.txt: expected a file extension of .csv, .jsonl, .parquet": (
+    "--out x.txt: expected a file with the extension .csv, .jsonl, .parquet": (
         "--out x.txt photos"
     ),
     "--out folder.csv is a folder: give the name of a file": (

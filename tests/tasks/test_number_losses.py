@@ -266,9 +266,9 @@ def test_mixed_targets_are_means_by_their_shares():
         (np.array([[1, 2.0], [1, 3]]), {}, "column 'size' is 1 in all 2 training"),
         (np.array([[np.nan, 2.0], [np.nan, 3]]), {}, "column 'size' has no number"),
         (np.array([[0, np.inf], [1, 3]]), {}, "column 'age' is inf for 1 example"),
-        (np.eye(2), {"level": 0.8}, "level = 0.8 has no effect on loss = 'mse'"),
+        (np.eye(2), {"level": 0.8}, "level = 0.8 has no effect with task.loss = 'mse'"),
         (np.eye(2), {"loss": "gaussian", "level": 1.0}, "level = 1.0: expected"),
-        (np.eye(2), {"mean": (1.0, 2.0)}, "give both, or neither"),
+        (np.eye(2), {"mean": (1.0, 2.0)}, "give both or neither"),
         (np.eye(2), {"mean": (1.0,), "std": (1.0,)}, "1 value, the data set has 2"),
         (np.eye(2), {"loss": "quantiles", "quantiles": (0.1, 0.5)}, "three or more"),
         (

@@ -86,7 +86,7 @@ def test_what_cannot_be_done_with_an_ensemble_is_told(runs: Path):
     cli = Cli(runs)
     rows = {
         "ensemble seed0 --out new": "expected two or more runs",
-        "ensemble seed0 nothing --out new": "is not the folder of a run",
+        "ensemble seed0 nothing --out new": "is not the directory of a run",
         "ensemble seed0 seed1 --out joined": "already exists",
         "ensemble joined joined --out new": "is an ensemble of 2 models",
         "average joined joined --out new": "is an ensemble of 2 models",

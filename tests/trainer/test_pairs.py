@@ -79,7 +79,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--data.test-split test[:50%] --data.validation-split test[50%:]",
             "data.hold_out = 'classes' has no effect",
         ),
-        ("masks", "--data.hold-out classes", "needs one class per image"),
+        ("masks", "--data.hold-out classes", "requires one class per image"),
         ("masks", "--model.backbone vgg11 --model.stem cifar", "model.stem = 'cifar'"),
         ("masks", "--model.norm-epsilon 0.1", "has no effect on model.backbone"),
         ("masks", "--model.output-stride 8", "has no effect on unet"),

@@ -268,7 +268,7 @@ def test_python_has_the_same_argument(capsys):
         jaxtrain.load_model("exported")
     assert not ran()
     with pytest.raises(
-        UserError, match="its constructor failed: ValueError: it was called"
+        UserError, match="the constructor failed: ValueError: it was called"
     ):
         jaxtrain.load_model("exported", trust=True)
     assert ran()
@@ -417,7 +417,9 @@ def test_folder_of_the_name_of_a_file_is_not_run():
     Path("trust_payload").mkdir()
     Path("trust_payload/__init__.py").write_text("from pathlib import Path\n")
     own.allow([FILE])
-    with pytest.raises(UserError, match="another module is called 'trust_payload'"):
+    with pytest.raises(
+        UserError, match="another module is already named 'trust_payload'"
+    ):
         own.load("task", FILE)
     assert "trust_payload" not in sys.modules
 

@@ -218,7 +218,7 @@ class YoloSplits:
             return None
         if not self._folder.allow_outside:
             raise UnusableError(
-                f"{shown(text)} leads to {shown(outside)}, outside of "
+                f"{shown(text)} resolves to {shown(outside)}, outside "
                 f"{shown(self._folder.root)}",
                 OUTSIDE,
             )

@@ -186,7 +186,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no such split": (
         {"images/extra/2.png": ""},
-        "images/extra is not a split .*; rename it, or move it away",
+        "images/extra is not a split .*; rename the directory, or move it away",
     ),
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
@@ -194,7 +194,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},
-        r"\.\./other leads to .*/other, outside of .*data\.allow_outside",
+        r"\.\./other resolves to .*/other, outside .*data\.allow_outside",
     ),
     "names that differ": (
         {

@@ -429,7 +429,7 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     trained = resolve.load(str(place))
 
     def fail(*_: Any) -> Any:
-        raise DamagedError("step 8: params/conv1 is not what was saved")
+        raise DamagedError("step 8: params/conv1 does not match the saved digest")
 
     told = r"method.teacher = .*teacher': step 8: params/conv1 is not"
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):

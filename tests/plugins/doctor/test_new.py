@@ -194,11 +194,11 @@ def test_a_folder_needs_no_word_before_it(
     (tmp_path / "out.png").write_bytes(grey(7))
     words = ["new", "--data", "my birds", "--out", "linked.py"]
     assert main(words) == 2
-    assert "link.png leads to" in capsys.readouterr().err
+    assert "link.png resolves to" in capsys.readouterr().err
     assert main([*words, "--allow-outside"]) == 0
     assert load_config(tmp_path / "linked.py").data.allow_outside
     with pytest.raises(
-        UserError, match="= 'my birds' lacks the source type: write folder:my"
+        UserError, match="= 'my birds' has no source type: write folder:my"
     ):
         open_store(DataConfig(source="my birds"))
 

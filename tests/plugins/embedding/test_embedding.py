@@ -156,7 +156,7 @@ def test_whole_classes_are_held_out(tmp_path: Path):
         (
             'loss="contrastive", margin=0.2',
             "",
-            "margin = 0.2 has no effect on loss = 'contrastive'",
+            "margin = 0.2 has no effect with task.loss = 'contrastive'",
         ),
         ("margin=1.6", "", "margin = 1.6: expected 0 or more, below 1.5 radians"),
     ],

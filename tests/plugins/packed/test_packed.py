@@ -366,7 +366,7 @@ def test_a_set_may_have_more_shards_than_files_may_be_open(
     monkeypatch.setattr(system_errors, "MAX_OPEN", 300)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, few_open_files))
     with pytest.raises(
-        UserError, match="has 165 files, but a process may open only 300"
+        UserError, match="has 165 files, but the limit of open files is 300"
     ):
         load_images(source=f"packed:{tmp_path / 'out'}")
 

@@ -283,9 +283,7 @@ def test_what_is_gone_is_told_and_the_rest_is_shown(here: Callable[..., Path]):
     assert "config.json cannot be read: there is no such file" in seen
     assert "Finished at step 12." in seen and "test accuracy" in seen
     (run / "summary.json").write_text("[1]")
-    assert "summary.json cannot be read: it is not a JSON object" in text_of(
-        report(run)
-    )
+    assert "summary.json is not a JSON object" in text_of(report(run))
 
 
 def test_looking_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch):

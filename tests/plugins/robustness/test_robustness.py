@@ -81,7 +81,7 @@ def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
         ("--baseline run/summary.json", "has no effect without --corruptions"),
         ("--corruptions --baseline run/summary.json", "no evaluation with corruptions"),
         ("--tta flip --ood digits", "the energy needs logits"),
-        ("--ood synthetic:8x8x2/4", "images with 2 channels can only be used as they"),
+        ("--ood synthetic:8x8x2/4", "2 channels can only be used in the stored shape"),
     ],
 )
 def test_what_does_not_go_together_is_refused(folder: Path, words: str, message: str):

@@ -270,7 +270,7 @@ def test_what_has_no_meaning_is_refused(
 @each_row(
     ("options", "message"),
     [
-        ({"loss": "byol", "temperature": 0.2}, "has no effect on loss = 'byol'"),
+        ({"loss": "byol", "temperature": 0.2}, "has no effect with task.loss = 'byol'"),
         ({"projection_size": 1}, "projection_size = 1: expected 2 to 65536"),
     ],
 )

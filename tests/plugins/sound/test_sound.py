@@ -160,7 +160,7 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
             "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
             "has no effect with data.source = 'synthetic:",
         ),
-        ("predict --workdir run --explain seen tones/test", "this model takes sounds"),
+        ("predict --workdir run --explain seen tones/test", "the model takes sounds"),
         ("export --workdir run --format saved --out x", "choose another --format"),
         (
             "--config recipe.py --data.image-size 32",

@@ -122,5 +122,5 @@ def test_a_folder_is_opened_by_classes_and_splits(tmp_path: Path):
     assert batch["image"].shape == (3, 800, 1, 1)
     assert batch["image"].dtype == np.int16
     (tmp_path / "none" / "one").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"holds no sound to train on: .*\.wav \.flac"):
+    with pytest.raises(UserError, match=r"has no training sound: .*\.wav \.flac"):
         sources.load(DataConfig(source=f"audio:{tmp_path}/none"), seed=0)
