@@ -126,8 +126,8 @@ def test_a_temperature_that_is_not_there(tmp_path: Path):
     (tmp_path / "weights.pth").touch()
     origin = {"run": 32 * "a", "step": 7}
     for name, told in {
-        "run": "temperature.json does not exist: fit the temperature with python main.py",
-        "weights.pth": "weights.pth is not the directory of a run: leave --calibrated out",
+        "run": "temperature.json does not exist: fit the temperature with",
+        "weights.pth": "weights.pth is not the directory of a run: leave",
     }.items():
         with pytest.raises(UserError, match=told):
             temperature.read(tmp_path / name, origin)

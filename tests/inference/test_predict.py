@@ -324,8 +324,8 @@ BAD = {
     "--explain file is a file: give a folder": "--explain file photos",
     "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
-    "--calibrated: model/temperature.json does not exist: copy temperature.json of the "
-    "run that the model was exported from": "--calibrated photos",
+    "--calibrated: model/temperature.json does not exist: copy temperature.json "
+    "from the run that exported the model": "--calibrated photos",
 }
 
 

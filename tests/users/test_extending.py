@@ -424,7 +424,7 @@ TOLD = {
     "--task traps.py:Forgotten": "does not set num_outputs",
     "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
     "--model.name traps.py:Twice --model.dropout None": "is the name of another layer",
-    "--model.name traps.py:Taken --model.dropout None": "add_piece got the layer name 'train'",
+    "--model.name traps.py:Taken --model.dropout None": "got the layer name 'train'",
     "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
     "--train.metrics traps.py:split": "already used in the records",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",

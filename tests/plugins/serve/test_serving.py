@@ -306,7 +306,7 @@ WRONG = {
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
     "--timeout nan: expected a number above 0": "--timeout nan",
     "checkpoint = '²': ": "--checkpoint ²",
-    "temperature.json does not exist: fit the temperature with python main.py": "--calibrated",
+    "temperature.json does not exist: fit the temperature with": "--calibrated",
 }
 
 
