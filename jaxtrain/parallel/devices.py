@@ -87,7 +87,7 @@ def start(
         reason = f" ({error})" if str(error) else ""
         raise UserError(
             f"--platform {platform}: JAX finds no such device{reason}; choose another "
-            f"--platform. An NVIDIA GPU requires {extras.install('cuda12')}"
+            f"--platform, or for an NVIDIA GPU run {extras.install('cuda12')}"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:

@@ -73,5 +73,8 @@ def relative_weights(
         )
     mean = (values * counts).sum() / counts.sum()
     if mean <= 0:
-        raise UserError(f"task.class_weights = {weights!r}: all examples have weight 0")
+        raise UserError(
+            f"task.class_weights = {weights!r}: all training examples have weight 0; "
+            "give a weight above 0 to a class with examples"
+        )
     return values / mean

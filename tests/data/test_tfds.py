@@ -232,7 +232,7 @@ def test_description_of_a_set_is_a_regular_file(tmp_path: Path):
     with pytest.raises(UserError, match=r"features\.json cannot be read"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))
     path.write_text('{"a":' * 900 + "1" + "}" * 900)
-    with pytest.raises(UserError, match="nested more than 64 deep"):
+    with pytest.raises(UserError, match="nested more than 64 levels"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))
     path.unlink()
     os.mkfifo(path)

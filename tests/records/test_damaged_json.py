@@ -263,9 +263,9 @@ def test_a_wrong_value_is_named_with_its_place(
 
 # Contents of a file, or a further field -> the message.
 HOSTILE = {
-    "deep": ("[" * 900 + "]" * 900, "nested more than 64 deep"),
-    "deeper": ("[" * 100_000 + "]" * 100_000, "nested more than 64 deep"),
-    "objects": ('{"a":' * 900 + "1" + "}" * 900, "nested more than 64 deep"),
+    "deep": ("[" * 900 + "]" * 900, "nested more than 64 levels"),
+    "deeper": ("[" * 100_000 + "]" * 100_000, "nested more than 64 levels"),
+    "objects": ('{"a":' * 900 + "1" + "}" * 900, "nested more than 64 levels"),
     "many digits": ("1" * 5000, "is beyond the limit"),
     "infinite": ("1e999", "1e999 is not a finite number"),
     "no number": ("NaN", "NaN is not a finite number"),

@@ -96,7 +96,7 @@ def test_json_is_read_as_python_reads_it():
         (b"{", "cannot be read .*: mend it"),
         (b'{"a": "\xff"}', "cannot be read .*utf-8.*: mend it"),
         (b'{"a": 9223372036854775808}', "beyond the limit"),
-        (b'{"a":' * 64 + b"[]" + b"}" * 64, "nested more than 64 deep"),
+        (b'{"a":' * 64 + b"[]" + b"}" * 64, "nested more than 64 levels"),
         (b"[1]", "is not a JSON object"),
         (b'{"a": 1' + b"0" * 5000 + b"}", "cannot be read"),
     ],

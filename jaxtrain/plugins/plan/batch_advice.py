@@ -14,7 +14,9 @@ def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
     """Return lines of text: the option that sets the micro-batch, and its effects."""
-    lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
+    lines = [
+        f"to use this result, give --train.accumulate-steps {found.accumulate_steps}"
+    ]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
     group, size = config.parallel.batch_norm, found.batch_size
@@ -23,7 +25,7 @@ def describe_micro_batches(
         same += (
             "; but batch norm, if the model has any, computes statistics over "
             f"{found.micro_batch_size} examples instead of {config.micro_batch_size} "
-            "(parallel.batch_norm fixes the number)"
+            "(parallel.batch_norm keeps the number constant)"
         )
     else:
         same += f", including batch norm in groups of {group} examples"
@@ -34,7 +36,7 @@ def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
     """Return lines of text: the option that sets the batch, and its effects."""
-    lines = [f"use it with --data.batch-size {found.batch_size}"]
+    lines = [f"to use this result, give --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
         steps = [_num_steps(planner, config, size) for size in (new, old)]
@@ -47,7 +49,7 @@ def describe_batch(
         lines.append(
             f"optimizer.learning_rate = {rate:g} is for a batch of {old}, and is not "
             f"scaled: linear scaling gives {linear:.3g}, square-root scaling "
-            f"{root:.3g}; find-lr measures a learning rate"
+            f"{root:.3g}; find a learning rate with find-lr"
         )
     fitting = [trial for trial in trials if trial.fits]
     best = max(fitting, key=lambda trial: trial.images_per_second or 0)

@@ -77,7 +77,7 @@ class Segmentation(Task):
         self._options = options = SegmentationConfig(**given)
         if PIXEL_CLASSES not in facts:
             raise UserError(
-                "task = 'segmentation': the data set has no masks; give a data set "
+                "task = 'segmentation': the data set has no masks; use a data.source "
                 "with masks, such as masks:DIR (docs/segmentation.md)"
             )
         self.class_names = tuple(map(str, facts[PIXEL_CLASSES]))
@@ -85,8 +85,8 @@ class Segmentation(Task):
         self.output_spec = (*image_shape[:2], num)
         if options.ignore_value != IGNORED and options.ignore_value >= num:
             raise UserError(
-                f"ignore_value = {options.ignore_value}: the data set has the classes "
-                f"0 to {num - 1}; {IGNORED} is ignored in addition to this class"
+                f"task.ignore_value = {options.ignore_value}: expected a class of the "
+                f"data set, 0 to {num - 1}, or {IGNORED}"
             )
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):
@@ -186,7 +186,7 @@ class Segmentation(Task):
         del class_counts
         whole = "masks of the full image"
         same = "masks are flipped too; False if classes differ by left and right"
-        seen = "a backbone and an upsampling decoder"
+        seen = "encoder-decoder network on a backbone"
         return {
             "data": {"crop_mode": ("squash", whole)},
             "augment": {"horizontal_flip": (True, same)},
@@ -228,9 +228,9 @@ class Segmentation(Task):
         found = int(np.count_nonzero(counts[: self.num_classes]))
         if found < 2:
             raise UserError(
-                "class_weights = 'balanced' has no effect: the masks of the training "
-                f"split have pixels of {counted(found, 'class', 'classes')}; leave it "
-                "out, or add masks with other classes"
+                "task.class_weights = 'balanced' has no effect: the masks of the "
+                f"training split have pixels of {counted(found, 'class', 'classes')}; "
+                "leave task.class_weights out, or add masks with other classes"
             )
         return tuple(relative_weights("balanced", counts[: self.num_classes]).tolist())
 
