@@ -94,8 +94,8 @@ def range_test(
                 break
     if len(losses) < MIN_STEPS:
         raise UserError(
-            f"--start {start:g}: the loss diverged after only {len(losses)} steps, at "
-            f"a learning rate of {rates[-1] if rates else start:g}; decrease --start"
+            f"--start {start:g}: the loss diverged after {len(losses)} steps, at a "
+            f"learning rate of {rates[-1] if rates else start:g}; decrease --start"
         )
     return RangeTest(
         rates=np.array(rates), losses=np.array(losses), smoothed=smooth(losses)

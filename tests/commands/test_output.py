@@ -127,7 +127,7 @@ def test_streams_of_others_stay():
 @each_row(
     ("error", "named"),
     [
-        (OSError(errno.ENOSPC, "No space", "/full/x"), "/full/x: No space: free some"),
+        (OSError(errno.ENOSPC, "No space", "/full/x"), "/full/x: No space: free disk"),
         (
             OSError(errno.EROFS, "Read-only", "/ro"),
             "/ro: Read-only: choose a directory",

@@ -105,5 +105,7 @@ def test_changes_are_described(change: dict[str, Any], told: list[str]):
 
 def test_processes_with_other_data_are_refused():
     data_record.check_agree([DATA, DATA])
-    with pytest.raises(UserError, match=r"(?s)process 1 finds other data .*digest"):
+    with pytest.raises(
+        UserError, match=r"(?s)differs between process 1 and process 0.*digest"
+    ):
         data_record.check_agree([DATA, {**DATA, "digest": "1"}])

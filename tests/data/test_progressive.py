@@ -82,7 +82,7 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(config: Path, tmp_path: Path
         ("--train.epochs 2", "give fewer sizes"),
         (
             "--model.name convnet --data.train-image-size 8 --data.progressive-sizes",
-            "data.train_image_size = 8: the model takes images of 16x16 pixels only",
+            "data.train_image_size = 8: the model supports only images of 16x16 pixels",
         ),
     ],
 )

@@ -316,12 +316,10 @@ BAD = {
     "--out x.txt: expected a file with the extension .csv, .jsonl, .parquet": (
         "--out x.txt photos"
     ),
-    "--out folder.csv is a folder: give the name of a file": (
-        "--out folder.csv photos"
-    ),
-    "--out file/x.csv: cannot write there": "--out file/x.csv photos",
+    "--out folder.csv is a directory: give a file name": ("--out folder.csv photos"),
+    "--out file/x.csv: the path is not writable": "--out file/x.csv photos",
     "--features x.csv: expected a NumPy file": "--features x.csv photos",
-    "--explain file is a file: give a folder": "--explain file photos",
+    "--explain file is a file: give a directory": "--explain file photos",
     "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
     "--calibrated: model/temperature.json does not exist: copy temperature.json "
@@ -353,7 +351,7 @@ def test_a_workdir_without_checkpoint_or_pyarrow_is_told(
 ):
     assert main(["predict", "--workdir", "photos", "photos"]) == 2
     assert (
-        "photos is a folder of images: give the folder of a run"
+        "photos is a folder of images: give the directory of a run"
         in capsys.readouterr().err
     )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -408,7 +406,7 @@ def test_a_temperature_divides_the_logits(
     got = [[row[f"prob_{i}"] for i in range(4)] for row in rows]
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for values, message in (
-        ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
+        ({"temperature": 2.5, "tta": "flip"}, "test-time augmentation (flip)"),
         ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
         ({"temperature": None}, "Expected `float`, got `null` - at `$.temperature`"),
         ({}, "temperature.json: Object missing required field `temperature`"),

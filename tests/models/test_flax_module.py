@@ -151,7 +151,7 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
         ("Five", r"output shape is \(2, 5\) .* expected \(2, 10\)"),
         (
             "Fails",
-            r"does not accept images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
+            r"fails on images of shape \(2, 8, 8, 1\): TypeError: .*test_flax_module",
         ),
         ("Keeps", "noise is a random key, which checkpoints cannot store"),
         ("Uncalled", "has no forward pass"),

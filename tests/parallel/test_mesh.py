@@ -228,7 +228,7 @@ BAD_INPUT = {
             "parallel.batch_norm = 16",
             "4 groups of 64",
             "8 devices",
-            "set it to 8, a divisor of 8",
+            "set parallel.batch_norm to 8, a divisor of 8",
         ],
     ),
     "group": ("--parallel.batch-norm 7", ["parallel.batch_norm = 7", "64 examples"]),

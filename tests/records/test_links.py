@@ -159,7 +159,7 @@ def test_a_folder_that_leads_out_of_the_workdir_is_refused(
     (workdir / name).symlink_to(victim / target)
     with pytest.raises(UserError, match=f"{workdir / name} leads out of") as error:
         open_workdir(workdir, Config(), {}, fresh=False)
-    assert f"--workdir {workdir}: cannot write there" in str(error.value)
+    assert f"--workdir {workdir}: the directory is not writable" in str(error.value)
 
 
 @pytest.mark.parametrize("name", [METRICS, LOCK])

@@ -421,12 +421,12 @@ def unnamed():
 """
 TOLD = {
     "--task traps.py:Columns": "expected one value per example",
-    "--task traps.py:Forgotten": "does not set num_outputs",
+    "--task traps.py:Forgotten": "set num_outputs",
     "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
     "--model.name traps.py:Twice --model.dropout None": "is the name of another layer",
     "--model.name traps.py:Taken --model.dropout None": "got the layer name 'train'",
     "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
-    "--train.metrics traps.py:split": "already used in the records",
+    "--train.metrics traps.py:split": "another metric already has the name",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
     "--data.source traps.py:unnamed --data.batch-size 4": "but 2 class names",
 }

@@ -62,7 +62,9 @@ def test_the_name_of_a_file_begins_with_the_architecture(name: str):
     "name", ["resnetblur50-84f4748f.pth", "resnet50x-1.pth", "weights.pth", "my.bin"]
 )
 def test_a_file_without_such_a_name_is_refused(name: str):
-    message = f"{name}: its name does not start with .* timm:ARCHITECTURE={name}, or "
+    message = (
+        f"{name}: the file name does not start with .* timm:ARCHITECTURE={name} or "
+    )
     with pytest.raises(UserError, match=message) as error:
         find_by_file(Path(name), (ModelConfig(name="convnet"),))
     assert ("perhaps you meant resnet50" in str(error.value)) == ("resnet" in name)

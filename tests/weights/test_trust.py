@@ -234,7 +234,7 @@ def test_trust_without_a_folder_has_no_effect(capsys):
         assert "--trust has no effect with" in capsys.readouterr().err
     write_exported(describe("lenet"))
     trust("exported")
-    assert "exported names no custom modules" in capsys.readouterr().err
+    assert "exported names no custom code" in capsys.readouterr().err
 
 
 @pytest.mark.plugins
@@ -258,7 +258,7 @@ def test_trust_of_a_path_that_is_not_there(words: str, capsys):
     write_recipe(Path("recipe.py"), recipe())
     assert main([*words.split(), "--trust"]) == 2
     told = capsys.readouterr().err
-    assert "error: nowhere is not there: give the folder of a run" in told
+    assert "error: nowhere does not exist: give the directory of a run" in told
     assert "names no parts" not in told
 
 
@@ -387,7 +387,7 @@ def test_run_records_the_digests_of_its_parts(capsys):
     own._decided.clear()
     trust(place)
     told = capsys.readouterr().err
-    assert "is not allowed" in told and "run its training command again" in told
+    assert "is not allowed" in told and "run the training command again" in told
     with pytest.raises(UntrustedError, match="has sha256"):
         own.load("train.metrics", FILE)
     open_workdir(place, config, {}, fresh=False)
@@ -426,7 +426,7 @@ def test_folder_of_the_name_of_a_file_is_not_run():
 
 def test_module_without_a_file_is_refused():
     trust(write_run("task.name", "os.path:join"))
-    with pytest.raises(UntrustedError, match=r"no file of os\.path"):
+    with pytest.raises(UntrustedError, match=r"no source file of os\.path"):
         own.load("task", "os.path:join")
 
 

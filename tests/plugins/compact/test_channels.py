@@ -154,7 +154,7 @@ def test_numbers_of_channels_that_there_cannot_be_are_refused():
     rows = {
         "conv9": (
             3,
-            "conv9 = 3: .* of 5 layers can, such as conv1; perhaps you meant conv4",
+            "conv9 = 3: .* one of 5 layers, such as conv1; perhaps you meant conv4",
         ),
         "head/linear": (
             3,

@@ -105,7 +105,7 @@ def test_windows_that_the_host_cuts_take_boxes_along(tmp_path: Path) -> None:
 
 def test_packed_they_would_lose_their_places(tmp_path: Path, made: Any) -> None:
     folder = write_coco(tmp_path / "set", made)
-    with pytest.raises(UserError, match="targets refer to pixels of the images"):
+    with pytest.raises(UserError, match="targets that refer to pixels"):
         pack(config(f"coco:{folder}"), tmp_path / "packed", size=None, format="jpeg")
 
 

@@ -190,7 +190,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
-        r"a\.txt, line 2: images/train/7\.png does not exist; fix the list",
+        r"a\.txt, line 2: images/train/7\.png does not exist; correct the list",
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
             "labels/train/classes.txt": "cat",
             "labels/classes.txt": "dog",
         },
-        r"labels/train/classes\.txt and .*labels/classes\.txt have different names",
+        r"labels/train/classes\.txt and .*labels/classes\.txt list different",
     ),
 }
 
@@ -260,11 +260,11 @@ def test_a_path_is_the_folder_of_the_set(tmp_path: Path) -> None:
             "0.5 0.5 0.5 0.2 0.4",
             "'0.5 0.5 0.5 0.2 0.4' is not a box; expected CLASS X Y",
         ),
-        ("0 10 20 100 30 50 90", "a polygon from 10 to 100 is outside its image"),
+        ("0 10 20 100 30 50 90", "coordinates from 10 to 100 is outside the image"),
         ("0 0.5 0.1 0.5 0.2 0.5 0.9", "has no area"),
         ("0 0.5 0.5 0 0.1", "has no area"),
-        ("0 0.9 0.5 0.4 0.1", "is outside its image"),
-        ("2.0 0.5 0.5 0.2 0.4", "there is no class 2"),
+        ("0 0.9 0.5 0.4 0.1", "is outside the image"),
+        ("2.0 0.5 0.5 0.2 0.4", "the class 2 does not exist"),
     ],
 )
 def test_rows(tmp_path: Path, row: str, box: Any) -> None:

@@ -149,7 +149,7 @@ def test_whole_classes_are_held_out(tmp_path: Path):
         (
             CONTRASTIVE,
             "--train.accumulate-steps 2",
-            "compares each example with others",
+            "compares all examples of a batch",
         ),
         (CONTRASTIVE, "--data.augment.mixup 0.2", "belongs to neither"),
         (ARCFACE, "--train.freeze class_centres", "have no cosines of the layer"),

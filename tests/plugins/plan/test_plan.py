@@ -82,7 +82,7 @@ def test_targets(text: str, nodes: int, expected: Target, shown: str):
         ("h100x0", 1, "numbers above 0"),
         ("h100x", 1, "numbers above 0"),
         ("h100", 0, "numbers above 0"),
-        ("here", 2, "here means all devices of this"),
+        ("here", 2, "`here` means all devices of this"),
     ],
 )
 def test_targets_that_there_are_not(text: str, nodes: int, told: str):
@@ -207,7 +207,7 @@ def test_the_largest_batch(
 @pytest.mark.parametrize(
     ("peak", "code", "told"),
     [
-        (lambda c: 10**12 // c.train.accumulate_steps, 2, "no single change makes it"),
+        (lambda c: 10**12 // c.train.accumulate_steps, 2, "no single change suffices"),
         (lambda c: 10**12 if c.train.remat == "none" else 1, 0, "remat full"),
     ],
 )
@@ -333,7 +333,7 @@ def test_a_process_that_dies_is_told():
     cpu = parse_target("cpu")
     with pytest.raises(UserError, match="was killed, probably out of memory"):
         gpu_compiler.call(cpu, signal.raise_signal, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="ended with 3, no result"):
+    with pytest.raises(RuntimeError, match="exited with code 3 without a result"):
         gpu_compiler.call(cpu, os._exit, 3)
 
 
@@ -341,7 +341,7 @@ def test_a_process_that_dies_is_told():
 def test_a_process_with_another_jax_is_refused(monkeypatch: pytest.MonkeyPatch):
     version = jax.__version__
     monkeypatch.setattr(jax, "__version__", "9.9.9")
-    with pytest.raises(UserError, match=rf"{version}, but this process has JAX 9\.9"):
+    with pytest.raises(UserError, match=rf"{version}, but expected JAX 9\.9"):
         gpu_compiler.call(parse_target("cpu"), len, "")
 
 

@@ -302,7 +302,7 @@ def test_programs_of_all_sizes_are_compiled_first(devices: int):
 WRONG = {
     "--max-batch 0: expected a number above 0": "--max-batch 0",
     "cannot listen on this address": "--host 203.0.113.7",
-    "none is not there": "--workdir none",
+    "none does not exist": "--workdir none",
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
     "--timeout nan: expected a number above 0": "--timeout nan",
     "checkpoint = '²': ": "--checkpoint ²",

@@ -79,7 +79,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     words = "predict --workdir run --out out.jsonl tones/test recipe.py"
     cli.done(*words.split())
     *rows, bad = map(json.loads, (here / "out.jsonl").read_text().splitlines())
-    assert bad["error"] == "it is not a WAV or FLAC file"
+    assert bad["error"] == "not a WAV or FLAC file"
     right = [row["label"] == row["filename"].split("/")[2] for row in rows]
     assert np.mean(right) == found["accuracy"]
     names = [here / row["filename"] for row in rows]
@@ -155,7 +155,7 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
 @each_row(
     ("words", "message"),
     [
-        ("evaluate --workdir run --corruptions", "needs a model of images"),
+        ("evaluate --workdir run --corruptions", "requires a model of images"),
         (
             "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
             "has no effect with data.source = 'synthetic:",
