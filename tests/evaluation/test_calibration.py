@@ -139,7 +139,7 @@ def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
     )
     for names, told in (
         (None, "requires one class per image"),
-        (("a",), "leave it out"),
+        (("a",), "leave --calibrated out"),
     ):
         model.decoder = TASKS["multilabel"].decoder(facts_of(1, class_names=names))
         with pytest.raises(UserError, match=f"--calibrated: task = 'one' .*{told}"):

@@ -168,8 +168,8 @@ def test_report_tells_of_pipes(run: Path):
     put_pipe(run / "summary.json")
     told = [
         "metrics.jsonl cannot be read: it is not a regular file",
-        "summary.json cannot be read (it is not a regular file): restore the file from a "
-        "copy",
+        "summary.json cannot be read (it is not a regular file): restore the "
+        "file from a copy",
     ]
     assert [text for text in read_history(run).missing if "json" in text] == told
 

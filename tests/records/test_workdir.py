@@ -440,7 +440,8 @@ def test_path_without_links_is_left_as_it_is(
             {"optimizer.learning_rate": 0.5},
             "the config of the run (--optimizer.learning-rate None), give "
             "--fresh to move the run aside and start a new run, or choose another "
-            "--workdir (to start from the weights of the run: --model.pretrained {run})",
+            "--workdir (to start from the weights of the run: --model.pretrained "
+            "{run})",
         ),
         (
             {"data.channels": 3, "precision": "bf16"},

@@ -91,7 +91,7 @@ def test_what_cannot_be_done_with_an_ensemble_is_told(runs: Path):
         "ensemble joined joined --out new": "is an ensemble of 2 models",
         "average joined joined --out new": "is an ensemble of 2 models",
         "compact --workdir joined --flops 0.5 --out new": "is an ensemble of 2 models",
-        "--config recipe.py --workdir new --model.pretrained joined": "expected a single",
+        "--config recipe.py --workdir new --model.pretrained joined": "a single model",
         "--config recipe.py --workdir new --method distillation "
         "--method.teacher joined": "expected a single",
         "--config recipe.py --workdir joined": "cannot be trained",

@@ -233,7 +233,7 @@ def test_a_page_that_fails_or_is_not_waited_for_fails_no_run(
     told = [x for x in capsys.readouterr().err.splitlines() if "report.html" in x]
     reason = "interrupted by a signal" if stops else "ZeroDivisionError: by a bug"
     assert len(told) == 1 and reason in told[0]
-    assert f"python main.py report --workdir {quoted(run)} writes it" in told[0]
+    assert f"python main.py report --workdir {quoted(run)}" in told[0]
     assert not (run / "report.html").exists()
     assert read_summary(run)["step"] == 1
 
