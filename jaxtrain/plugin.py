@@ -143,7 +143,8 @@ class Table(Mapping[str, T]):
                 if name in rows:
                     raise UserError(
                         f"{self.kinds[-1]}: {name!r} is defined by {owners[name]} and "
-                        f"by the plug-in {plugin.name!r}: uninstall one of them"
+                        f"by the plug-in {plugin.name!r}: uninstall one of the two "
+                        "plug-ins"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
         return rows

@@ -136,8 +136,8 @@ class SourceFields(Section):
     )
     validation_fraction: float = field(
         0.1,
-        help="Seeded, stratified fraction of the training split held out for "
-        "validation when there is no validation split; 0: no validation.",
+        help="Fraction of the training split held out as the validation split if the "
+        "data set has none, stratified and seeded; 0: no validation.",
         common=True,
         free_in_evaluation=True,
         held_out=True,

@@ -96,7 +96,7 @@ def _row(
     split = SPLITS.get(named.lower())
     if split is None:
         known = ", ".join(dict.fromkeys(SPLITS.values()))
-        raise UnusableError(f"there is no split {shown(named)!r}", f"give {known}")
+        raise UnusableError(f"the split {shown(named)!r} is unknown", f"give {known}")
     return CsvRow(line, place, texts, numbers, split, kind, target)
 
 

@@ -61,7 +61,9 @@ def _reader_of(name: str) -> str:
             "AVIF needs Pillow with AVIF support: install Pillow 11.3 or later from a "
             "wheel"
         )
-    return f"HEIC needs the extra heic: {extras.install('heic')}"
+    return (
+        f"HEIC requires pillow-heif, which is not installed: {extras.install('heic')}"
+    )
 
 
 def ending(name: bytes) -> str:

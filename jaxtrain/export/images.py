@@ -61,8 +61,8 @@ def load_from_run(
     """
     if not is_run(workdir):
         raise UserError(
-            f"--workdir {workdir} is a model without data: give a folder of images to "
-            "check the exported file with --images DIR"
+            f"--workdir {workdir} is a model without data: give --images DIR, a folder "
+            "of images to check the exported file with"
         )
     config = read_run(workdir)
     try:
@@ -70,7 +70,7 @@ def load_from_run(
     except (OSError, ValueError) as error:
         raise UserError(
             f"--workdir {workdir}: the data of the run cannot be read ({error}): give "
-            "a folder of images to check the exported file with --images DIR"
+            "--images DIR, a folder of images to check the exported file with"
         ) from None
     checked = _sample(model, splits.validation or splits.test, CHECKED)
     return checked, _sample(model, splits.train, calibration) if calibration else None

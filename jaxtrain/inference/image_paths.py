@@ -139,7 +139,7 @@ def _check_distinct(names: Sequence[bytes]) -> None:
         other = known.setdefault(os.path.abspath(name), name)
         if other is not name:
             also = "" if other == name else f", also as {shown(other)}"
-            raise UserError(f"{shown(name)} is given twice{also}: give it once")
+            raise UserError(f"{shown(name)} is given twice{also}: give each file once")
 
 
 def common_folder(names: FileNames) -> bytes:

@@ -118,6 +118,6 @@ def check(option: str, path: Path) -> None:
         )
     if ending == ".parquet" and extras.missing("pyarrow"):
         raise UserError(
-            f"{option} {path}: Parquet needs the extra predict: "
+            f"{option} {path}: Parquet requires pyarrow, which is not installed: "
             f"{extras.install('predict')}"
         )

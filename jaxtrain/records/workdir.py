@@ -165,7 +165,7 @@ def read_summary(
         stopped early may continue.
     """
     path, run = workdir / SUMMARY, RunId.read(workdir)
-    summary = read_of_run(path, RunEnd, run, advice="move it away to continue")
+    summary = read_of_run(path, RunEnd, run, advice="move the file away to continue")
     if summary is None:
         return None
     stopped, waited = summary["stopped_early"], summary["evals_without_improvement"]
@@ -210,7 +210,7 @@ def _read_config(workdir: Path) -> tuple[Config, RunId]:
 
 def _check_no_ensemble(workdir: Path, run: RunId) -> None:
     """Check that a directory is not the output of `main.py ensemble`."""
-    advice = "move it away to continue"
+    advice = "move the file away to continue"
     end = read_of_run(workdir / SUMMARY, dict[str, Any], run, advice=advice)
     if end is not None and MEMBERS in end:
         raise UserError(

@@ -265,7 +265,7 @@ def _positive_weights(
         return np.sum(targets == 0, axis=0) / np.sum(targets == 1, axis=0)
     if len(weights) != targets.shape[1]:
         raise UserError(
-            f"positive_weights = {weights}: {counted(len(weights), 'weight')} for "
-            f"{targets.shape[1]} labels"
+            f"task.positive_weights = {weights} has {counted(len(weights), 'weight')}: "
+            f"expected {targets.shape[1]}, one per label"
         )
     return np.array(weights, float)

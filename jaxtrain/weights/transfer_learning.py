@@ -98,7 +98,7 @@ def compare(
     if differences:
         raise UserError(
             f"{named} does not fit model.name = {config.name!r}: {differences}; give "
-            f"the model and the options of the training, {_shown(about.model)}"
+            f"the model and the options used in training, {_shown(about.model)}"
         )
     behind = _outside(model_shapes.keys() - added, backbone_layers)
     # Arrays that the weights lack, such as class centres.

@@ -171,7 +171,7 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
         (GOOD + "b,x\n", "line 4: b is not a regular file"),
         (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x is outside"),
         (GOOD + ".,x\n", r"line 4: \. is not a file"),
-        ("path,label,split\na/1.png,x,trian\n", "line 2: there is no split 'trian'"),
+        ("path,label,split\na/1.png,x,trian\n", "line 2: the split 'trian' is unknown"),
         (
             "path,label,split\na/1.png,x,test\nb/3.png,y,test",
             "has the splits test, but no split train",

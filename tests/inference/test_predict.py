@@ -306,7 +306,7 @@ BAD = {
     "gone.png: no such file or directory (relative to": "gone.png",
     "empty contains no image: expected files with the extension .jpg": "empty",
     "e*ty matches only directories without images": "e*ty",
-    "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
+    "photos/a/00.png is given twice: give": "photos/a/00.png photos",
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
         "photos/a/00.png ./photos/a/00.png"
     ),
@@ -358,7 +358,9 @@ def test_a_workdir_without_checkpoint_or_pyarrow_is_told(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run("--out x.parquet photos") == 2
     told = capsys.readouterr().err
-    assert f"needs the extra predict: {extras.install('predict')}" in told
+    assert (
+        f"requires pyarrow, which is not installed: {extras.install('predict')}" in told
+    )
 
 
 def test_an_interrupted_command_leaves_what_was_there(

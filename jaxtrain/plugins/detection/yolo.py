@@ -251,12 +251,12 @@ def _boxes(
         return
     data = read_file(os.path.join(os.fsencode(folder.root), path))
     if isinstance(data, OSError):
-        problems.add(f"{shown(path)}: {data.strerror}", "fix it, or remove it")
+        problems.add(f"{shown(path)}: {data.strerror}", "repair or remove the file")
         return
     try:
         lines = decode_user_text(data).lines()
     except ValueError as error:
-        problems.add(f"{shown(path)}: {error}", "fix it, or remove it")
+        problems.add(f"{shown(path)}: {error}", "repair or remove the file")
         return
     for number, line in enumerate(lines, 1):
         where = f"{shown(path)}, line {number}"

@@ -125,9 +125,12 @@ class LabelFiles:
         if part.files is not None:
             folder = os.path.dirname(pairs[0].image)
         labels, num = self.folder_of_labels(folder), len(pairs)
-        what = "there is no label directory"
+        what = "the label directory is missing"
         if labels is not None:
-            what = f"{shown(labels) or 'the directory'} has no label file for them"
+            what = (
+                f"{shown(labels) or 'the directory'} has no label files for these "
+                "images"
+            )
         self._problems.add(
             f"{shown(part.place) or 'the set'}: {num} images, but {what}",
             "add labels/... with a text file for each image that has boxes, or move "

@@ -91,7 +91,7 @@ class YoloSplits:
             if "train" in lost:
                 self._problems.add(
                     f"{self._yaml} refers to {told}, which does not exist",
-                    "give paths relative to `path`, or to the folder of the file",
+                    "give paths relative to `path`, or to the directory of the file",
                 )
             self.remarks.append(
                 Remark("missing splits", f"{self._yaml} names {told}", serious=True)
@@ -139,7 +139,7 @@ class YoloSplits:
                 self._problems.add(
                     f"{self._yaml} refers to {split}: {listed(lost)}, which does not "
                     "exist",
-                    "give paths relative to `path`, or to the folder of the file",
+                    "give paths relative to `path`, or to the directory of the file",
                 )
         return named, lacking
 

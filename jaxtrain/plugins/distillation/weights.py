@@ -137,7 +137,7 @@ def plan_teacher(
     _check_images(about, source.input, images.shape, named)
     about.check_is_one(named)
     weights = abstract_weights(about)
-    trained.check_whole(weights, f"{named} does not fit its own description")
+    trained.check_whole(weights, f"{named} does not match its model description")
     policy = parse(about.precision)
     # The student's layout is keyed by parameter paths, which may also exist in the
     # teacher.

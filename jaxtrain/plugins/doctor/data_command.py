@@ -177,4 +177,7 @@ def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
     for path, value in values_of(arguments.overrides).items():
         if path not in action.fields and value != plain.get(path):
             known = f", only {' and '.join(action.fields)}" if action.fields else ""
-            raise UserError(f"{path} = {value!r} has no effect with --{name}{known}")
+            raise UserError(
+                f"{path} = {value!r} has no effect with --{name}{known}: leave {path} "
+                "out"
+            )

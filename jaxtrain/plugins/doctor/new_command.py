@@ -29,8 +29,8 @@ class NewArguments:
     """Inspect your own images or sounds, and write a recipe for them."""
 
     data: str = field(
-        help="The images or sounds: a directory with one class folder per class, or "
-        "any data.source, such as csv:list.csv.",
+        help="The images or sounds: a directory with one folder per class, or any "
+        "data.source, such as csv:list.csv.",
     )
     out: Path = field(
         help="The recipe to write, such as configs/photos.py.",
