@@ -191,9 +191,7 @@ def _make_loader() -> Any:
             is_alias = self.check_event(yaml.AliasEvent)
             node = super().compose_node(parent, index)
             if is_alias and not isinstance(node, yaml.ScalarNode):
-                raise yaml.YAMLError(
-                    "an alias refers to a list or a mapping, which is not supported"
-                )
+                raise yaml.YAMLError("aliases of lists or mappings are not supported")
             return node
 
     return FlatLoader

@@ -114,8 +114,8 @@ class ClassDecoder(OutputDecoder):
         super().check_topk(topk)
         if topk > len(self.names):
             raise UserError(
-                f"--topk {topk}: expected at most {len(self.names)}, the number of "
-                "classes of the model"
+                f"--topk {topk}: the model has {len(self.names)} classes; give at most "
+                f"{len(self.names)}"
             )
 
 

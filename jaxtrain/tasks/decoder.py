@@ -216,8 +216,8 @@ class OutputDecoder:
     def check_classes(self, option: str) -> None:
         """Raise UserError for an option if outputs are not image classes."""
         raise UserError(
-            f"{option} requires one class per image, which task = {self.facts.task!r} "
-            f"does not predict; leave {option} out"
+            f"{option}: task = {self.facts.task!r} does not predict one class per "
+            f"image; leave {option} out"
         )
 
     def check_ranks(self, option: str) -> None:

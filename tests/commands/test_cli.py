@@ -620,7 +620,7 @@ def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
-    assert "nothing was lost" in stderr and "Traceback" not in stderr
+    assert "no progress is lost" in stderr and "Traceback" not in stderr
 
 
 def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):

@@ -92,8 +92,8 @@ DATA = {
         ({"source": "folder:moved"}, []),
         ({"class_names": None}, []),
         ({"digest": None}, []),
-        ({"class_names": ["b", "a"]}, ["names of classes, their order"]),
-        ({"class_names": ["a", "c"]}, ["names of classes, gone: b; new: c"]),
+        ({"class_names": ["b", "a"]}, ["class names: another order"]),
+        ({"class_names": ["a", "c"]}, ["class names: gone: b; new: c"]),
         ({"num_examples": {"train": 10}}, ["examples of the test split: 2 -> None"]),
     ],
 )

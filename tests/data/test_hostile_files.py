@@ -35,7 +35,10 @@ def animated(format: str) -> bytes:
 
 # Name -> the file, and why it cannot be read; None: it can.
 FILES: dict[str, tuple[Callable[[], bytes], str | None]] = {
-    "bomb.png": (lambda: png(60_000, 60_000, bytes(10**6)), "60000x60000 are more"),
+    "bomb.png": (
+        lambda: png(60_000, 60_000, bytes(10**6)),
+        "60000x60000 pixels are more",
+    ),
     "empty.jpg": (lambda: b"", "the file is empty"),
     "text.jpg": (lambda: b"Not an image.\n", "not an image of a supported format"),
     "half.jpg": (lambda: half(encode(PHOTO, "JPEG")), "Premature end of JPEG file"),

@@ -138,7 +138,7 @@ def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
         description=SimpleNamespace(task="one"),
     )
     for names, told in (
-        (None, "requires one class per image"),
+        (None, "does not predict one class"),
         (("a",), "leave --calibrated out"),
     ):
         model.decoder = TASKS["multilabel"].decoder(facts_of(1, class_names=names))

@@ -64,7 +64,7 @@ def test_the_model_is_built_with_it():
     [
         ("nothing", "returned NoneType, expected the model"),
         ("outside", "added arrays outside of the layers of pieces: factor"),
-        ("nowhere", "has no 'nowhere'; it has"),
+        ("nowhere", "has no 'nowhere'; expected"),
     ],
 )
 def test_a_transform_that_is_none_is_refused(name: str, message: str):

@@ -59,7 +59,7 @@ def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]
     [
         ({"data": 3}, ["parallel.data = 3", "8 devices"]),
         ({"fsdp": 4, "data": 4}, ["parallel.data = 4 x parallel.fsdp = 4", "8"]),
-        ({"model": 3}, ["parallel.model = 3", "must be 8"]),
+        ({"model": 3}, ["parallel.model = 3", "product is 8"]),
         ({"data": 1}, ["a mesh of one device", "8 devices"]),
     ],
 )

@@ -78,12 +78,12 @@ def test_what_a_decoder_cannot_do_it_refuses():
     for refused, told in (
         (
             lambda: plain.check_topk(2),
-            "--topk requires one class per image, which task = 'one'",
+            "--topk: task = 'one' does not predict one class",
         ),
         (lambda: plain.mask(LOGITS), "does not predict pixel classes"),
         (plain.check_values, "request logits"),
         (lambda: decoder_of("labels").calibrated(2.0), "not a ranking of classes"),
-        (lambda: decoder_of("classes").check_topk(4), "--topk 4: expected at most 3"),
+        (lambda: decoder_of("classes").check_topk(4), "--topk 4: the model has 3"),
         (lambda: plain.exported(probabilities=False, nms=True), "--include-nms: "),
     ):
         with pytest.raises(UserError, match=told):

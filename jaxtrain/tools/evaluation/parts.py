@@ -114,6 +114,6 @@ def check_classes(option: str, subject: "Subject") -> None:
     """Raise UserError unless the task has one class per image."""
     if not subject.task.one_class_an_image:
         raise UserError(
-            f"{option} requires one class per image, which task = "
-            f"{subject.model.description.task!r} does not predict; leave {option} out"
+            f"{option}: task = {subject.model.description.task!r} does not predict one "
+            f"class per image; leave {option} out"
         )

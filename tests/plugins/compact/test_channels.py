@@ -158,7 +158,7 @@ def test_numbers_of_channels_that_there_cannot_be_are_refused():
         ),
         "head/linear": (
             3,
-            "can be removed .its channels are outputs of the model.; channels",
+            "cannot be removed .its channels are outputs of the model",
         ),
         "conv1": (5, "conv1 = 5: expected 1 to 4$"),
     }

@@ -203,7 +203,7 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
             "--include-nms has no effect with --format safetensors",
         ),
         ("predict --workdir run --topk 2 set/test", "--topk: task = 'detection'"),
-        ("evaluate --workdir run --calibrate", "requires one class per image"),
+        ("evaluate --workdir run --calibrate", "does not predict one class"),
         ("evaluate --workdir run --corruptions", "some corruptions move pixels"),
         (
             "predict --workdir run --coco-images x.json set/test",

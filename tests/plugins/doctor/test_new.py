@@ -236,7 +236,7 @@ def test_times_are_told_roughly(seconds: float, words: str):
     [
         (
             RuntimeError("python exited with code -6 without a result:\nabort"),
-            "ended with -6",
+            "exited with code -6",
         ),
         (TimeoutExpired("python", 9), "not compiled and timed within 9 s"),
     ],

@@ -197,7 +197,10 @@ def test_for_gpus_micro_batches_are_planned(
     [
         (["--memory", "much"], "--memory much: expected a size"),
         ([*MICRO, "--largest", "9"], "--largest 9 has no effect with --vary"),
-        ([*MICRO, "--data.batch-size", "15"], "batch_size = 15: 2 devices need"),
+        (
+            [*MICRO, "--data.batch-size", "15"],
+            "batch_size = 15: expected a multiple of 2",
+        ),
     ],
 )
 def test_bad_input(
