@@ -153,8 +153,6 @@ CUT_OFF = io.BytesIO(CUT_OFF.getvalue()[:200])
 WRONG_IMAGES = {
     "no_such.png is unreadable: No such file": ["no_such.png"],
     "image 0 is unreadable: expected a path, bytes, a Pillow image or": [0.5],
-        0.5
-    ],
     "got float32[8, 8, 1]": [np.zeros((8, 8, 1), np.float32)],
     "has 4 channels, but the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
     "9 channels, but the model takes 1: give (height, width, channels), here (8, 8, 1),"

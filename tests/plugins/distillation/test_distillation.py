@@ -331,9 +331,9 @@ class Quiet(Classification):
         ),
         (
             {"num_outputs": 5, "class_names": (*NAMES, "eel")},
-            "5 classes, this run has 4: it also has 'eel'",
+            "5 classes, but this run has 4: the teacher also has 'eel'",
         ),
-        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
+        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, but"),
         ({"input": SoundInput(SoundConfig())}, "data.sound"),
         (
             {"image_shape": (2, 2, 1)},
@@ -381,7 +381,7 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
     )
     with pytest.raises(UserError, match="give the intended weights"):
         resolve_config(config_of(place, teacher_digest="0" * 8))
-    with pytest.raises(UserError, match=r"aside, but method\.teacher = "):
+    with pytest.raises(UserError, match=r"aside, which contains method\.teacher = "):
         check_kept(config_of(place), tmp_path)
 
 
@@ -433,7 +433,7 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     def fail(*_: Any) -> Any:
         raise DamagedError("step 8: params/conv1 does not match the saved digest")
 
-    told = r"method.teacher = .*teacher': step 8: params/conv1 is not"
+    told = r"method.teacher = .*teacher': step 8: params/conv1 does not"
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
         monkeypatch.setattr(resolve, "load", find)
         with pytest.raises(UserError, match=told):

@@ -244,15 +244,18 @@ def test_what_to_change(
         (["--target", "h100", "--batch", "0"], "--batch 0: expected a number above 0"),
         (
             ["--target", "h100", "--compare", "fsdp,tensr"],
-            "unknown preset 'tensr': expected data_parallel, fsdp, zero1, tensor, "
+            "unknown preset 'tensr'; expected data_parallel, fsdp, zero1, tensor, "
             "spatial, 2d; did you mean 'tensor'?",
         ),
         (
             ["--target", "h100x512", "--batch", "max"],
-            "multiple of 512 examples, and the training split has 461",
+            "multiple of 512 examples, but the training split has only 461",
         ),
         (["--target", "h100", "--check"], "has no NVIDIA GPU, but the plan is for h1"),
-        (["--target", "h100", "--out", "/dev/null/x"], "--out /dev/null/x: cannot"),
+        (
+            ["--target", "h100", "--out", "/dev/null/x"],
+            "--out /dev/null/x: not writable",
+        ),
     ],
 )
 def test_bad_input(
@@ -275,7 +278,7 @@ def test_no_environment(cli: Cli, write_config: Any, monkeypatch: pytest.MonkeyP
     result = cli(*words, JAXTRAIN_GPU_COMPILER="/nowhere")
     assert result.code == 2
     assert "$JAXTRAIN_GPU_COMPILER = /nowhere" in result.stderr
-    assert "`make gpu-compiler` creates .venv-gpu-compiler" in result.stderr
+    assert "create .venv-gpu-compiler with `make gpu-compiler`" in result.stderr
 
 
 def test_a_plugin_of_another_version(monkeypatch: pytest.MonkeyPatch):

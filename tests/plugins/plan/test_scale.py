@@ -168,7 +168,10 @@ def test_the_step_is_that_of_a_run():
     [
         (["--devices", "1,x"], "--devices 1,x: expected"),
         (["--devices", "0"], "--devices 0: expected"),
-        (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
+        (
+            ["--devices", "1", "--out", "/dev/null/out"],
+            "--out /dev/null/out: not writable",
+        ),
         (
             ["--devices", "1", "--target", "h100"],
             "h100 requires --compile-only",

@@ -77,7 +77,7 @@ def test_colours_become_numbers():
         (CLASSES, stored(MASK + 1), "mask.png: the value 3 in column 2 of row 0"),
         (CLASSES, stored(np.array([[[0, 1, 2]]], np.uint8)), "the mask has colours"),
         (CLASSES, stored(MASK, "JPEG"), "JPEG compression may change"),
-        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: it is not an image"),
+        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: not an image"),
         (
             COLOURED,
             stored(np.full((2, 2, 3), 9, np.uint8)),
@@ -96,7 +96,7 @@ def test_other_values_are_refused(classes: PixelClasses, mask: StoredFile, told:
         ("one", "has 1 lines: expected 2 to 255"),
         ("a\nb,1\n", "line 2: 2 fields"),
         ("a\na\n", "line 2: a is already the name of line 1"),
-        ("a,0,0,0\nb,0,0,0\n", "line 2: .* is the colour of line 1"),
+        ("a,0,0,0\nb,0,0,0\n", "line 2: .* is already the colour of line 1"),
     ],
 )
 def test_a_list_of_classes_is_read_strictly(text: str, told: str, tmp_path: Path):
@@ -215,7 +215,7 @@ def test_white_masks_of_things_are_refused(tmp_path: Path):
     for path in (tmp_path / "masks").iterdir():
         mask = np.asarray(Image.open(path)) > 0
         Image.fromarray(255 * mask.astype(np.uint8)).save(path)
-    with pytest.raises(UserError, match="hold only 0 and 255"):
+    with pytest.raises(UserError, match="only the values 0 and 255"):
         opened(f"masks:{tmp_path}")
     (tmp_path / "classes.txt").write_text("around,0,0,0\nthing,255,255,255\n")
     assert opened(f"masks:{tmp_path}")[0].facts[PIXEL_CLASSES] == ("around", "thing")
@@ -256,7 +256,7 @@ def test_a_mask_that_does_not_fit_is_an_unreadable_example(tmp_path: Path):
     read = read_all(splits.test, unreadable=unreadable)
     assert len(unreadable) == 1
     told = str(unreadable[0])
-    assert "its mask" in told and "has 3x2 pixels, but the image 16x16" in told
+    assert "the mask" in told and "has 3x2 pixels, but the image 16x16" in told
     assert (read["target"][unreadable[0].index] == IGNORED).all()
 
 

@@ -407,7 +407,7 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
 @each_row(
     ("returned", "told"),
     [
-        ("3", "space() returned int, expected a dict"),
+        ("3", "space() returned int: return a dict"),
         ('{"optimizer.lr": 1}', "'optimizer.lr' is not a field of the config"),
         ('{"task.name": "regression"}', "task.name cannot be searched"),
         ('{"seed": float("nan")}', "space() returned a value that JSON does not"),
