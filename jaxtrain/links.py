@@ -80,9 +80,8 @@ def check_inside(path: Path, root: Path) -> None:
     if os.path.commonpath([real, real_root]) != real_root:
         raise OSError(
             errno.EXDEV,
-            f"{path} resolves to {real}, outside {real_root}, where no files are "
-            "written or deleted: remove the link, or move the entire directory to the "
-            "target of the link",
+            f"{path} resolves to {real}, outside {real_root}: remove the link, or move "
+            "the entire directory to the target of the link",
             path,
         )
 

@@ -263,7 +263,7 @@ def test_mixed_targets_are_means_by_their_shares():
 @each_row(
     ("targets", "options", "message"),
     [
-        (np.array([[1, 2.0], [1, 3]]), {}, "column 'size' is 1 in all 2 training"),
+        (np.array([[1, 2.0], [1, 3]]), {}, "'size' is constant, 1 in all 2 training"),
         (np.array([[np.nan, 2.0], [np.nan, 3]]), {}, "column 'size' is empty"),
         (np.array([[0, np.inf], [1, 3]]), {}, "column 'age' is inf for 1 example"),
         (np.eye(2), {"level": 0.8}, "level = 0.8 has no effect with task.loss = 'mse'"),

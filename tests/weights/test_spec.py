@@ -52,7 +52,7 @@ def weights(at: Path) -> Path:
 
 
 MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "ONNX": (lambda at: touch(at / "x.onnx"), "x.onnx is an ONNX file: ONNX Runtime"),
+    "ONNX": (lambda at: touch(at / "x.onnx"), "x.onnx is an ONNX file: run the file"),
     "StableHLO": (
         lambda at: touch(at / "x.stablehlo"),
         "x.stablehlo is a StableHLO program: run the program with jax.export",

@@ -118,7 +118,7 @@ BAD = {
         400,
         b"this is text",
         {},
-        "image is unreadable: it is not an image of",
+        "image is unreadable: not an image of",
     ),
     "cut off": (400, png(0)[:60], {}, "image is unreadable"),
     "empty": (400, b"", {}, "the request is empty"),

@@ -120,7 +120,7 @@ def test_a_server_answers_sounds(here: Path):
             [probabilities[i] for i in range(3)], expected, atol=1e-6
         )
     assert [status for status, _ in bad] == [400, 400]
-    assert "sound is unreadable: it is not a WAV or FLAC" in bad[0][1]["error"]
+    assert "sound is unreadable: not a WAV or FLAC" in bad[0][1]["error"]
     assert health["sound"]["sample_rate"] == 8000
 
 
