@@ -242,7 +242,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
         (
             "--data.source synthetic:8x8x1/10 --split validation "
             "--data.validation-fraction 0",
-            "synthetic:but no validation split",
+            "but no validation split",
         ),
         ("--out nowhere/found.json", "cannot write in nowhere (No such file or"),
         ("--checkpoint ²", "expected best, latest or one of the steps 10, 20, 30"),
