@@ -45,8 +45,8 @@ class SoundConfig(Section):
         self._within(2, 1024, "mels")
         if not 1 <= self.samples <= 2**26:
             report(
-                f"seconds = {self.seconds} at sample_rate = {self.sample_rate}: "
-                f"expected 1 to {2**26} samples",
+                f"data.sound.seconds = {self.seconds} with data.sound.sample_rate = "
+                f"{self.sample_rate}: expected 1 to {2**26} samples",
                 *("data.sound.seconds", "data.sound.sample_rate"),
             )
         if self.mels > self.window // 2:

@@ -68,8 +68,8 @@ def relative_weights(
         values = np.array(weights, float)
     if len(values) != len(counts):
         raise UserError(
-            f"task.class_weights = {weights!r}: {counted(len(values), 'weight')} for "
-            f"{len(counts)} classes"
+            f"task.class_weights = {weights!r} has {counted(len(values), 'weight')}: "
+            f"expected {len(counts)}, one per class"
         )
     mean = (values * counts).sum() / counts.sum()
     if mean <= 0:

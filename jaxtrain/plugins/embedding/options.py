@@ -33,7 +33,7 @@ class EmbeddingConfig(Part):
     )
     scale: float | None = field(
         None,
-        help="With arcface: factor from cosines to logits; None: 64.",
+        help="With arcface: scale of the cosine logits (s in the paper); None: 64.",
     )
     temperature: float = field(
         0.1,
