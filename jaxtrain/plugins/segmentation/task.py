@@ -95,8 +95,9 @@ class Segmentation(Task):
             self._weights = self._balanced(facts["pixel_counts"]())
         if isinstance(weights, tuple) and len(weights) != num:
             raise UserError(
-                f"class_weights = {weights}: {counted(len(weights), 'weight')} for "
-                f"{num} classes: {', '.join(self.class_names)}"
+                f"task.class_weights = {weights} has "
+                f"{counted(len(weights), 'weight')}: expected {num}, one per class "
+                f"({', '.join(self.class_names)})"
             )
         ignored = None if options.ignore_value == IGNORED else options.ignore_value
         self._metrics = pixel_metrics(self._confusion, self._boundary, num, ignored)
