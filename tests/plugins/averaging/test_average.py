@@ -138,7 +138,7 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
         ("seeded one --greedy --out s", "that no model was trained on"),
         ("one --out s", "1 model: expected two or more"),
         ("nothing one --out s", "the first model is not the directory of a run"),
-        ("one wide --out s", "model 2 differs from the first: model = "),
+        ("one wide --out s", "model 2 differs from the first model: model = "),
     ],
 )
 def test_what_is_refused(here: Path, words: str, message: str):
