@@ -99,7 +99,7 @@ def test_a_step_takes_ones_own_batches(trainer: Any):
     found = trainer.step(trainer.init(), trainer.put(own))[1]
     # The images are gathered by another program, which may round otherwise.
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
-    with pytest.raises(UserError, match="needs 'target'"):
+    with pytest.raises(UserError, match="has no array 'target'"):
         trainer.put({"image": own["image"]})
 
 
