@@ -327,7 +327,7 @@ def get_config():
 
 WRONG = {
     "--model.name none.py:Small": "no file none.py",
-    "--model.name my_model.py:Large": "has no 'Large'; it has",
+    "--model.name my_model.py:Large": "has no 'Large'; expected",
     "--model.name my_model.py:first --model.dropout None": "requires conv, norm, x",
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model.name json.py:Small": "another module is already named 'json'",
@@ -423,7 +423,7 @@ TOLD = {
     "--task traps.py:Columns": "expected one value per example",
     "--task traps.py:Forgotten": "set num_outputs",
     "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
-    "--model.name traps.py:Twice --model.dropout None": "is the name of another layer",
+    "--model.name traps.py:Twice --model.dropout None": "the name of another layer",
     "--model.name traps.py:Taken --model.dropout None": "got the layer name 'train'",
     "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
     "--train.metrics traps.py:split": "another metric already has the name",

@@ -86,7 +86,7 @@ def test_models_with_the_same_arrays_are_not_guessed():
     """Those from TensorFlow pad otherwise: outputs would be wrong without a word."""
     name, theirs = "mobilenet_v3_small", "mobilenetv3_small_100"
     shapes = shapes_there(source_of(name, theirs), name, 3, 1000)
-    both = f"fits timm:{theirs} and timm:tf_{theirs}: .* timm:{theirs}=w.pth"
+    both = f"fits timm:{theirs} and timm:tf_{theirs}, .* timm:{theirs}=w.pth"
     with pytest.raises(UserError, match=both):
         found(shapes, "w.pth", ModelConfig(name=name))
     model = ModelConfig(name=name, padding="same")

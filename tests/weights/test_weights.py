@@ -288,7 +288,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
         "input_size = [1, 8, 8]",
     ),
     "hub": (lambda at: "hf:owner/none", "HF_HUB_OFFLINE=1"),
-    "kind": (lambda at: damaged(at, bytes, "tiny.json"), "expected a weight file"),
+    "kind": (lambda at: damaged(at, bytes, "tiny.json"), "give a weight file"),
 }
 
 
