@@ -40,8 +40,8 @@ def _exit_code_of_output() -> int:
     if error.errno == errno.EPIPE:  # As with `| head -1`, which is not an error.
         return 128 + signal.SIGPIPE
     console.print_stderr(
-        f"error: standard output cannot be written ({error.strerror}): free some "
-        "space, or redirect it"
+        f"error: cannot write standard output ({error.strerror}): free disk space, or "
+        "redirect the output"
     )
     return 1
 

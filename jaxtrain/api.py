@@ -127,8 +127,8 @@ def evaluate(
     run = is_run(folder)
     if not run and (source is None or calibrate):
         raise UserError(
-            f"{folder} is not the workdir of a run, so it has no data: set source, "
-            "and leave calibrate out"
+            f"{folder} is not the directory of a run, so the data are unknown: pass "
+            "source, and leave calibrate out"
         )
     recipe = read_run(folder) if run else None
     data = Config().data if recipe is None else recipe.data

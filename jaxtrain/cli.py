@@ -179,7 +179,9 @@ def _exit_code_and_message(error: Exception) -> tuple[int, object]:
     reason = f"{type(error).__name__}: {error}"
     # Collectives fail as soon as another process exits.
     if here.confirm_lost(reason):
-        lost = "another process was lost; the same command resumes from the last"
+        lost = (
+            "lost connection to another process; the same command resumes from the last"
+        )
         return START_AGAIN, f"{lost} checkpoint ({reason.splitlines()[0]})"
     traceback.print_exc()
     return 1, reason

@@ -131,8 +131,8 @@ def _output_lost(error: OSError) -> None:
     if _required:
         raise OutputError(error.strerror) from None
     print_stderr(
-        f"warning: standard output cannot be written ({error.strerror}): the command "
-        "continues without it"
+        f"warning: cannot write standard output ({error.strerror}): the command "
+        "continues without output"
     )
 
 

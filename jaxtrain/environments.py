@@ -33,8 +33,8 @@ class Environment:
     @property
     def fix(self) -> str:
         return (
-            f"`make {self.target}` creates {self.folder}; ${self.variable} sets "
-            "another path"
+            f"create {self.folder} with `make {self.target}`, or set ${self.variable} "
+            "to another path"
         )
 
     def find(self) -> Path:

@@ -55,12 +55,14 @@ def check_in_place(path: Path) -> None:
 
 def _check(path: Path, status: os.stat_result, refuse_hard_links: bool) -> None:
     if stat.S_ISLNK(status.st_mode):
-        message = f"{path.name} is a link, which is not followed: remove it"
+        message = f"{path.name} is a link, and links are not followed: remove the link"
         raise OSError(errno.ELOOP, message, path) from None
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, f"{path.name} is not a regular file", path)
     if refuse_hard_links and status.st_nlink > 1:
-        message = f"{path.name} has {status.st_nlink} hard links: replace it with a "
+        message = (
+            f"{path.name} has {status.st_nlink} hard links: replace the file with a "
+        )
         raise OSError(errno.EMLINK, f"{message}copy", path)
 
 
@@ -78,9 +80,8 @@ def check_inside(path: Path, root: Path) -> None:
     if os.path.commonpath([real, real_root]) != real_root:
         raise OSError(
             errno.EXDEV,
-            f"{path} leads out of {real_root}, to {real}: only files inside "
-            "are written and deleted; remove the link, or move the entire folder "
-            "there",
+            f"{path} resolves to {real}, outside {real_root}: remove the link, or move "
+            "the entire directory to the target of the link",
             path,
         )
 

@@ -115,7 +115,7 @@ def load(field: str, reference: str) -> Any:
         raise UserError(f"{shown}: importing {place} failed: {what}") from error
     if not hasattr(module, name):
         known = ", ".join(n for n in vars(module) if not n.startswith("_")) or "nothing"
-        raise UserError(f"{shown}: {place} has no {name!r}; it has {known}")
+        raise UserError(f"{shown}: {place} has no {name!r}; expected {known}")
     return getattr(module, name)
 
 
@@ -156,8 +156,8 @@ def reference(part: Any) -> str:
     file = _file(part)
     if name is None or file is None or not name.isidentifier() or name == "<lambda>":
         raise UserError(
-            f"{part!r} cannot be written to the JSON of a config: give a class or a "
-            f"function from the top level of a file, or its reference, {FORMS}"
+            f"{part!r} cannot be saved in config.json: use a class or function at the "
+            f"top level of a module, or a reference, {FORMS}"
         )
     path = Path(file)
     if path.is_relative_to(Path.cwd()):
@@ -222,8 +222,8 @@ def check_allowed(field: str, reference: str) -> None:
     if key not in _decided:
         raise UntrustedError(
             f"{shown} is custom code named only by a saved run or model, not by this "
-            "command: give --trust (in Python trust=True) to show its file, compare "
-            "its digest with the recorded digest, and run it; see docs/security.md"
+            "command: give --trust (in Python trust=True) to show the file, compare "
+            "the file with the recorded digest, and run the code (docs/security.md)"
         )
     reason = _decided[key]
     if reason is not None:
@@ -249,8 +249,8 @@ def _import_file(place: str) -> Any:
     found = _origin(path.stem)
     if found is None or Path(found).resolve() != path:
         raise UserError(
-            f"another module is called {path.stem!r} ({found or 'built in'}): rename "
-            "the file"
+            f"another module is already named {path.stem!r} ({found or 'built in'}): "
+            "rename the file"
         )
     return importlib.import_module(path.stem)
 

@@ -143,7 +143,8 @@ class Table(Mapping[str, T]):
                 if name in rows:
                     raise UserError(
                         f"{self.kinds[-1]}: {name!r} is defined by {owners[name]} and "
-                        f"by the plug-in {plugin.name!r}: uninstall one of them"
+                        f"by the plug-in {plugin.name!r}: uninstall one of the two "
+                        "plug-ins"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
         return rows
@@ -251,12 +252,12 @@ def installed() -> tuple[Plugin, ...]:
     for plugin in plugins:
         if names.count(plugin.name) > 1:
             raise UserError(
-                f"two plug-ins are called {plugin.name!r}: uninstall one of them"
+                f"two plug-ins have the name {plugin.name!r}: uninstall one of the two"
             )
         if missing := [name for name in plugin.requires if name not in names]:
             raise UserError(
                 f"the plug-in {plugin.name!r} requires {', '.join(missing)}, which is "
-                "not installed"
+                "not installed: install the missing plug-in"
             )
     return tuple(plugins)
 
@@ -279,6 +280,6 @@ def _from_entry_points() -> list[Plugin]:
             if isinstance(plugin, Plugin):
                 plugins.append(plugin)
                 continue
-            what = f"{point.value} is {plugin!r}, which is not a jaxtrain.plugin.Plugin"
+            what = f"{point.value} is {plugin!r}, expected a jaxtrain.plugin.Plugin"
         print_stderr(f"warning: the plug-in {point.name!r} is skipped: {what}")
     return plugins

@@ -39,7 +39,10 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", path)
         if max_bytes is not None and status.st_size > max_bytes:
-            message = f"its {status.st_size} bytes exceed the limit of {max_bytes}"
+            message = (
+                f"the file has {status.st_size} bytes, more than the limit of "
+                f"{max_bytes}"
+            )
             raise OSError(errno.EFBIG, message, path)
         return open(descriptor, "rb")
     except BaseException:

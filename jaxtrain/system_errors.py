@@ -11,8 +11,8 @@ from jaxtrain.errors import UserError, is_out_of_memory
 from jaxtrain.plugin import hints_on
 
 MEMORY = "set a smaller data.batch_size (in predict --batch-size), or use more devices"
-SPACE = "free some space there, or choose another folder"
-PERMISSION = "change the permissions, or choose another folder"
+SPACE = "free disk space, or choose another directory"
+PERMISSION = "change the permissions, or choose another directory"
 PROCESSES = (
     "raise the limit of processes and threads (ulimit -u, or pids.max of the "
     "container), or set a smaller data.workers"
@@ -20,12 +20,12 @@ PROCESSES = (
 # Remedy by errno. Other system errors are treated as bugs.
 FIXES = {
     errno.ENOSPC: SPACE,
-    errno.EDQUOT: f"{SPACE}: the quota of the user is used up",
-    errno.EROFS: "choose a folder on a disk that can be written",
+    errno.EDQUOT: f"{SPACE} (the disk quota of the user is exceeded)",
+    errno.EROFS: "choose a directory on a writable disk",
     errno.EACCES: PERMISSION,
     errno.EPERM: PERMISSION,
-    errno.EIO: "the disk or its connection is damaged: choose another folder",
-    errno.ESTALE: "the network disk was lost: mount it again",
+    errno.EIO: "the disk or its connection is damaged: choose another directory",
+    errno.ESTALE: "the network file system was lost: mount the file system again",
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
@@ -75,9 +75,12 @@ def _describe(error: BaseException) -> str | None:
         return f"too many open files: {remedy(error.errno)}"
     if error.errno == errno.ENOENT and path is None:
         if not _current_folder():
-            return "the current folder was removed: change to an existing folder (cd)"
+            return (
+                "the current directory was removed: change to an existing directory "
+                "(cd)"
+            )
         if NO_TEMPORARY in reason:
-            return f"{reason}: set TMPDIR to a folder that can be written"
+            return f"{reason}: set TMPDIR to a writable directory"
     if error.errno not in FIXES:
         return None
     place = "" if path is None else f"{os.fsdecode(path)}: "

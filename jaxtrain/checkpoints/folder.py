@@ -34,14 +34,14 @@ def check_name(folder: Path) -> None:
         os.fsencode(path).decode()
     except UnicodeDecodeError:
         raise UserError(
-            f"{printable(path)}: a folder name in this path is not UTF-8, so "
-            "checkpoints cannot be written or read there: rename the folder, or "
-            "choose another --workdir"
+            f"{printable(path)}: a directory name in this path is not UTF-8, so "
+            "checkpoints cannot be written or read: rename the directory, or choose "
+            "another --workdir"
         ) from None
     if not path.isascii() and sys.getfilesystemencoding() != "utf-8":
         raise UserError(
-            f"{printable(path)}: the locale supports only ASCII, so checkpoints can be "
-            "neither written nor read there: set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
+            f"{printable(path)}: the locale supports only ASCII, so checkpoints cannot "
+            "be written or read: set LC_ALL=C.UTF-8 or PYTHONUTF8=1"
         )
 
 

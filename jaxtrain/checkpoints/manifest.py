@@ -21,8 +21,8 @@ from jaxtrain.trees import by_path
 FORMAT = 4
 # Remedy for a checkpoint of another run.
 RETURN = (
-    "one of the two was copied from the workdir of another run; restore the original "
-    "of this run"
+    "one of the two files was copied from another run; restore the original file of "
+    "this run"
 )
 
 
@@ -93,11 +93,14 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     with reading(step):
         info = read_info(directory / str(step))
     if info.pop("checksum", None) != _checksum(info):
-        raise DamagedError(f"step {step}: its JSON is not what was saved")
+        raise DamagedError(
+            f"step {step}: the JSON of the checkpoint does not match its digest"
+        )
     if info.get("format") != FORMAT:
         raise UserError(
-            f"checkpoint {step} has format {info.get('format')!r}, this version of "
-            f"jaxtrain reads {FORMAT}: use the version that wrote it"
+            f"checkpoint {step} has the format {info.get('format')!r}, but this "
+            f"version of jaxtrain reads {FORMAT}: use the version that wrote the "
+            "checkpoint"
         )
     if run is not None:
         run.check(info, str(directory / str(step)), RETURN)
@@ -134,8 +137,8 @@ def check_digests(
     if differing:
         more = f" and {len(differing) - 1} more arrays" if len(differing) > 1 else ""
         raise DamagedError(
-            f"step {step}: {differing[0]}{more} is not what was saved: the files are "
-            "damaged"
+            f"step {step}: {differing[0]}{more} does not match the saved digest: the "
+            "files are damaged"
         )
 
 

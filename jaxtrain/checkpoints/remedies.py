@@ -23,7 +23,7 @@ def remedy_of(error: CheckpointError) -> str:
     version = importlib.metadata.version(LIBRARY)
     return (
         f"install a version of {LIBRARY} that jaxtrain was tested with "
-        f"(constraints.txt): {version} raised this, and the disk is not the cause"
+        f"(constraints.txt): {version} raised this error, which the disk did not cause"
     )
 
 

@@ -162,11 +162,12 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:
         raise UserError(
-            f"{folder}: the checkpoints may take {shown_size(copies * size)}, {copies} "
-            f"of {shown_size(size)} each (checkpoint.keep = {config.keep}, keep_best = "
-            f"{config.keep_best}, one verified and one being written; arrays "
-            f"uncompressed), but {shown_size(free)} are free there: free some space, "
-            "choose another --workdir, or reduce checkpoint.keep"
+            f"{folder}: {shown_size(free)} of disk space are free, but {copies} "
+            f"checkpoints of {shown_size(size)} may take {shown_size(copies * size)} "
+            f"(checkpoint.keep = {config.keep}, checkpoint.keep_best = "
+            f"{config.keep_best}, one being verified and one being written; "
+            "uncompressed): free disk space, choose another --workdir, or reduce "
+            "checkpoint.keep"
         )
 
 

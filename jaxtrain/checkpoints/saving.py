@@ -83,6 +83,7 @@ def _check_finite(folder: Path, bad: list[str]) -> None:
     if bad:
         more = f" and {len(bad) - 1} more arrays" if len(bad) > 1 else ""
         raise BadNumbersError(
-            f"step {folder.name}: {bad[0]}{more} of the state is not finite; it is not "
-            f"saved, and the last good checkpoint is {newest_name(folder.parent)}"
+            f"step {folder.name}: {bad[0]}{more} in the train state is not finite, so "
+            "the step is not saved; the last good checkpoint is "
+            f"{newest_name(folder.parent)}"
         )

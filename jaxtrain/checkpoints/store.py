@@ -230,8 +230,8 @@ class Checkpoints:
         damaged = sorted(p.name for p in self.directory.glob(f"{DAMAGED}-*"))
         if damaged:
             raise CheckpointError(
-                f"no checkpoint in {self.directory} is good ({', '.join(damaged)}): "
-                "restore one from a backup, or start a new run with --fresh"
+                f"all checkpoints in {self.directory} are damaged "
+                f"({', '.join(damaged)}): restore a backup, or give --fresh"
             )
         return None
 

@@ -50,7 +50,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     require_output()
     workdir, verify = arguments.workdir, arguments.verify
     if arguments.list == verify:
-        raise UserError("give one of --list and --verify")
+        raise UserError("checkpoint requires an action: give either --list or --verify")
     from jaxtrain.parallel import devices
 
     devices.start("cpu")
@@ -63,8 +63,8 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     if damaged:
         raise CheckpointError(
             f"{counted(len(damaged), 'damaged checkpoint')} in {folder} "
-            f"({', '.join(map(str, damaged))}); resuming moves them aside and "
-            "continues from the newest good one"
+            f"({', '.join(map(str, damaged))}): resume the run, which moves damaged "
+            "checkpoints aside and continues from the newest good checkpoint"
         )
 
 
@@ -76,7 +76,10 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
     folder = workdir / CHECKPOINTS
     if not folder.is_dir():
-        raise UserError(f"--workdir {workdir}: has no folder {CHECKPOINTS}")
+        raise UserError(
+            f"--workdir {workdir}: the directory has no checkpoints ({CHECKPOINTS}/); "
+            "give the directory of a run"
+        )
     check_name(folder)
     damaged, run = [], RunId.read(workdir)
     saved = Checkpoints(folder, CheckpointConfig(), run=run, read_only=True)
@@ -141,7 +144,8 @@ def _show_files(folder: Path, states: dict[str, str]) -> None:
         print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{state}"))
     if damaged:
         raise CheckpointError(
-            f"{counted(len(damaged), 'damaged file')} in {folder}: {', '.join(damaged)}"
+            f"{counted(len(damaged), 'damaged file')} in {folder}: "
+            f"{', '.join(damaged)}; restore the files from a copy"
         )
 
 

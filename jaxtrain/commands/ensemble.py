@@ -53,14 +53,14 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
     paths = [Path(text) for text in arguments.runs]
     if len(paths) < 2:
         raise UserError(
-            f"ensemble: expected two or more runs, got {len(paths)}; for example "
-            f"ensemble {EXAMPLE}"
+            f"ensemble: expected two or more runs, got {len(paths)}; give directories "
+            f"of runs, such as ensemble {EXAMPLE}"
         )
     for path in paths:
         if not is_run(path):
             raise UserError(
-                f"{path} is not the folder of a run: give folders of finished runs, "
-                f"such as ensemble {EXAMPLE}"
+                f"{path} is not the directory of a run: give directories of finished "
+                f"runs, such as ensemble {EXAMPLE}"
             )
         read_end(path)
         if arguments.trust:

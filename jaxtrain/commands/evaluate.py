@@ -123,8 +123,8 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
     except OSError as error:
         raise UserError(
             f"cannot write {' and '.join(map(str, files))} "
-            f"({error.strerror or error}); {remedy(error.errno)}. The result is shown "
-            "above; --out FILE writes it to another path"
+            f"({error.strerror or error}); {remedy(error.errno)}, or write the result, "
+            "which is shown above, to another path with --out FILE"
         ) from None
 
 
@@ -137,9 +137,12 @@ def _check_model_options(arguments: EvaluateArguments) -> None:
             f"{given} a model without a run: leave --calibrate out"
         )
     if not arguments.data.source:
-        raise UserError(f"{given} a model without a data set: set --data.source")
+        raise UserError(f"{given} a model without a data set: give --data.source")
     if arguments.out is None:
-        raise UserError(f"{given} no folder of a run: set the output file, --out")
+        raise UserError(
+            f"{given} a model without a run, so the result has no default path: give "
+            "the output file with --out"
+        )
 
 
 def _check_out(arguments: EvaluateArguments) -> Path:
@@ -149,10 +152,12 @@ def _check_out(arguments: EvaluateArguments) -> Path:
 
     out = arguments.out or arguments.workdir / EVALUATION
     if os.path.isdir(out):
-        raise UserError(f"--out {out} is a folder: give a file in it")
+        raise UserError(
+            f"--out {out} is a directory: give a file, such as {out}/evaluation.json"
+        )
     paths = {f"--out {out}: ": out}
     if arguments.calibrate:
-        paths["--calibrate writes a file into it: "] = arguments.workdir / TEMPERATURE
+        paths["--calibrate writes into --workdir: "] = arguments.workdir / TEMPERATURE
     for what, path in paths.items():
         try:
             atomic_file.check_writable(path)

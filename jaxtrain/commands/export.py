@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "--workdir runs/digits --format saved --out digits"
 FORMATS = (
-    "stablehlo: for JAX, in one file; saved: a folder with the program, the weights "
-    "and a script; safetensors: the weights in a folder, for load_model and timm"
+    "stablehlo: one file for JAX; saved: a directory with the program, the weights and "
+    "a script; safetensors: a directory with the weights, for load_model and timm"
 )
 
 
@@ -33,7 +33,7 @@ class ExportArguments:
         help="Directory of a run or of a model, a weight file, or hf:OWNER/REPO.",
     )
     format: Annotated[str, tyro.conf.arg(help=FORMATS + hints_on("formats"))] = field(
-        help="Format of the file.",
+        help="Format of the exported model.",
     )
     out: Path = field(
         help="New file or directory to write.",
@@ -80,7 +80,8 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
             if getattr(arguments, name):
                 raise UserError(
                     f"--{name.replace('_', '-')} has no effect with --format "
-                    "safetensors, which contains only the trained weights: leave it out"
+                    "safetensors, which contains only the trained weights: leave the "
+                    "option out"
                 )
     batch = _batch(arguments.batch)
     from jaxtrain import load_model

@@ -66,7 +66,7 @@ class ImageArguments:
     )
     strict: bool = field(
         False,
-        help="End with exit code 1 if an image has no prediction.",
+        help="Exit with code 1 if an image cannot be predicted.",
     )
     explain: Path | None = field(
         None,
@@ -74,7 +74,8 @@ class ImageArguments:
     )
     features: Path | None = field(
         None,
-        help="File, .npy, for the inputs of the last layer, float32 (N, F).",
+        help="New .npy file for the features of the images, the inputs of the last "
+        "layer: float32 (N, F).",
     )
     outputs: Path | None = field(
         None,

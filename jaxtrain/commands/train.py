@@ -53,7 +53,7 @@ class TrainArguments:
     )
     profile: bool = field(
         False,
-        help="Profile ten steps, after ten warm-up steps: time per layer.",
+        help="Profile ten steps after ten warm-up steps: report the time per layer.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     coordinator: str | None = field(
@@ -74,7 +74,7 @@ class TrainArguments:
     )
     init_timeout: float = field(
         300.0,
-        help="Seconds to wait for the other processes at the start.",
+        help="Seconds to wait at the start until all processes have connected.",
         rare=True,
     )
     heartbeat_timeout: float = field(
@@ -173,5 +173,5 @@ def _check_resume_step(arguments: TrainArguments) -> None:
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
             f"--resume-step {arguments.resume_step} with --fresh, which starts a new "
-            "run: give one of them"
+            "run: give only one of the two options"
         )

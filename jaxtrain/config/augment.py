@@ -55,8 +55,8 @@ class AugmentConfig(Section):
 
     alternating_flip: bool = field(
         False,
-        help="Alternating flip: flip one half of the examples horizontally, in the "
-        "next epoch the other half.",
+        help="Alternating flip: flip half of the examples horizontally, and the other "
+        "half in the next epoch.",
     )
     vertical_flip: bool = field(
         False,
@@ -64,31 +64,31 @@ class AugmentConfig(Section):
     )
     rotation: float = field(
         0.0,
-        help="Largest rotation in degrees, in either direction.",
+        help="Maximum rotation angle in degrees, in either direction.",
     )
     brightness: float = field(
         0.0,
-        help="Colour jitter: largest relative change of the brightness; 0: none.",
+        help="Colour jitter: maximum relative change of the brightness; 0: none.",
         of_pictures=True,
         colour_jitter=True,
     )
     contrast: float = field(
         0.0,
-        help="Colour jitter: largest relative change of the contrast; 0: none.",
+        help="Colour jitter: maximum relative change of the contrast; 0: none.",
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,
         colour_jitter=True,
     )
     saturation: float = field(
         0.0,
-        help="Colour jitter: largest relative change of the saturation; 0: none.",
+        help="Colour jitter: maximum relative change of the saturation; 0: none.",
         for_channels=COLOUR,
         of_pictures=True,
         colour_jitter=True,
     )
     hue: float = field(
         0.0,
-        help="Colour jitter: largest shift of the hue in either direction, as a "
+        help="Colour jitter: maximum shift of the hue in either direction, as a "
         "fraction of the colour circle, at most 0.5.",
         for_channels=COLOUR,
         of_pictures=True,
@@ -133,7 +133,7 @@ class AugmentConfig(Section):
     )
     augmix: int = field(
         0,
-        help="AugMix: severity of its operations, 1 to 10; 0: none.",
+        help="AugMix: severity of the operations, 1 to 10; 0: none.",
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,
     )
@@ -237,7 +237,7 @@ class AugmentConfig(Section):
         ok = len(value) == 2 and 0 < value[0] <= value[1]
         limit = "" if most is None else f", at most {most}"
         ok = ok and (most is None or value[1] <= most)
-        self._check(name, ok, f"two values above 0{limit}, the smaller one first")
+        self._check(name, ok, f"two values above 0{limit}, in ascending order")
 
 
 # Fields that data.augment.jitter_probability applies to.
@@ -247,14 +247,14 @@ COMBINATIONS = (
         _option("alternating_flip"),
         _option("horizontal_flip"),
         "both flip images horizontally",
-        "give one of them",
+        "give only one of the two options",
     ),
     Needs(_option("crop_scale"), _option("random_resized_crop")),
     Incompatible(
         _option("scale_jitter"),
         _option("random_resized_crop"),
         "both crop the training images",
-        "give one of them",
+        "give only one of the two options",
     ),
     Needs(
         _option("jitter_probability"),

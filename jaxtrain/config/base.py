@@ -101,7 +101,7 @@ def _show_value(value: Any) -> str:
     try:
         return repr(value)
     except ValueError:
-        return "a number with more digits than Python converts to text"
+        return "an integer with too many digits to print"
 
 
 def shown_type(hint: Any) -> str:
@@ -233,7 +233,7 @@ class Section:
         self._all(
             names,
             lambda digest: re.fullmatch("[0-9a-f]{8,64}", digest) is not None,
-            "8 to 64 digits of a SHA-256, such as sha256sum prints",
+            "8 to 64 hex digits of a SHA-256 digest, as printed by sha256sum",
         )
 
     def _within(self, least: float, most: float, *names: str) -> None:
@@ -241,5 +241,5 @@ class Section:
 
     def _seconds(self, *names: str) -> None:
         self._positive(*names)
-        expected = f"at most a year, {MAX_SECONDS} seconds"
+        expected = f"at most {MAX_SECONDS} seconds (one year)"
         self._all(names, lambda value: value <= MAX_SECONDS, expected)

@@ -28,7 +28,8 @@ class CheckpointConfig(Section):
     keep_best: int = field(
         1,
         help="Number of best checkpoints to retain, by best_metric on the validation "
-        "split: the best one is tested and used for inference; 0: use the last one.",
+        "split; the best checkpoint is tested and used for inference. 0: use the last "
+        "checkpoint.",
     )
     best_metric: str | None = field(
         None,
@@ -38,9 +39,10 @@ class CheckpointConfig(Section):
     )
     grace_seconds: float | None = field(
         25.0,
-        help="Seconds that the run may take to save a checkpoint after a stop signal, "
-        "before it exits without saving. Less than the grace period of the system "
-        "(Kubernetes: 30), but at least twice the time of a step; None: no limit.",
+        help="Seconds that the run may take to save a checkpoint after SIGTERM or "
+        "SIGINT, before it exits without saving. Set less than the grace period of the "
+        "system (Kubernetes: 30), but at least twice the time of a step; None: no "
+        "limit.",
     )
 
     def validate(self) -> None:

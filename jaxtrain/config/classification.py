@@ -14,35 +14,35 @@ COMBINATIONS = (
     Needs(
         option("task", "target_threshold"),
         choice("task", "loss", "binary_cross_entropy"),
-        "set task.loss to binary_cross_entropy too",
+        "set task.loss to binary_cross_entropy",
     ),
     *(
         Incompatible(
             option("task", "label_smoothing"),
             choice("task", "loss", loss),
             "the loss depends only on the probability of the true class",
-            "leave label smoothing out",
+            "leave task.label_smoothing out",
         )
         for loss in OF_TRUE_CLASS
     ),
     Incompatible(
         option("task", "logit_adjustment"),
         choice("task", "loss", "binary_cross_entropy"),
-        "it adds the log priors of the classes to the logits of a softmax",
-        "choose another loss",
+        "logit adjustment adds the log priors of the classes to softmax logits",
+        "choose another task.loss",
     ),
     Incompatible(
         option("task", "logit_adjustment"),
         option("task", "class_weights"),
-        "both compensate for classes with few images",
-        "leave one of them out",
+        "both options compensate for class imbalance",
+        "leave one of the two options out",
     ),
     *(
         Incompatible(
             feature,
             choice("data", "sampling", "balanced"),
-            "balanced sampling already draws all classes equally often",
-            "leave one of them out",
+            "balanced sampling already compensates for class imbalance",
+            "leave one of the two options out",
         )
         for feature in (
             option("task", "logit_adjustment"),

@@ -94,7 +94,7 @@ def choice(section: str, name: str, *values: str) -> Feature:
 
 def own_part(section: str, name: str) -> Feature:
     """Return a feature that is used if a field names user-defined code."""
-    return Feature(section, (name,), "of your own", own.is_own)
+    return Feature(section, (name,), "= custom code", own.is_own)
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,13 @@ class Needs:
     Attributes:
       first: Feature that has no effect without `second`.
       second: Feature that `first` requires.
-      instead: Advice to the user, as an imperative.
+      instead: Advice to the user, as an imperative; "": to set `second`, or to leave
+        `first` out.
     """
 
     first: Feature
     second: Feature
-    instead: str = "set that too"
+    instead: str = ""
 
     def refusal(self, part: Any, within: str) -> str | None:
         """Return the error message for a config or section, or None."""
@@ -145,7 +146,9 @@ class Needs:
         if self.second.when:
             found = self.second.describe(part, within, used=False)
             without = f"with {found}, only with {second}"
-        return f"{first} has no effect {without}: {self.instead}"
+        needless = " and ".join(self.first.used(part, within))
+        fix = self.instead or f"set {second} too, or leave {needless} out"
+        return f"{first} has no effect {without}: {fix}"
 
 
 Combination = Incompatible | Needs

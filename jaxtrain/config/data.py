@@ -28,8 +28,7 @@ class DataConfig(SourceFields):
     repeats: int = field(
         1,
         help="Repeated augmentation (Hoffer et al. 2020): copies of each example in a "
-        "batch, augmented differently; the number of examples of an epoch is divided "
-        "by it.",
+        "batch, augmented differently; an epoch has fewer examples by this factor.",
     )
     batch_size: int = field(
         128,
@@ -108,16 +107,16 @@ class DataConfig(SourceFields):
     )
     max_pixels: int = field(
         2**26,
-        help="Largest number of pixels of an image file. Larger files count as "
+        help="Maximum number of pixels of an image file. Larger images count as "
         "unreadable, as they could exhaust the memory.",
         free_in_evaluation=True,
         any_source=True,
     )
     max_bad_fraction: float = field(
         0.02,
-        help="Largest fraction of a split's images, rounded up, that may be "
-        "unreadable: training replaces them by other images of their classes, "
-        "evaluation skips them. In a coco: file also the largest fraction of images, "
+        help="Maximum fraction of a split's images, rounded up, that may be "
+        "unreadable: training replaces unreadable images by others of the same class, "
+        "evaluation skips them. In a coco: file also the maximum fraction of images, "
         "and of boxes, that may be skipped as damaged.",
         free_in_evaluation=True,
         any_source=True,
@@ -179,7 +178,10 @@ class DataConfig(SourceFields):
         self._not_negative("workers")
         if (self.mean is None) != (self.std is None):
             report(
-                "data.mean and data.std: give both or neither", "data.mean", "data.std"
+                "data.mean and data.std: one of the two is missing; give both or "
+                "neither",
+                "data.mean",
+                "data.std",
             )
         in_0_1 = "in 0..1: statistics of pixel values from 0 to 255, divided by 255"
         self._check("mean", all(0 <= m <= 1 for m in self.mean or ()), in_0_1)
@@ -212,8 +214,9 @@ class DataConfig(SourceFields):
         whole, size = self.sliding_size, self.image_size
         if whole is not None and size is not None and whole <= size:
             report(
-                f"data.sliding_size = {whole}: a window of data.image_size = {size} "
-                "covers the entire image: leave it out, or set a larger one",
+                f"data.sliding_size = {whole}: expected more than data.image_size = "
+                f"{size}, the size of a window; leave data.sliding_size out, or "
+                "increase it",
                 "data.sliding_size",
             )
 
@@ -221,9 +224,9 @@ class DataConfig(SourceFields):
         smaller, size = self.train_image_size, self.image_size
         if smaller is not None and (size is None or smaller >= size):
             report(
-                f"data.train_image_size = {smaller} must be smaller than "
-                f"data.image_size = {size}, the size in evaluations: leave it out, or "
-                "set data.image_size to a larger size",
+                f"data.train_image_size = {smaller}: expected less than "
+                f"data.image_size = {size}, the size in evaluations; leave "
+                "data.train_image_size out, or increase data.image_size",
                 "data.train_image_size",
             )
         sizes, last = self.progressive_sizes, smaller or size
@@ -232,8 +235,8 @@ class DataConfig(SourceFields):
         if sizes and sizes[-1] != last:
             field = "train_image_size" if smaller else "image_size"
             report(
-                f"data.progressive_sizes = {sizes}: the last size must be "
-                f"data.{field} = {last}",
+                f"data.progressive_sizes = {sizes}: expected data.{field} = {last} as "
+                f"the last size; append {last}, or change data.{field}",
                 "data.progressive_sizes",
             )
 

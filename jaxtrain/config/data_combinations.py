@@ -40,7 +40,7 @@ def need_forms(fields: Mapping[str, str]) -> tuple[Needs, ...]:
       fields: Field of the section -> forms of `data.source`.
     """
     return tuple(
-        Needs(option("data", name), _source(*forms.split()), "leave it out")
+        Needs(option("data", name), _source(*forms.split()), "leave the option out")
         for name, forms in fields.items()
     )
 
@@ -57,30 +57,32 @@ COMBINATIONS = (
     Incompatible(
         option("data", "classes"),
         option("data", "targets", "label_separator"),
-        "masks of pixel classes replace other targets",
-        "leave one of them out",
+        "a data set has either masks or other targets",
+        "leave one of the two options out",
     ),
     Incompatible(
         option("data", "targets"),
         option("data", "label_separator"),
-        "labels are either columns or a list in one column",
-        "leave one of them out",
+        "labels are either in several columns or a list in one column",
+        "leave one of the two options out",
     ),
-    Needs(option("data.sound", *vars(SoundConfig())), AUDIO, "leave it out"),
+    Needs(option("data.sound", *vars(SoundConfig())), AUDIO, "leave the option out"),
     Needs(
-        option("data.augment", "time_masks", "frequency_masks"), AUDIO, "leave it out"
+        option("data.augment", "time_masks", "frequency_masks"),
+        AUDIO,
+        "leave the option out",
     ),
     Incompatible(
         AUDIO,
         option("data", "image_size", "channels"),
         "data.sound sets the size of the spectrograms, which have one channel",
-        "leave it out",
+        "leave data.image_size and data.channels out",
     ),
     Incompatible(
         AUDIO,
         option("data.augment", *with_metadata(AugmentConfig, "of_pictures")),
-        "it changes photos in a way that does not suit spectrograms",
-        "leave it out",
+        "the augmentation is for photographs and does not suit spectrograms",
+        "leave the augmentation out",
     ),
     Incompatible(
         ON_DEVICE,
@@ -94,13 +96,13 @@ COMBINATIONS = (
     Incompatible(
         ON_DEVICE,
         option("data.augment", "scale_jitter"),
-        "the host crops the windows from full images, which are not on the device",
+        "the host crops windows from full images, which are not stored on the device",
         "set data.cache to stream",
     ),
     Needs(
         option("data", "sliding_size"),
         option("data.augment", "random_resized_crop", "scale_jitter"),
-        "train on random windows, as evaluations use windows, too",
+        "set one of the two augmentations to train on windows, like evaluations",
     ),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
     Needs(_other("interpolation", INTERPOLATION), RESIZED),
@@ -109,6 +111,6 @@ COMBINATIONS = (
         _other("crop_mode", CROP_MODE),
         _other("crop_pct", CROP_PCT),
         "the image is not cropped",
-        "leave one of them out",
+        "leave one of the two options out",
     ),
 )

@@ -35,7 +35,7 @@ class SourceFields(Section):
     include: str | None = field(
         default=None,
         help="File that lists the images to use of a folder:, masks:, csv: or audio: "
-        "source: one path per line, relative to the folder of the source.",
+        "source: one path per line, relative to the directory of the source.",
         shared="unless same data",
         may_change_on_resume="same data",
         of_source=True,
@@ -45,15 +45,16 @@ class SourceFields(Section):
     allow_outside: bool = field(
         False,
         help="Whether files of a folder:, masks:, csv:, coco:, yolo: or audio: source "
-        "may be outside of its folder: through links, absolute paths or `..` in a "
-        "table.",
+        "may be outside the directory of the source: through links, absolute paths or "
+        "`..` in a table.",
         may_change_on_resume="same data",
         of_source=True,
         forms="folder:DIR masks:DIR csv:FILE coco:FILE yolo:DIR audio:DIR_OR_FILE.csv",
     )
     images_dir: str | None = field(
         default=None,
-        help="Folder of the images of a coco: source; None: a folder next to its file.",
+        help="Directory of the images of a coco: source; None: a directory next to the "
+        "annotation file.",
         shared="unless same data",
         of_source=True,
         forms="coco:FILE",
@@ -70,8 +71,8 @@ class SourceFields(Section):
     )
     max_boxes: int = field(
         500,
-        help="Largest number of boxes of an image of a coco: or yolo: source; images "
-        "with more boxes are an error.",
+        help="Maximum number of boxes of an image of a coco: or yolo: source; more "
+        "boxes are an error.",
         of_source="kind",
         forms="coco:FILE yolo:DIR",
         free_in_evaluation=True,
@@ -80,7 +81,7 @@ class SourceFields(Section):
         (),
         help="Columns of numeric targets, instead of one class per image: names of "
         "columns of a csv:, hf: or audio: source; for an arrays: source, names for the "
-        "columns of its array `label`.",
+        "columns of the array `label`.",
         may_change_on_resume="same data",
         of_source="kind",
         forms="csv:FILE hf:NAME_OR_DIR arrays:FILE.npz audio:DIR_OR_FILE.csv",
@@ -135,8 +136,8 @@ class SourceFields(Section):
     )
     validation_fraction: float = field(
         0.1,
-        help="Seeded, stratified fraction of the training split held out for "
-        "validation when there is no validation split; 0: no validation.",
+        help="Fraction of the training split held out as the validation split if the "
+        "data set has none, stratified and seeded; 0: no validation.",
         common=True,
         free_in_evaluation=True,
         held_out=True,
@@ -168,4 +169,4 @@ class SourceFields(Section):
         self._check(
             "targets", len({*self.targets}) == len(self.targets), "unique names"
         )
-        self._check("label_separator", self.label_separator != "", "a non-empty text")
+        self._check("label_separator", self.label_separator != "", "a nonempty string")

@@ -10,7 +10,7 @@ COMBINATIONS = (
     Needs(
         option("logging", "options"),
         option("logging", "writers"),
-        "set logging.writers too, or leave the options out",
+        "set logging.writers, or leave logging.options out",
     ),
 )
 

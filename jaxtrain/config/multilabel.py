@@ -20,8 +20,9 @@ class MultilabelConfig(Part):
     )
     positive_weights: Literal["balanced"] | tuple[float, ...] | None = field(
         None,
-        help="Weight of the positive term of each label's loss, or balanced: training "
-        "images without the label divided by images with it; None: 1.",
+        help="Weight of the positive term of each label's loss (pos_weight in "
+        "PyTorch), or balanced: negative divided by positive training images of the "
+        "label; None: 1.",
     )
 
     def validate(self) -> None:

@@ -27,7 +27,7 @@ COMBINATIONS = (
         STAGES,
         option("data", "train_image_size", "progressive_sizes", "sliding_size"),
         "the programs of a pipeline are compiled for images of one size",
-        "leave it out",
+        "leave the image-size option out",
     ),
     Incompatible(
         STAGES,
@@ -38,7 +38,8 @@ COMBINATIONS = (
     Incompatible(
         STAGES,
         DISTANCE,
-        "its estimate sums over all layers, but a stage has only some of them",
+        "the learning-rate estimate sums over all layers, but a stage has only some of "
+        "the layers",
         "use another optimizer.name",
     ),
     Incompatible(STAGES, SCHEDULE_FREE, NEW_STATISTICS, "use another optimizer.name"),
@@ -55,7 +56,7 @@ COMBINATIONS = (
     Incompatible(
         STAGES,
         option("train", "steps_per_call"),
-        "a pipeline runs its steps one by one",
+        "a pipeline dispatches steps one by one",
         "set train.steps_per_call to 1",
     ),
 )
@@ -67,8 +68,8 @@ class ParallelConfig(Section):
 
     preset: Preset = field(
         "data_parallel",
-        help="What is sharded over the devices: data_parallel (the batch), fsdp (the "
-        "batch and the train state), zero1 (the batch and the optimizer state), tensor "
+        help="Sharding over the devices: data_parallel (the batch), fsdp (the batch "
+        "and the train state), zero1 (the batch and the optimizer state), tensor "
         "(channels), spatial (the rows of the images) or 2d (fsdp over groups of 2 "
         "devices with sharded channels).",
         may_change_on_resume=True,
@@ -143,20 +144,21 @@ class ParallelConfig(Section):
         rest = [name for name in MESH_AXES if getattr(self, name) == -1]
         if len(rest) > 1:
             report(
-                f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: only "
-                "one axis may be -1, for all remaining devices",
+                f"{' and '.join(f'parallel.{name} = -1' for name in rest)}: only one "
+                "axis may be -1, which takes all remaining devices; give the sizes of "
+                "the other axes",
                 *(f"parallel.{name}" for name in rest[1:]),
             )
         self._check(
             "cpu_devices",
             self.cpu_devices == "auto" or self.cpu_devices > 0,
-            "auto or a number of devices above 0",
+            "auto, or a number of devices above 0",
         )
         self._positive("pipeline_stages")
         self._check(
             "batch_norm",
             self.batch_norm == "global" or self.batch_norm > 0,
-            "global or a number of examples above 0",
+            "global, or a number of examples above 0",
         )
 
 

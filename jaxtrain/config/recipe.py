@@ -124,8 +124,8 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
     path = Path(workdir) / CONFIG
     if not (is_run(Path(workdir)) and path.is_file()):
         raise UserError(
-            f"--workdir {workdir} holds no run to resume: give the folder of a run, or "
-            "the recipe with --config FILE or NAME"
+            f"--workdir {workdir} contains no run to resume: give the directory of a "
+            "run, or a recipe with --config FILE or NAME"
         )
     return path
 
@@ -231,8 +231,7 @@ def read_run(workdir: Path) -> Config:
         raise UserError(f"--workdir {workdir}: {error}") from None
     if config is None:
         raise UserError(
-            f"--workdir {workdir}: {path} cannot be read (there is no such file): give "
-            "the folder of a run"
+            f"--workdir {workdir}: {path} does not exist: give the directory of a run"
         )
     return config
 
@@ -251,8 +250,8 @@ def load_config(path: Path) -> Config:
     if (path / CONFIG).is_file():
         folder, config = (shlex.quote(str(place)) for place in (path, path / CONFIG))
         raise UserError(
-            f"--config {path} is the folder of a run: --workdir {folder} resumes it, "
-            f"and --config {config} uses its config"
+            f"--config {path} is the directory of a run: resume the run with --workdir "
+            f"{folder}, or start a new run from its config with --config {config}"
         )
     get_config = load_function("--config", path, "get_config")
     with running(path):
@@ -269,7 +268,9 @@ def _read_saved(path: Path) -> Config:
     try:
         config = config_lib.read_config(path)
     except UserError as error:
-        raise UserError(f"--config {path} is not a config of a run: {error}") from None
+        raise UserError(
+            f"--config {path} is not the config.json of a run: {error}"
+        ) from None
     if config is None:
         raise UserError(f"--config {path}: no such file")
     return config

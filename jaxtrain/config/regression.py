@@ -57,8 +57,8 @@ class RegressionConfig(Part):
             value = getattr(self, name)
             if value is not None and self.loss != loss:
                 report(
-                    f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
-                    f"it out, or set loss to {loss}",
+                    f"task.{name} = {value!r} has no effect with task.loss = "
+                    f"{self.loss!r}: leave task.{name} out, or set task.loss to {loss}",
                     name,
                 )
         between = "a value between 0 and 1"
@@ -76,7 +76,8 @@ class RegressionConfig(Part):
         self._all(("std",), lambda values: values and min(values) > 0, "values above 0")
         if (self.mean is None) != (self.std is None):
             report(
-                f"mean = {self.mean} and std = {self.std}: give both, or neither",
+                f"task.mean = {self.mean} and task.std = {self.std}: give both or "
+                "neither",
                 "mean",
                 "std",
             )

@@ -33,7 +33,7 @@ def find(named: str) -> Path:
     known = sorted(found.stem for found in folder().glob("*.py"))
     near = nearest(named, known, "; perhaps you meant {}", num=3)
     raise UserError(
-        f"--config {named}: no such file, and no recipe of that name"
+        f"--config {named}: no file and no recipe has this name"
         + (near or f": give the path of a recipe, or {', '.join(known)}")
     )
 

@@ -21,8 +21,8 @@ class SoundConfig(Section):
     )
     random_crop: bool = field(
         False,
-        help="Crop longer recordings at a random position in training instead of the "
-        "center; the data are then streamed.",
+        help="In training, crop longer recordings at a random position instead of the "
+        "centre; the data are then streamed.",
     )
     window: int = field(
         512,
@@ -45,15 +45,15 @@ class SoundConfig(Section):
         self._within(2, 1024, "mels")
         if not 1 <= self.samples <= 2**26:
             report(
-                f"seconds = {self.seconds} at sample_rate = {self.sample_rate}: "
-                f"expected 1 to {2**26} samples",
+                f"data.sound.seconds = {self.seconds} with data.sound.sample_rate = "
+                f"{self.sample_rate}: expected 1 to {2**26} samples",
                 *("data.sound.seconds", "data.sound.sample_rate"),
             )
         if self.mels > self.window // 2:
             report(
-                f"mels = {self.mels} with window = {self.window}: a frame has only "
-                f"{self.window // 2} frequencies above 0; reduce mels, or increase "
-                "window",
+                f"data.sound.mels = {self.mels} with data.sound.window = "
+                f"{self.window}: a frame has only {self.window // 2} frequencies above "
+                "0; reduce data.sound.mels, or increase data.sound.window",
                 *("data.sound.mels", "data.sound.window"),
             )
 

@@ -17,7 +17,7 @@ class TrainConfig(Section):
 
     epochs: float | None = field(
         None,
-        help="Length in epochs; one of epochs and steps.",
+        help="Length of the run in epochs; give either epochs or steps.",
         may_change_on_resume=True,
         common=True,
         other_names="epoch epochs num_epochs max_epochs",
@@ -25,7 +25,7 @@ class TrainConfig(Section):
     )
     steps: int | None = field(
         None,
-        help="Length in optimizer steps.",
+        help="Length of the run in optimizer steps.",
         may_change_on_resume=True,
         other_names="steps max_steps",
         one_of="length",
@@ -50,10 +50,10 @@ class TrainConfig(Section):
     )
     remat: Remat = field(
         "none",
-        help="Rematerialisation in the backward pass, to save memory: none; each "
-        "block, storing only its input (block); everything but the outputs of "
-        "convolutions and dense layers (conv_outputs); or sections of several blocks "
-        "(full).",
+        help="Rematerialization (gradient checkpointing) in the backward pass, to save "
+        "memory: none; each block, storing only its input (block); everything but the "
+        "outputs of convolutions and dense layers (conv_outputs); or sections of "
+        "several blocks (full).",
         may_change_on_resume=True,
     )
     max_bad_steps: int = field(
@@ -64,7 +64,7 @@ class TrainConfig(Section):
     step_timeout_seconds: float | None = field(
         None,
         help="Seconds without a finished training or evaluation step after which the "
-        "run ends with exit code 75 (start again); None: no timeout.",
+        "run exits with code 75 (to be restarted); None: no timeout.",
         may_change_on_resume=True,
     )
     profile_steps: tuple[int, int] | None = field(
@@ -170,7 +170,10 @@ class TrainConfig(Section):
         self._check("profile_steps", growing, "two increasing numbers of 0 or more")
         check(self, COMBINATIONS, "train")
         if self.epochs is self.steps is None:
-            report("give the length of the run in epochs or steps", "train.epochs")
+            report(
+                "the length of the run is missing: set train.epochs or train.steps",
+                "train.epochs",
+            )
 
     @property
     def first_frozen(self) -> tuple[str, ...]:

@@ -38,41 +38,47 @@ COMBINATIONS = (
     Incompatible(
         LBFGS,
         FROZEN_AT_FIRST,
-        "its memory of past gradients and steps covers all layers",
+        "the L-BFGS history of gradients and steps covers all layers",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(
         DISTANCE,
         FROZEN_AT_FIRST,
-        "it estimates one learning rate for all layers, from their distance to the "
-        "initial weights",
+        "the optimizer estimates one learning rate for all layers, from their distance "
+        "to the initial weights",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(
         SCHEDULE_FREE,
         FROZEN_AT_FIRST,
-        "its average would contain the initial weights of these layers for many steps",
+        "the averaged weights would contain the initial weights of frozen layers for "
+        "many steps",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
-    Incompatible(option("train", "ema_decay"), SWA, ONE_AVERAGE, "give one of them"),
+    Incompatible(
+        option("train", "ema_decay"),
+        SWA,
+        ONE_AVERAGE,
+        "give only one of the two options",
+    ),
     Incompatible(
         SCHEDULE_FREE,
         option("train", "ema_decay", "swa_start_epochs"),
         ONE_AVERAGE,
-        "leave it out",
+        "leave train.ema_decay and train.swa_start_epochs out",
     ),
     Incompatible(
         LOOKAHEAD,
         option("train", "ema_decay", "swa_start_epochs"),
         ONE_AVERAGE,
-        "give one of them",
+        "give only one of the two options",
     ),
     Incompatible(SWA, STAGES, NEW_STATISTICS, "use train.ema_decay"),
     Incompatible(
         LBFGS,
         option("train", "swa_factor"),
-        "its line search chooses the step size",
-        "leave it out",
+        "the line search of lbfgs chooses the step size",
+        "leave train.swa_factor out",
     ),
     Needs(option("train", "swa_factor"), SWA),
     Incompatible(
@@ -87,8 +93,8 @@ COMBINATIONS = (
             *with_metadata(OptimizerConfig, "set_by_fine_tune", inherit=False),
         ),
         option("train", "fine_tune"),
-        "fine_tune sets its own schedule of two cycles",
-        "leave it out, or give train.freeze, train.freeze_epochs and "
+        "train.fine_tune sets a schedule of two cycles",
+        "leave the optimizer option out, or set train.freeze, train.freeze_epochs and "
         "optimizer.layer_decay instead of train.fine_tune",
     ),
     Incompatible(
@@ -96,7 +102,7 @@ COMBINATIONS = (
         STAGES,
         "the programs of the stages use the same instruction names, which a trace "
         "cannot distinguish",
-        "profile with parallel.pipeline_stages 1",
+        "profile with parallel.pipeline_stages = 1",
     ),
     Incompatible(
         option("train", "tta"),

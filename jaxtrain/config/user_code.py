@@ -33,7 +33,7 @@ def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
     with running(path):
         function = runpy.run_path(str(path)).get(name)
     if not callable(function):
-        raise UserError(f"{path} does not define {name}()")
+        raise UserError(f"{path} does not define {name}(): add the function")
     return function
 
 

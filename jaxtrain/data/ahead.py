@@ -141,9 +141,9 @@ def by_workers(
             message = f"a data worker died{reason}"
             if num_restarts == MAX_RESTARTS:
                 raise StartAgainError(
-                    f"{message}, for the {num_restarts + 1}th time, maybe out of "
-                    "memory: set a smaller data.workers. The same command resumes from "
-                    "the last checkpoint"
+                    f"{message} after {num_restarts} restarts, possibly out of memory: "
+                    "set a smaller data.workers. The same command resumes from the "
+                    "last checkpoint"
                 ) from None
             _log.warning("warning: %s; restarting the workers", message)
         finally:
@@ -162,16 +162,16 @@ def _check_open_files(num_workers: int) -> None:
     if limit < needed:
         raise UserError(
             f"data.workers = {num_workers} needs up to {needed:,} open files, but the "
-            f"limit is {limit:,}: raise it (ulimit -n 4096), or set a smaller "
-            "data.workers (0 reads in threads of the trainer)"
+            f"limit is {limit:,}: raise the limit (ulimit -n 4096), or set a smaller "
+            "data.workers (0: threads of this process)"
         )
 
 
 def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
     return UserError(
         f"data.workers = {num_workers}: shared memory in {SHARED_MEMORY} cannot be "
-        f"used ({reason}): mount it with more space (docker run --shm-size 8g), or "
-        "give --data.workers 0"
+        f"used ({reason}): increase the shared memory (docker run --shm-size 8g), or "
+        "set data.workers = 0"
     )
 
 

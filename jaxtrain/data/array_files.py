@@ -54,12 +54,14 @@ class StoredArray(NamedTuple):
             while view:
                 data = stream.read(min(len(view), CHUNK_BYTES))
                 if not data:
-                    raise ValueError(f"its last {len(view):,} bytes are missing")
+                    raise ValueError(
+                        f"the last {len(view):,} bytes of the array are missing"
+                    )
                 view[: len(data)] = data
                 view = view[len(data) :]
             # Reading to the end of a zip member verifies its checksum.
             if stream.read(1):
-                raise ValueError("it has data after its last example")
+                raise ValueError("the array has data after the last example")
 
 
 @contextmanager
@@ -119,16 +121,19 @@ def read_set(
             labels.append(stored if stored.dtype.kind == "f" else stored.astype(int))
             if len(low := stored[stored < NO_LABEL]):
                 raise ValueError(
-                    f"{label.name} holds {low.min()}: expected 0 or more, or -1 for a "
-                    "missing label; to use it as a numeric target, name it in "
-                    "data.targets"
+                    f"{label.name} contains {low.min()}: expected class indices of 0 "
+                    "or more, or -1 for a missing label; for numeric targets, set "
+                    "data.targets to names of the columns"
                 )
         else:
             labels.append(stored.reshape(len(stored), -1))
     if not targets and all(map(_is_one_hot, labels)):
         labels = [label.argmax(axis=1) for label in labels]
     if len({array.shape[1:] for array in labels}) > 1:
-        raise UserError(f"{source}: the labels of its splits differ in shape")
+        raise UserError(
+            f"{source}: the labels of the splits differ in shape; save labels of one "
+            "shape"
+        )
     everything, origin = np.concatenate(labels), ()
     if everything.ndim == 2:
         everything, origin = columns.centred(everything)
@@ -147,8 +152,9 @@ def read_set(
     names = targets or tuple(map(str, range(everything.shape[1])))
     if len(names) != everything.shape[1]:
         raise UserError(
-            f"data.targets = {targets}: {counted(len(targets), 'name')}, but the array "
-            f"label of {source} has {counted(everything.shape[1], 'column')}"
+            f"data.targets = {targets} has {counted(len(targets), 'name')}, but the "
+            f"array `label` of {source} has {counted(everything.shape[1], 'column')}; "
+            "name each column"
         )
     facts = columns.facts(source, splits, names, digest.hexdigest(), origin)
     return ArrayStore(pixels, everything, facts), splits
@@ -159,21 +165,24 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
         start = f"{source}: the images of the {split} split have the shape {shape}"
         if len(shape) not in (3, 4) or 0 in shape:
             raise UserError(
-                f"{start}: expected (N, H, W) or (N, H, W, C), all sizes positive"
+                f"{start}: expected (N, H, W) or (N, H, W, C), with all sizes above 0"
             )
         if len(shape) == 4 and shape[3] > MAX_CHANNELS:
             raise UserError(
                 f"{start}: expected (N, H, W, C) with at most {MAX_CHANNELS} channels"
             )
     if len({shape[1:] for shape in shapes.values()}) > 1:
-        raise UserError(f"{source}: the images of its splits differ in shape: {shapes}")
+        raise UserError(
+            f"{source}: the images of the splits differ in shape: {shapes}; save "
+            "images of one shape"
+        )
     size = sum(map(math.prod, shapes.values()))
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if size > MEMORY_PART * memory:
         raise UserError(
-            f"{source} holds {size:,} bytes of images, more than {MEMORY_PART:.0%} of "
-            f"the {memory:,} bytes of memory: convert them to image files, and give "
-            "these as folder: or csv:"
+            f"{source} contains {size:,} bytes of images, more than {MEMORY_PART:.0%} "
+            f"of the {memory:,} bytes of memory: save image files instead, and use a "
+            "folder: or csv: source"
         )
 
 

@@ -41,9 +41,7 @@ def open_arrays(name: str, config: DataConfig) -> Opened:
                 return _read_all(config, packed)
         # zipfile raises RuntimeError for an encrypted file.
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
-            raise ValueError(
-                f"it is not an .npz file, or is damaged ({error})"
-            ) from None
+            raise ValueError(f"not an .npz file, or damaged ({error})") from None
 
 
 def _read_all(config: DataConfig, packed: zipfile.ZipFile) -> Opened:
@@ -69,7 +67,7 @@ def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     unknown = [name for name in infos if not any(name in pair for pair in pairs)]
     if missing or unknown:
         wrong = f"no {listed(missing)}" if missing else f"also {listed(unknown)}"
-        raise ValueError(f"expected the arrays {EXPECTED}; it holds {wrong}")
+        raise ValueError(f"expected the arrays {EXPECTED}; found {wrong}")
     return infos
 
 
@@ -77,24 +75,31 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
     """Parse the header of an array, without reading its data."""
     name = shown(info.filename)
     if info.compress_type not in PACKED:
-        raise ValueError(f"{name} has a compression that NumPy does not use")
+        raise ValueError(
+            f"{name} has an unsupported compression: save the arrays with np.savez or "
+            "np.savez_compressed"
+        )
     with packed.open(info) as stream:
         try:
             version = np.lib.format.read_magic(stream)
             shape, by_columns, dtype = READ_HEADER[version](stream)
             if any(type(size) is not int or size < 0 for size in shape):
-                raise ValueError(f"its shape is {shape}")
+                raise ValueError(f"the shape is {shape}")
         except Exception as error:  # A header is an untrusted Python literal.
             reason = " ".join(str(error).split())[:200]
-            raise ValueError(f"{name}: its header cannot be read ({reason})") from None
+            raise ValueError(
+                f"the header of {name} cannot be read ({reason})"
+            ) from None
         start = stream.tell()
     if dtype.hasobject:
         raise ValueError(
-            f"{name} holds Python objects (a pickle), which could run any code when "
+            f"{name} contains Python objects (a pickle), which could run any code when "
             "loaded: save a numeric array, not a list of arrays of different shapes"
         )
     if by_columns and len(shape) > 1:
-        raise ValueError(f"{name} is in Fortran order: save np.ascontiguousarray of it")
+        raise ValueError(
+            f"{name} is in Fortran order: save np.ascontiguousarray(array)"
+        )
     size = start + math.prod(shape) * dtype.itemsize
     if size != info.file_size or size > MAX_INFLATION * info.compress_size:
         raise ValueError(
@@ -114,7 +119,8 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     """
     if image.dtype != np.uint8:
         raise ValueError(
-            f"{image.name} is {image.dtype}, expected uint8: pixels from 0 to 255"
+            f"{image.name} has the dtype {image.dtype}: expected uint8, with pixels "
+            "from 0 to 255"
         )
     may_be_mask = label.dtype.kind in "iu" and label.shape == image.shape[:3]
     if may_be_mask and kind_by_dims(len(label.shape)) is not None and not named:
@@ -128,6 +134,6 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if label.shape[:1] != image.shape[:1] or not is_table:
         raise ValueError(
             f"{image.name} has the shape {image.shape} and {label.name} {label.shape}: "
-            "expected for each image one label, one row of numbers, or a mask of the "
-            "same height and width"
+            "expected one label, one row of numbers, or a mask of the same height and "
+            "width for each image"
         )

@@ -89,11 +89,13 @@ def facts(
     """
     check_train(source, splits)
     if not class_names:
-        raise UserError(f"{source} has no labels: there is nothing to learn")
+        raise UserError(
+            f"{source} has no labels: use a labelled data set, or a task without labels"
+        )
     if len(class_names) < 2 and not _MAY_BE_ONE.get():
         raise UserError(
-            f"{source} has one class, {listed(class_names) or 'without a name'}: two "
-            "or more are needed"
+            f"{source} has only one class ({listed(class_names) or 'without a name'}): "
+            "expected two or more classes"
         )
     present = {
         split: np.unique(np.concatenate([labels[shard] for shard in shards]))
@@ -107,7 +109,7 @@ def facts(
             problems.add(
                 f"the {split} split has classes that the training split lacks: "
                 f"{missing}",
-                "a model cannot learn them: add training images, or remove them",
+                "add training images of these classes, or remove the classes",
             )
     problems.check()
     names = tuple(class_names)

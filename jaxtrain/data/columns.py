@@ -46,7 +46,7 @@ def number(text: str, column: str, *, comma: bool = False) -> float:
     if not math.isfinite(value):
         raise UnusableError(
             f"{shown(column)} is {shown(text)!r}",
-            "give a number, or leave the cell empty if it is missing",
+            "give a number, or leave the cell empty if the value is missing",
         )
     return value
 
@@ -121,7 +121,10 @@ def facts(
     """
     check_train(source, splits)
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{source} has two target columns {shown(twice[0])!r}")
+        raise UserError(
+            f"{source} has two target columns {shown(twice[0])!r}: rename one of the "
+            "columns"
+        )
     parts = digest, *names, *map(repr, origin)
     sha256 = hashlib.sha256("\0".join(parts).encode(errors="replace"))
     moved = {ORIGIN: origin} if origin else {}

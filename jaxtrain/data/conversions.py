@@ -109,7 +109,7 @@ def _depth_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
     if white is not None and sample.largest is None and num:
         raise UserError(
             f"data.white_level = {white} has no effect: none of the {num} inspected "
-            "images has 16 bits per channel; leave it out"
+            "images has 16 bits per channel; leave data.white_level out"
         )
     if sample.largest is None:
         return
@@ -135,7 +135,7 @@ def _band_remarks(sample: Converted) -> Iterator[Remark]:
         text = (
             f"{len(sample.bands)} of {len(sample.sizes)} inspected images have "
             f"{max(sample.bands)} bands, of which the last {max(sample.unused)} are "
-            "not used: give arrays (arrays:FILE.npz) to train on all"
+            "not used: save arrays (arrays:FILE.npz) to train on all bands"
         )
         yield Remark("bands", text, serious=True)
 
@@ -148,7 +148,7 @@ def _crop_remarks(sample: Converted, config: DataConfig) -> Iterator[Remark]:
         height, width = np.median(sample.sizes, axis=0).astype(int).tolist()
         text = (
             f"{part:.0%} of the area of the images ({width}x{height} pixels in the "
-            "median) lies outside the centred square: set data.crop_mode = border to "
-            "keep it"
+            "median) lies outside the central square crop: set data.crop_mode = border "
+            "to use the full images"
         )
         yield Remark("cut away", text, serious=True)

@@ -137,7 +137,7 @@ def _check(config: DataConfig, header: Header) -> None:
         hint = _describe_numbers(header) or hint
     raise UserError(
         f"{config.source}, line {header.line}: expected a header with "
-        f"{', '.join(needed)} and optionally split; it has {wrong}: "
+        f"{', '.join(needed)} and optionally split; the header has {wrong}: "
         f"{shown(', '.join(names)[:200])!r}{hint}"
     )
 
@@ -156,7 +156,7 @@ def _describe_numbers(header: Header) -> str:
         return ""
     named = " ".join(shlex.quote(shown(name)) for name in numeric[:NUM_NAMED])
     return (
-        ". For task = 'multilabel' or 'regression' name the target columns; "
-        f"{len(numeric)} are numeric: --data.targets {named} (--targets of the "
+        ". For task = 'multilabel' or 'regression', name the target columns: "
+        f"{len(numeric)} columns are numeric, --data.targets {named} (--targets of the "
         "command new)"
     )

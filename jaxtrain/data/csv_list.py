@@ -61,7 +61,9 @@ def open_csv(name: str, config: DataConfig) -> Opened:
     problems.check()
     include.check_all_met()
     if not rows:
-        raise UserError(f"{source} lists no image{include.hint}")
+        raise UserError(
+            f"{source} lists no image{include.hint}: add rows with paths of images"
+        )
     split_of = np.array([row.split for row in rows])
     splits = {
         split: [np.flatnonzero(split_of == split)]

@@ -66,7 +66,9 @@ def read_rows(
                 yield row
     except csv.Error as error:
         where = f"line {header.line - 1 + reader.line_num}"
-        problems.add(str(error), "repair the table, which ends at this line", where)
+        problems.add(
+            str(error), "repair the table, which cannot be read beyond this line", where
+        )
 
 
 def _row(
@@ -82,7 +84,7 @@ def _row(
     kind = header.target_images
     if not path or (kind and not texts[0]):
         empty = TARGET_IMAGES[kind].column if kind and path else header.path
-        raise UnusableError(f"the {empty} is empty", "fill it in")
+        raise UnusableError(f"the {empty} is empty", "fill in the cell")
     numbers = ()
     if config.targets:
         comma = header.has_decimal_comma
@@ -94,7 +96,7 @@ def _row(
     split = SPLITS.get(named.lower())
     if split is None:
         known = ", ".join(dict.fromkeys(SPLITS.values()))
-        raise UnusableError(f"there is no split {shown(named)!r}", f"give {known}")
+        raise UnusableError(f"the split {shown(named)!r} is unknown", f"give {known}")
     return CsvRow(line, place, texts, numbers, split, kind, target)
 
 
@@ -116,6 +118,6 @@ def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     leaves = place.startswith((b"/", b"../")) or place == b".."
     if leaves and not folder.allow_outside:
         raise UnusableError(
-            f"{shown(path)} is outside the folder of the table", OUTSIDE
+            f"{shown(path)} is outside the directory of the table", OUTSIDE
         )
     return place

@@ -51,7 +51,8 @@ def check_pixels(size: Sequence[int], max_pixels: int) -> None:
     width, height = size
     if width * height > max_pixels:
         raise UnreadableError(
-            f"{width}x{height} are more pixels than data.max_pixels = {max_pixels}"
+            f"{width}x{height} pixels are more than data.max_pixels = {max_pixels}: "
+            "increase data.max_pixels, or save a smaller image"
         )
 
 
@@ -64,8 +65,8 @@ def check_header(data: bytes, max_pixels: int) -> None:
     num_parts = data.count(EXIF)
     if num_parts > MAX_EXIF_PARTS:
         raise UnreadableError(
-            f"it has {num_parts} segments of EXIF data, above the limit of "
-            f"{MAX_EXIF_PARTS}: save it again"
+            f"the image has {num_parts} segments of EXIF data, more than the limit of "
+            f"{MAX_EXIF_PARTS}: save the image again"
         )
 
 
@@ -83,8 +84,8 @@ def check_strips(file: BinaryIO) -> None:
         file.seek(before)
     if most > MAX_STRIPS:
         raise UnreadableError(
-            f"it has {most} strips or tiles, above the limit of {MAX_STRIPS}: save it "
-            "again"
+            f"the image has {most} strips or tiles, more than the limit of "
+            f"{MAX_STRIPS}: save the image again"
         )
 
 
@@ -94,7 +95,7 @@ def check_size(num_bytes: int, size: Sequence[int]) -> None:
     most = METADATA_BYTES + BYTES_A_PIXEL * width * height
     if num_bytes > most:
         raise UnreadableError(
-            f"it has {num_bytes} bytes, above the limit of {most} for "
+            f"the file has {num_bytes} bytes, more than the limit of {most} for "
             f"{width}x{height} pixels: save only the first image"
         )
 
@@ -108,8 +109,8 @@ def check_scans(data: bytes, width: int, height: int, max_pixels: int) -> None:
     num_scans = _count_scans(data)
     if num_scans > limit:
         raise UnreadableError(
-            f"it has {num_scans} scans, above the limit of {limit} for a JPEG of "
-            f"{width}x{height} pixels: save it again"
+            f"the file has {num_scans} scans, more than the limit of {limit} for a "
+            f"JPEG of {width}x{height} pixels: save the image again"
         )
 
 

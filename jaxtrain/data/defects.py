@@ -103,9 +103,9 @@ class Defects:
             first = "\n  ".join(str(b) for b in list(self._found.values())[:NUM_NAMED])
             raise UserError(
                 f"{len(self._found)} of the {self._num_examples} images of the "
-                f"{self.split} split are unreadable, more than data.max_bad_fraction "
-                f"= {self._max_fraction} allows: repair or remove them, or increase "
-                f"data.max_bad_fraction\n  {first}"
+                f"{self.split} split are unreadable, more than data.max_bad_fraction = "
+                f"{self._max_fraction} allows: repair or remove the images, or "
+                f"increase data.max_bad_fraction\n  {first}"
             )
 
     def take_new(self) -> list[Unreadable]:

@@ -88,8 +88,8 @@ def unknown_bands(file: BinaryIO) -> str | None:
     if num < 2 or not is_grey:
         return None
     return (
-        f"it has {num} bands, and does not say which are red, green and blue: save "
-        "them as RGB, or give arrays (arrays:FILE.npz)"
+        f"the image has {num} bands of unknown colours: save the image as RGB, or save "
+        "arrays (arrays:FILE.npz)"
     )
 
 

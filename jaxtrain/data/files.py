@@ -133,7 +133,7 @@ class ImageFile:
         height, width = self._as_stored((picture.height, picture.width))
         if self.format != "JPEG" and (height, width) != (self.height, self.width):
             raise UnreadableError(
-                f"it has {width}x{height} pixels, but its header says "
+                f"the image has {width}x{height} pixels, but the header declares "
                 f"{self.width}x{self.height}"
             )
         return self._upright(picture)
@@ -265,7 +265,9 @@ def convert(image: Image.Image, channels: int) -> Image.Image:
         # `Image.convert` would clip values above 255.
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        raise ValueError("its pixels have 32 bits: save it with 8 or 16 bits")
+        raise ValueError(
+            "the pixels have 32 bits: save the image with 8 or 16 bits per channel"
+        )
     if transparent:
         image = image.convert("RGBA")
         background = Image.new("RGBA", image.size, (BACKGROUND,) * 4)

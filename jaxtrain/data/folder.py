@@ -69,8 +69,8 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     if len(folders) == 1 and scan.nested_in(first):
         # The nested directories are more likely the classes.
         raise UserError(
-            f"{source} has one class, {shown(folders[0])}: two or more are needed; "
-            "if its subfolders are the classes, give "
+            f"{source} has only one class folder, {shown(folders[0])}: expected two or "
+            "more; if the subfolders are the classes, give "
             f"{source.partition(':')[0]}:{os.path.join(name, shown(first))}"
         )
     numbers = {class_folder: i for i, class_folder in enumerate(folders)}
@@ -120,12 +120,12 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
             problems.add(
                 f"next to {shown(train[0])} there is {shown(name)}, which is not a "
                 f"split ({', '.join(SPLITS)})",
-                "rename it, or move it away",
+                "rename the directory, or move it away",
             )
         elif split in places:
             problems.add(
                 f"{shown(places[split])} and {shown(name)} are both the {split} split",
-                "join them, or move one away",
+                "merge the two directories, or move one away",
             )
         else:
             places[split] = name
@@ -148,17 +148,16 @@ def _check_train(
         other = f"; other files: {len(ignored)}, such as {listed(ignored[:1])}"
         passed = "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         raise UserError(
-            f"{source} holds no {noun} to train on{hint}: expected "
-            f"{scan.kind.layout}, with the extensions {endings}"
-            f"{other + passed if ignored else ''}"
+            f"{source} has no training {noun}{hint}: expected {scan.kind.layout}, with "
+            f"the extensions {endings}{other + passed if ignored else ''}"
         )
     empty = [class_folder for class_folder, files in train.items() if not files]
     if empty:
         starts = tuple(os.path.join(place, name, b"") for name in empty)
         counts = formats.count_endings(n for n in ignored if n.startswith(starts))
-        instead = f" (they hold {formats.describe_counts(counts)})" if counts else ""
+        instead = f" (found {formats.describe_counts(counts)})" if counts else ""
         problems.add(
-            f"{len(empty)} class folders hold no {scan.kind.noun}{hint}: "
+            f"{len(empty)} class folders contain no {scan.kind.noun}{hint}: "
             f"{listed(empty)}{instead}",
             f"add {scan.kind.noun}s, or remove the folders",
         )

@@ -159,7 +159,7 @@ class FolderScan:
             self._problems.add(
                 f"the folders {listed(os.path.join(place, one) for one in alike)} "
                 "differ only in upper and lower case",
-                "join them, or move one away",
+                "merge the folders, or move one away",
             )
         return os.path.join(place, alike[0]) if alike else None
 

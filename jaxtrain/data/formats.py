@@ -57,8 +57,13 @@ def is_read(name: str) -> bool:
 def _reader_of(name: str) -> str:
     """Return the requirement for reading AVIF or HEIF, for messages."""
     if name == "AVIF":
-        return "AVIF needs Pillow with AVIF support, such as its wheels since 11.3"
-    return f"HEIC needs the extra heic: {extras.install('heic')}"
+        return (
+            "AVIF needs Pillow with AVIF support: install Pillow 11.3 or later from a "
+            "wheel"
+        )
+    return (
+        f"HEIC requires pillow-heif, which is not installed: {extras.install('heic')}"
+    )
 
 
 def ending(name: bytes) -> str:

@@ -53,7 +53,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     loaded = loaded if isinstance(loaded, dict) else {"train": loaded}
     loaded = _by_split(source, loaded)
     if not loaded:
-        raise UserError(f"{source} holds no examples")
+        raise UserError(f"{source} has no examples: save the data set again")
     features = next(iter(loaded.values())).features
     kind, target = None, None
     if not config.targets:
@@ -69,8 +69,8 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if missing := [name for name in wanted if name not in features]:
         raise UserError(
             f"data.targets = {config.targets}: {source} has no column "
-            f"{shown(missing[0])!r}, only {listed(features)}"
-            f"{nearest(missing[0], features)}"
+            f"{shown(missing[0])!r}; expected columns of "
+            f"{listed(features)}{nearest(missing[0], features)}"
         )
     columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]
     joined = _joined(library, source, columns_of)
@@ -94,8 +94,8 @@ def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
         split = SPLITS.get(name.lower(), name)
         if len(rows) and names.setdefault(split, name) != name:
             raise UserError(
-                f"{source}: {names[split]} and {name} are both the {split} split: join "
-                "them, or save the set with only one of them"
+                f"{source}: {names[split]} and {name} are both the {split} split: save "
+                "the data set with only one of the two splits"
             )
     return {split: found[name] for split, name in names.items()}
 
@@ -105,7 +105,8 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
         return library.concatenate_datasets(parts)
     except ValueError as error:
         raise UserError(
-            f"{source}: the columns of its splits differ ({error})"
+            f"{source}: the columns of the splits differ ({error}): save splits with "
+            "the same columns"
         ) from None
 
 
@@ -150,10 +151,11 @@ def _load(library: Any, source: str, name: str) -> Any:
         reason = " ".join(str(error).split())[:300]
         raise UserError(
             f"{source} cannot be opened ({type(error).__name__}: {shown(reason)}): "
-            "expected a folder of save_to_disk or with .parquet files, or a set in the "
-            "cache of the library. Nothing is downloaded: on a machine with internet "
-            'access, save it once with\n  python -c "import datasets; '
-            "datasets.load_dataset('NAME').save_to_disk('DIR')\"\nand give hf:DIR"
+            "expected a directory written by save_to_disk or with .parquet files, or a "
+            "data set in the datasets cache. Nothing is downloaded: on a machine with "
+            'internet access, save the data set once with\n  python -c "import '
+            "datasets; datasets.load_dataset('NAME').save_to_disk('DIR')\"\nand give "
+            "hf:DIR"
         ) from None
 
 
@@ -191,9 +193,9 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
         return what
     if len(names) != 1:
         raise UserError(
-            f"{source} has the columns {listed(features)}: expected one of the type "
-            "Image, and one of ClassLabel, lists of ClassLabel, or integers named "
-            "label; if there are several, rename one to image and one to label "
+            f"{source} has the columns {listed(features)}: expected one Image column, "
+            "and one column of ClassLabel, lists of ClassLabel, or integers named "
+            "label; if several columns match, rename one to image and one to label "
             "(rename_column), or name numeric columns in data.targets"
         )
     return names[0]
@@ -213,13 +215,16 @@ def _labels(
     if inner is not None:
         names = tuple(map(shown, getattr(inner, "names", None) or ()))
         if not names:
-            raise UserError(f"{source}: its column {label} is not a list of ClassLabel")
+            raise UserError(
+                f"{source}: the column {label} is not a list of ClassLabel; cast the "
+                "column (cast_column)"
+            )
         lists = dataset.select_columns([label])[:][label]
         numbers = range(len(names))
         if wrong := [i for some in lists for i in some or () if i not in numbers]:
             raise UserError(
-                f"{source}: its column {label} holds {wrong[0]}, which is not one of "
-                f"its {len(names)} labels"
+                f"{source}: the column {label} contains {wrong[0]}: expected 0 to "
+                f"{len(names) - 1}, as {label} has {len(names)} labels"
             )
         return columns.multi_hot(lists, numbers), names, ()
     names = getattr(dataset.features[label], "names", None)
@@ -227,19 +232,20 @@ def _labels(
     values = np.asarray(dataset.select_columns([label]).with_format("arrow")[:][label])
     try:
         if values.dtype.kind not in "iuf":
-            raise ValueError(f"its dtype is {values.dtype}")
+            raise ValueError(f"the dtype is {values.dtype}")
         if names is None:
             return *classes.number(values), ()
     except ValueError as error:
         raise UserError(
-            f"{source}: its column {label} does not hold one integer per row: {error}"
+            f"{source}: the column {label} does not contain one integer per row: "
+            f"{error}"
         ) from None
     numbers = np.where(np.isnan(values), NO_LABEL, values).astype(np.int32)
     wrong = numbers[(numbers < NO_LABEL) | (numbers >= len(names))]
     if len(wrong):
         raise UserError(
-            f"{source}: its column {label} holds {wrong[0]}, which is not one of its "
-            f"{len(names)} classes"
+            f"{source}: the column {label} contains {wrong[0]}: expected 0 to "
+            f"{len(names) - 1}, as {label} has {len(names)} classes"
         )
     return numbers, tuple(nfc(shown(name)) for name in names), ()
 
@@ -256,8 +262,8 @@ def _columns(
             values = np.zeros((0, 0))
         if values.ndim != 1:
             raise UserError(
-                f"data.targets: the column {shown(name)} of {source} does not hold one "
-                "number per row, or null if it is missing"
+                "data.targets: expected one number per row, or null for a missing "
+                f"value, in the column {shown(name)} of {source}; leave the column out"
             )
         arrays.append(values)
     target, origin = columns.centred(np.stack(arrays, axis=1))

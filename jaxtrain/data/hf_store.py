@@ -62,6 +62,7 @@ def encoded(row: Mapping[str, Any] | None) -> bytes | OSError:
     if data is None:
         return OSError(
             None,
-            "the data set contains its path, not the image: save it with save_to_disk",
+            "the data set contains the path of the image, not its bytes: save the data "
+            "set with save_to_disk",
         )
     return data

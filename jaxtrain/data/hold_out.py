@@ -59,8 +59,8 @@ class HoldOut:
         if self._config.hold_out == "classes":
             if strata.ndim > 1 or "num_classes" not in self._source.facts:
                 raise UserError(
-                    f"data.hold_out = 'classes' needs one class per image, which "
-                    f"{self._config.source} does not have; set data.hold_out to "
+                    "data.hold_out = 'classes' requires one class per image, which "
+                    f"{self._config.source} does not have; set data.hold_out = "
                     "examples"
                 )
             kept, held_out = class_split(strata, fraction, seed)
@@ -75,10 +75,14 @@ class HoldOut:
             if len(held_out) and not len(held):
                 held = self._others(len(held_out), seed)
         if not len(held):
-            last = ", as one of each class stays in training" if len(held_out) else ""
+            last = (
+                ", as one example of each class remains for training"
+                if len(held_out)
+                else ""
+            )
             raise UserError(
-                f"{field} = {fraction} holds out none of {num} examples{last}: give a "
-                "larger fraction, or more images"
+                f"{field} = {fraction} holds out none of the {num} examples{last}: set "
+                f"a larger {field}, or add images"
             )
         self._returned = np.setdiff1d(self._returned, held)
         self._remaining = np.setdiff1d(self._remaining, np.r_[held, self._returned])

@@ -40,14 +40,16 @@ def open_idx(name: str, config: DataConfig) -> Opened:
         for kind, path in paths.items():
             if path is None:
                 raise UserError(
-                    f"{source}: there is no {_name(prefix, kind)}, with or without "
-                    f".gz, relative to {os.getcwd()}"
+                    f"{source}: {_name(prefix, kind)} and {_name(prefix, kind)}.gz do "
+                    f"not exist (relative to {os.getcwd()}): correct the path, or add "
+                    "the file"
                 )
             arrays[kind] = _describe(source, path, kind)
         images, labels = (array.shape[0] for array in arrays.values())
         if images != labels:
             raise UserError(
-                f"{source}: the {split} split has {images} images and {labels} labels"
+                f"{source}: the {split} split has {images} images, but {labels} "
+                "labels: use matching files"
             )
         pairs[split] = arrays["images"], arrays["labels"]
     return read_set(source, pairs)
@@ -75,7 +77,7 @@ def _content(source: str, path: str) -> Iterator[io.BufferedIOBase]:
             with gzip.GzipFile(fileobj=file) as unpacked:
                 yield unpacked
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(f"it cannot be decompressed ({error})") from None
+            raise ValueError(f"the file cannot be decompressed ({error})") from None
 
 
 def _describe(source: str, path: str, kind: str) -> StoredArray:
@@ -85,15 +87,17 @@ def _describe(source: str, path: str, kind: str) -> StoredArray:
         header = stream.read(num_bytes)
         if header[:4] != expected:
             raise ValueError(
-                f"it starts with {header[:4].hex() or 'nothing'}, expected "
-                f"{expected.hex()}, {kind} in uint8"
+                f"the magic number is {header[:4].hex() or 'missing'}, expected "
+                f"{expected.hex()} for {kind} in uint8"
             )
         if len(header) < num_bytes:
-            raise ValueError("its header is truncated")
+            raise ValueError("the header is truncated")
         shape = struct.unpack(f">{num_dims}I", header[4:])
         total = math.prod(shape)
         inflation = MAX_INFLATION if path.lower().endswith(".gz") else 1
         if total > inflation * os.fstat(stream.fileno()).st_size:
-            raise ValueError(f"it declares {total:,} bytes, more than it can contain")
+            raise ValueError(
+                f"the header declares {total:,} bytes, more than the file can contain"
+            )
     read = partial(_content, source, path)
     return StoredArray(path, shape, np.dtype(np.uint8), num_bytes, read)

@@ -23,13 +23,13 @@ from jaxtrain.errors import UserError
 
 # Remedy for files outside the directory of a set.
 OUTSIDE = (
-    "only files in the folder are read: copy it there, give a folder that holds all, "
-    "or, if you trust the set, set data.allow_outside to True (--allow-outside of the "
-    "command new)"
+    "copy the file into the directory of the data set, give a parent directory of all "
+    "files, or, if you trust the data set, set data.allow_outside to True "
+    "(--allow-outside of the command new)"
 )
 
 # `UnusableError.cause` of files outside the directory.
-LEADS_OUT = "that lead out of the folder"
+LEADS_OUT = "outside the directory of the data set"
 
 
 def encoded_name(name: bytes | str) -> bytes:
@@ -145,9 +145,10 @@ class Folder:
         self._real = os.path.realpath(os.fsencode(root))
         self._real_folder = functools.cache(os.path.realpath)
         if not os.path.isdir(self._real):
-            what = "is not a folder" if os.path.lexists(root) else "does not exist"
+            what = "is not a directory" if os.path.lexists(root) else "does not exist"
             raise UserError(
-                f"{self.source}: {shown(root)} {what}, relative to {os.getcwd()}"
+                f"{self.source}: {shown(root)} {what} (relative to {os.getcwd()}): "
+                "give an existing directory"
             )
 
     def entries(self, name: bytes) -> list[os.DirEntry[bytes]]:
@@ -158,8 +159,8 @@ class Folder:
                 return sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             raise UnusableError(
-                f"cannot read the folder {shown(path)} ({error.strerror})",
-                "change its permissions",
+                f"cannot read the directory {shown(path)} ({error.strerror})",
+                "change the permissions",
             ) from None
 
     def size(self, name: bytes, entry: os.DirEntry[bytes] | None = None) -> int:
@@ -179,7 +180,7 @@ class Folder:
         if not stat.S_ISREG(status.st_mode):
             raise UnusableError(
                 f"{shown(name)} is not a regular file",
-                "remove it from the set",
+                "remove the file from the data set",
                 "that are not regular files",
             )
         return status.st_size
@@ -240,7 +241,7 @@ class Folder:
             raise _missing(name, error) from None
         if not os.path.join(real, b"").startswith(os.path.join(self._real, b"")):
             raise UnusableError(
-                f"{shown(name)} leads to {shown(real)}, outside of {shown(self.root)}",
+                f"{shown(name)} resolves to {shown(real)}, outside {shown(self.root)}",
                 OUTSIDE,
                 LEADS_OUT,
             )
@@ -248,5 +249,5 @@ class Folder:
 
 def _missing(name: bytes, error: Exception) -> UnusableError:
     reason = getattr(error, "strerror", None) or error
-    fix, cause = "repair it, or remove it", "that cannot be read"
+    fix, cause = "repair or remove the file", "that cannot be read"
     return UnusableError(f"{shown(name)}: {reason}", fix, cause)

@@ -50,9 +50,7 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
         if bands := depth.unknown_bands(file):
             raise UnreadableError(bands) from None
         known = formats.remedy(start) or ", ".join(formats.readable_formats())
-        raise UnreadableError(
-            f"it is not an image of a known format ({known})"
-        ) from None
+        raise UnreadableError(f"not an image of a supported format ({known})") from None
     except Exception as error:
         raise UnreadableError(reason_of(error)) from error
     decode_limits.check_pixels(size, max_pixels)

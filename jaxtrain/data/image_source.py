@@ -174,7 +174,9 @@ class Source:
                 "target": targets,
             }
         if bad and unreadable is None:
-            raise UserError(f"{bad[0]}; repair the file, or remove it from the set")
+            raise UserError(
+                f"{bad[0]}; repair the file, or remove the file from the data set"
+            )
         if unreadable is not None:
             unreadable += bad
         return batch if self.change is None else self.change(batch, indices)

@@ -51,8 +51,9 @@ def converted_shape(
     assert height is not None and width is not None
     if shape != stored and stored[-1] not in (1, 3):
         raise UserError(
-            f"images with {stored[-1]} channels can only be used as they are stored, "
-            f"{'x'.join(map(str, stored))}: leave data.image_size and data.channels out"
+            f"images with {stored[-1]} channels can only be used in the stored shape, "
+            f"{'x'.join(map(str, stored))}: leave data.image_size and data.channels "
+            "out"
         )
     return height, width, shape[-1]
 

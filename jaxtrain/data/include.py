@@ -34,7 +34,7 @@ class Include:
             for other in text.spellings(name)[1:]:
                 self._lines.setdefault(other, name)
         if not names:
-            raise UserError(f"{where} names no file")
+            raise UserError(f"{where} lists no file: add one path per line")
 
     def keeps(self, name: bytes) -> bool:
         """Whether to use a file, by its path relative to the set."""
@@ -50,9 +50,9 @@ class Include:
         unknown = sorted({*self._lines.values()} - self._used)
         if unknown:
             raise UserError(
-                f"data.include = {self._path!r} names {len(unknown)} files that "
-                f"{self._source} does not have: {listed(unknown)}; expected paths "
-                "relative to its folder, one per line"
+                f"data.include = {self._path!r} lists {len(unknown)} files that "
+                f"{self._source} does not contain: {listed(unknown)}; give paths "
+                "relative to the directory of the source, one per line"
             )
 
     @property

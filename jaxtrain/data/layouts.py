@@ -40,8 +40,8 @@ UNREAD = {
     ".txt": "text files",
 }
 INSTEAD = (
-    "export them as COCO JSON or as YOLO, or list the images in a table, csv:FILE, "
-    "with the columns path, label and split, or path, mask and split"
+    "export the annotations as COCO JSON or YOLO, or list the images in a table, "
+    "csv:FILE, with the columns path, label and split, or path, mask and split"
 )
 
 
@@ -183,13 +183,13 @@ def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
         inner = f"{kind}:{os.path.join(given, shown(nested[0]))}"
         if SPLIT.fullmatch(shown(nested[0]).lower()):
             return (
-                f"{start}, but splits without a training split: rename one to train, "
-                f"or give {inner}, from which splits are held out"
+                f"{start}, but splits, and the split train is missing: rename a split "
+                f"to train, or give {inner}, from which the splits are held out"
             )
-        return f"{start}: if its subfolders are the classes, give {inner}"
+        return f"{start}: if the subfolders are the classes, give {inner}"
     return (
-        f"{start}, and no annotations were found: put the files of each class into "
-        f"a separate folder, {listed(names[:1])}/CLASS, or list them in a table, "
+        f"{start}, and no annotations were found: put the files of each class into a "
+        f"separate folder, {listed(names[:1])}/CLASS, or list the files in a table, "
         f"{_kind_of_table(kind)}:FILE.csv"
     )
 

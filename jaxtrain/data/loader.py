@@ -64,13 +64,13 @@ def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
     groups = source.strata()
     if groups.ndim > 1:
         raise UserError(
-            "data.sampling = 'balanced' needs one class per image, but the images have "
-            "several labels each: leave it out"
+            "data.sampling = 'balanced' requires one class per image, but each image "
+            "has several labels: leave data.sampling out"
         )
     if len(np.unique(groups[groups >= 0])) < 2:
         raise UserError(
-            "data.sampling = 'balanced' has no effect: the training split has one "
-            "class; leave it out"
+            "data.sampling = 'balanced' has no effect: the training split has only one "
+            "class; leave data.sampling out"
         )
     return groups
 

@@ -31,7 +31,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     if kind not in known:
         if (meant := layouts.guess(config.source)) is not None:
             raise UserError(
-                f"data.source = {config.source!r} lacks the source type: write {meant}"
+                f"data.source = {config.source!r} has no source type: write {meant}"
             )
         raise _unknown(config.source, kind)
     form = known[kind]
@@ -40,7 +40,8 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
         raise UserError(
-            f"data.source = {config.source!r} does not exist, relative to {os.getcwd()}"
+            f"data.source = {config.source!r} does not exist (relative to "
+            f"{os.getcwd()}): correct the path"
         )
     if config.options:
         raise UserError(
@@ -52,12 +53,13 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
     if config.classes is not None and PIXEL_CLASSES not in opened[0].facts:
         raise UserError(
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
-            "masks; leave it out"
+            "masks; leave data.classes out"
         )
     if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
         raise UserError(
             f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
-            f"{config.source} has neither boxes nor masks; leave it out"
+            f"{config.source} has neither boxes nor masks; leave data.boxes_drawn_on "
+            "out"
         )
     return set_aside(config, *opened)
 
@@ -79,8 +81,12 @@ def _unknown(source: str, kind: str) -> UserError:
         )
     ending = os.path.splitext(source)[1].lower()
     if named and (os.sep in source or ending in layouts.kinds_by_ending()):
-        return UserError(f"data.source = {source!r} does not exist, {where}")
-    there = f" does not exist, {where}, and is no other source" if named else ""
+        return UserError(
+            f"data.source = {source!r} does not exist ({where}): correct the path"
+        )
+    there = (
+        f" does not exist ({where}), and is not another kind of source" if named else ""
+    )
     return UserError(
         f"data.source = {source!r}{there}: expected {', '.join(SOURCES)} or "
         f"{own.FORMS}{near}"
@@ -92,7 +98,7 @@ def _open_custom(config: DataConfig) -> Opened:
     opened = call_own("data.source", config.source, function, **config.options)
     if not (isinstance(opened, tuple) and len(opened) == 2):
         raise UserError(
-            f"data.source = {config.source!r} returned {type(opened).__name__}, "
-            "expected a store and the indices of its splits; see docs/extending.md"
+            f"data.source = {config.source!r} returned {type(opened).__name__}: return "
+            "a store and the indices of the splits (docs/extending.md)"
         )
     return opened

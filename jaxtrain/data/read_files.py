@@ -65,5 +65,5 @@ class BoundedReader:
         data = self._file.read(most if size is None or size < 0 else min(size, most))
         self._left -= len(data)
         if self._left < 0:
-            raise ValueError("its header is too large")
+            raise ValueError("the header is too large")
         return data

@@ -70,8 +70,8 @@ def _draw_replacement(
         if not unreadable:
             return other
     raise UserError(
-        f"{bad}; no other image of its class can be read as a replacement: repair "
-        "the files, or remove the class from the set"
+        f"{bad}; no other image of the class can be read as a replacement: repair the "
+        "files, or remove the class from the data set"
     )
 
 

@@ -105,6 +105,6 @@ def allow_open_files(name: str, num_files: int) -> None:
     limit = raise_file_limit()
     if limit < num_files + SPARE:
         raise UserError(
-            f"{name} has {num_files} files, but a process may open only {limit} "
-            "(`ulimit -Hn`): raise this limit"
+            f"{name} has {num_files} files, but the limit of open files is {limit} "
+            "(`ulimit -Hn`): raise the limit"
         )

@@ -115,7 +115,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
         raise ValueError(f"{part!r} is not a split")
     name, sliced, first, first_unit, colon, last, last_unit = match.groups()
     if name not in splits:
-        raise ValueError(f"there is no {name!r}")
+        raise ValueError(f"the split {name!r} does not exist")
     shards = splits[name]
     if not sliced:
         return join(shards)
@@ -135,7 +135,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
             for bound in (start, stop)
         )
     if max(abs(start or 0), abs(stop or 0)) > len(examples):
-        raise ValueError(f"{part!r} exceeds its {len(examples)} examples")
+        raise ValueError(f"{part!r} exceeds the {len(examples)} examples")
     return examples[start:stop]
 
 
@@ -145,7 +145,9 @@ def _bound(value: str | None, unit: str | None, part: str) -> Any:
     try:
         bound = float(value) if unit == "%" else int(value)
     except ValueError:
-        raise ValueError(f"{value!r} in {part!r} is not a bound") from None
+        raise ValueError(
+            f"{value!r} in {part!r} is neither an index nor a percentage"
+        ) from None
     if unit == "%" and abs(bound) > 100:
         raise ValueError(f"{part!r} exceeds 100 %")
     return bound
@@ -156,8 +158,8 @@ def check_train(source: str, splits: Collection[str]) -> None:
     if "train" not in splits:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
-            f"{source} has {there}, and no train: rename one to train; "
-            "missing validation and test splits are held out from it"
+            f"{source} has {there}, but no split train: rename a split to train; "
+            "missing validation and test splits are held out from the split train"
         )
 
 
@@ -221,9 +223,10 @@ def class_split(
     num = max(2, round(fraction * len(classes)))
     if len(classes) - num < 2:
         raise UserError(
-            f"data.hold_out = 'classes': of {len(classes)} classes {num} would be held "
-            "out, and fewer than two would remain: decrease data.validation_fraction "
-            "or data.test_fraction, or set data.hold_out to examples"
+            f"data.hold_out = 'classes' would hold out {num} of {len(classes)} "
+            "classes, and fewer than two would remain for training: decrease "
+            "data.validation_fraction or data.test_fraction, or set data.hold_out = "
+            "examples"
         )
     draws = np.random.Philox(key=[seed, SPLIT_STREAM]).random_raw(len(classes))
     held_out = np.isin(label, classes[np.argsort(draws, kind="stable")[:num]])

@@ -123,8 +123,8 @@ def load_splits(
         test = hold_out.take("data.test_fraction", fraction, seed=0)
     elif config.test_fraction is not None:
         raise UserError(
-            f"data.test_fraction = {config.test_fraction} has no effect: the test "
-            f"split is data.test_split = {config.test_split!r}"
+            f"data.test_fraction = {config.test_fraction} has no effect with "
+            f"data.test_split = {config.test_split!r}: leave data.test_fraction out"
         )
     else:
         test = open_named(config.test_split)
@@ -152,8 +152,8 @@ def load_splits(
         raise UserError(
             "data.hold_out = 'classes' has no effect: data.test_split = "
             f"{config.test_split!r} is not held out, and data.validation_split or "
-            "data.validation_fraction = 0 prevents holding out the validation split: "
-            "leave out one of these"
+            "data.validation_fraction = 0 prevents holding out a validation split; "
+            "leave one of these options out"
         )
     if shared and not config.allow_overlap:
         raise UserError(
@@ -162,7 +162,8 @@ def load_splits(
         )
     if config.allow_overlap and not shared:
         raise UserError(
-            "data.allow_overlap = True has no effect: the splits share no examples"
+            "data.allow_overlap = True has no effect: the splits share no examples; "
+            "leave data.allow_overlap out"
         )
     _check_classes(config, train, {"validation": validation, "test": test})
     fit, seen_size = _make_fit(config), config.seen_size
@@ -202,15 +203,15 @@ def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
     differ = None in (height, width)
     if differ and config.cache == "device":
         raise UserError(
-            f"data.augment.random_resized_crop: the images of {config.source} differ "
-            "in size, so that the host crops them: set data.cache to stream"
+            "data.augment.random_resized_crop with data.cache = 'device': the images "
+            f"of {config.source} differ in size and are cropped on the host; set "
+            "data.cache to stream"
         )
     if config.crop_mode == "border" and height != width and not differ:
         raise UserError(
-            f"data.augment.random_resized_crop with data.crop_mode = 'border': the "
-            f"images of {config.source} have one size, {width}x{height}, so the device "
-            "resizes them, which does not support borders: set data.crop_mode to "
-            "squash or center"
+            "data.augment.random_resized_crop with data.crop_mode = 'border': images "
+            f"of one size ({width}x{height}) are resized on the device, which does not "
+            "support borders; set data.crop_mode to squash or center"
         )
     return not differ
 
@@ -288,9 +289,8 @@ def _check_classes(
             raise UserError(
                 f"data.train_split = {config.train_split!r} lacks "
                 f"{counted(len(lacking), 'class', 'classes')} of the {name} split, "
-                f"such as {first!r}: "
-                "the set is ordered by class; give data.test_fraction and "
-                "data.validation_fraction instead of slices"
+                f"such as {first!r}, as the data are ordered by class: give "
+                "data.test_fraction and data.validation_fraction instead of slices"
             )
 
 

@@ -63,7 +63,9 @@ class UserText:
         if not self.is_guess:
             return ()
         name = shown(os.path.basename(os.fsencode(path)))
-        reason = f"{self.encoding} (guessed): if names look wrong, save it as UTF-8"
+        reason = (
+            f"{self.encoding} (guessed): if names look wrong, save the file as UTF-8"
+        )
         return (Remark(f"encoding of {name}", reason, serious=True),)
 
     def spellings(self, name: str) -> list[bytes]:
@@ -105,7 +107,9 @@ def read_user_text(path: AnyPath, where: str, max_bytes: int = MAX_BYTES) -> Use
 def decode_user_text(data: bytes) -> UserText:
     """Decode the contents of a text file; raise ValueError if it is not text."""
     if data.startswith(_ZIP):
-        raise ValueError("it is a ZIP file, such as a workbook: save it as text (CSV)")
+        raise ValueError(
+            "the file is a ZIP file, such as an Excel workbook: save the table as CSV"
+        )
     for mark, encoding in MARKS.items():
         if data.startswith(mark):
             return UserText(_decoded(data[len(mark) :], encoding), encoding)
@@ -187,7 +191,7 @@ def _make_loader() -> Any:
             is_alias = self.check_event(yaml.AliasEvent)
             node = super().compose_node(parent, index)
             if is_alias and not isinstance(node, yaml.ScalarNode):
-                raise yaml.YAMLError("it has an alias of a list or of a mapping")
+                raise yaml.YAMLError("aliases of lists or mappings are not supported")
             return node
 
     return FlatLoader
@@ -211,6 +215,6 @@ def _check_text(loader: Any, node: Any, where: str) -> None:
         return
     line, written = node.start_mark.line + 1, shown(node.value)
     raise UserError(
-        f"{where}, line {line}: {written or 'nothing'} is {value!r} in YAML, not "
-        f'text: put it in quotes: "{written}"'
+        f"{where}, line {line}: {written or 'nothing'} is {value!r} in YAML, expected "
+        f'a string: write "{written}", in quotes'
     )

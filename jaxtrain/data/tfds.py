@@ -73,7 +73,7 @@ class TfdsStore:
         files: list[bytes | OSError] = data
         for i in np.flatnonzero(labels == NO_LABEL).tolist():
             if self.places.split_of(int(indices[i])) not in self.unlabelled:
-                files[i] = OSError(None, "it has no label (-1)")
+                files[i] = OSError(None, "the label is missing (-1)")
         names = map(self.places.name, indices.tolist())
         return list(map(StoredFile, names, files)), labels
 
@@ -87,8 +87,8 @@ class TfdsStore:
         except RuntimeError as error:
             splits = {self.places.locate(i)[0] for i in indices.tolist()}
             raise UserError(
-                f"{', '.join(sorted(splits))}: its files are incomplete or damaged; "
-                f"delete them and prepare the set again ({error})"
+                f"{', '.join(sorted(splits))}: the files are incomplete or damaged "
+                f"({error}); delete the files, and prepare the data set again"
             ) from error
         return [parse(record).features.feature for record in records]
 
@@ -124,7 +124,7 @@ def open_tfds(name: str, config: DataConfig) -> Opened:
     # TFDS would print a warning for a split without examples.
     files = [f for i in infos.values() if i.num_examples for f in i.file_instructions]
     if not files:
-        raise UserError(f"{source} holds no examples: prepare it again")
+        raise UserError(f"{source} has no examples: prepare the data set again")
     allow_open_files(source, len(files))
     lengths = {split: info.shard_lengths for split, info in infos.items()}
     places, splits = number_examples(source, lengths)
@@ -170,8 +170,8 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     if FILE_FORMAT not in formats:
         raise UserError(
             f"tfds:{name} is prepared in {builder.data_dir} as {', '.join(formats)}, "
-            f"expected {FILE_FORMAT}: prepare it again in another folder, and set "
-            f"data.data_dir to that folder{_how_to_prepare(name, 'DIR')}"
+            f"expected {FILE_FORMAT}: prepare the data set again in another directory, "
+            f"and set data.data_dir to that directory{_how_to_prepare(name, 'DIR')}"
         )
     return builder
 
@@ -184,13 +184,13 @@ def _check_features(source: str, path: str) -> None:
         return  # The code that needs the file reports this.
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
-            f"{source}: {path} cannot be read ({error}): prepare the set again"
+            f"{source}: {path} cannot be read ({error}): prepare the data set again"
         ) from None
     for name in classes:
         if "." in name and not name.startswith("tensorflow_datasets."):
             raise UserError(
-                f"{source}: {path} names the class {shown(name)}, which is code of "
-                "the data set: only feature classes of TFDS are supported"
+                f"{source}: {path} names the custom feature class {shown(name)}: use a "
+                "data set with only feature classes of TFDS"
             )
 
 

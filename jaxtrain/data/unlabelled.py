@@ -89,7 +89,9 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
         labelled[split] = [shard[mask] for shard, mask in parts]
         unlabelled.append(every[bad])
         names = listed(_name(store, split, every, i) for i in bad.tolist())
-        text = f"{len(bad):,} of {len(every):,} in {split} are left out: {names}"
+        text = (
+            f"{len(bad):,} of {len(every):,} examples in {split} are excluded: {names}"
+        )
         remark = Remark(f"without a label, {split}", text, serious=True)
         remarks = (*remarks_of(store), remark)
         store = dataclasses.replace(store, remarks=remarks)  # type: ignore[type-var]
@@ -109,10 +111,10 @@ def _check_number(
     raise UserError(
         f"{config.source}: {len(bad):,} of the {counted(len(every), 'example')} of the "
         f"{split} split have no label (empty, NaN or -1), more than "
-        f"data.max_bad_fraction = {config.max_bad_fraction} allows: label them, remove "
-        "them, or increase data.max_bad_fraction. If -1 is a class, give the classes "
-        f"names. For a task without labels set data.train_split = {split}+{UNLABELLED}"
-        f"\n  {first}"
+        f"data.max_bad_fraction = {config.max_bad_fraction} allows: label or remove "
+        "these examples, or increase data.max_bad_fraction. If -1 is a class, use "
+        "class names as labels. For a task without labels set data.train_split = "
+        f"{split}+{UNLABELLED}\n  {first}"
     )
 
 

@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 # For out-of-memory messages: purpose of the evaluation program, and remedy.
 EVALUATION = (
     "an evaluation",
-    "set a smaller data.eval_batch_size, or more devices",
+    "set a smaller data.eval_batch_size, or use more devices",
 )
 # Traced function (weights, data, batches) -> (outputs, batch). `data` is
 # `Dataset.on_device`, `batches` has the shape (1, B, ...), with an axis of one step,

@@ -101,9 +101,9 @@ class Kept(NamedTuple):
         if len(bad):
             raise BadNumbersError(
                 f"{NOT_FINITE} for {len(bad):,} of {num:,} examples of the {split} "
-                f"split, such as example {bad.min()}, so metrics would be meaningless. "
-                "Check mean and std in model.json, use another checkpoint, or train "
-                "in a precision with a larger range, such as bf16"
+                f"split, such as example {bad.min()}, so metrics would be meaningless: "
+                "check mean and std in model.json, use another checkpoint, or train in "
+                "a precision with a larger range, such as bf16"
             )
 
 

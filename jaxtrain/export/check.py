@@ -162,9 +162,9 @@ def check(
         # The user chose a coarse precision, so this is not a bug of the export.
         kind = UserError if _is_rough(request) else ExportError
         raise kind(
-            "the file was not written, because it differs from the model: "
-            f"{result.describe()}; the limits of {request.precision} are {allowed}; "
-            "choose another --precision"
+            "the exported file computes other outputs than the model and was not "
+            f"written: {result.describe()}; the limits of --precision "
+            f"{request.precision} are {allowed}; choose another --precision"
         )
     return result
 

@@ -27,13 +27,19 @@ def check_format(format: str, precision: Precision | None) -> None:
 def check_out(out: Path) -> None:
     """Raise UserError if the path exists, or its directory is missing or read-only."""
     if os.path.lexists(out):
-        raise UserError(f"--out {out} already exists: remove it, or choose another")
+        raise UserError(
+            f"--out {out} already exists: remove the existing file, or choose another "
+            "--out"
+        )
     if not os.path.isdir(out.parent):
         raise UserError(
-            f"--out {out}: the folder {out.parent} does not exist; create it"
+            f"--out {out}: the directory {out.parent} does not exist; create the "
+            "directory"
         )
     if not os.access(out.parent, os.W_OK | os.X_OK):
-        raise UserError(f"--out {out}: {out.parent} is read-only; choose another")
+        raise UserError(
+            f"--out {out}: {out.parent} is read-only; choose another directory"
+        )
 
 
 def export(format: str, request: Request, out: Path, images: np.ndarray) -> Check:
@@ -75,14 +81,14 @@ def _check_model(exporter: Exporter, request: Request) -> None:
     in_units = model.decoder.in_units
     if in_units is not None and request.precision == "int8":
         raise UserError(
-            f"--precision int8: task = {model.description.task!r} has {in_units}, "
-            "which would be rounded to 256 steps; choose fp32, bf16 or fp16"
+            f"--precision int8: task = {model.description.task!r} predicts {in_units}, "
+            "which int8 would round to 256 levels; choose fp32, bf16 or fp16"
         )
     rounded = model.description.model.quantize
     if rounded is not None and exporter.has_integers and request.precision != "int8":
         raise UserError(
             f"--precision {request.precision}: the model was trained with "
-            f"model.quantize = {rounded!r}, and its exported file computes in int8; "
-            "choose int8, or leave --precision out"
+            f"model.quantize = {rounded!r}, so the exported file computes in int8; "
+            "give --precision int8, or leave --precision out"
         )
     _ = request.exported  # Raise an error if the outputs cannot be exported.

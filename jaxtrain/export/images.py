@@ -62,15 +62,15 @@ def load_from_run(
     if not is_run(workdir):
         raise UserError(
             f"--workdir {workdir} is a model without data: give --images DIR, a folder "
-            "of images on which to check the file"
+            "of images to check the exported file with"
         )
     config = read_run(workdir)
     try:
         splits = sources.load(config.data, config.seed)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"--workdir {workdir}: its data cannot be read ({error}): give --images "
-            "DIR, a folder of images on which to check the file"
+            f"--workdir {workdir}: the data of the run cannot be read ({error}): give "
+            "--images DIR, a folder of images to check the exported file with"
         ) from None
     checked = _sample(model, splits.validation or splits.test, CHECKED)
     return checked, _sample(model, splits.train, calibration) if calibration else None

@@ -35,8 +35,8 @@ def read_about():
         text = json.dumps(about, sort_keys=True, separators=(",", ":"))
         if hashlib.sha256(text.encode()).hexdigest() != written:
             raise ValueError(
-                f"{HERE / 'model.json'} is not what was written: copy it again or, if "
-                "you changed it on purpose, remove its field 'sha256'"
+                f"{HERE / 'model.json'} does not match the digest in the file: copy "
+                "the file again or, after a deliberate edit, remove the field 'sha256'"
             )
     return about
 
@@ -48,7 +48,9 @@ def run(images):
     if images.dtype == np.uint8 and dtype == np.float32:
         images = (images / 255 - about["mean"]) / about["std"]
     elif images.dtype != dtype and dtype != np.float32:
-        raise TypeError(f"images are {images.dtype}: this program takes {dtype} pixels")
+        raise TypeError(
+            f"images have the dtype {images.dtype}: expected {dtype} pixels"
+        )
     return np.asarray(program(weights, images.astype(dtype)))
 
 

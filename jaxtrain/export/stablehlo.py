@@ -46,7 +46,7 @@ class SavedFolder(Exporter):
         kind = request.model.description.input
         if not kind.are_pictures:
             raise UserError(
-                "--format saved: its script supports only images, but the model takes "
+                "--format saved supports only models of images, but the model takes "
                 f"{kind.noun}s; choose another --format"
             )
 

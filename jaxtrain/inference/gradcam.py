@@ -166,7 +166,7 @@ def _last_call(model: TrainedModel) -> int:
 def _no_activations(model: TrainedModel, part: str) -> UserError:
     return UserError(
         f"--explain: model.name = {model.description.model.name!r} has no {part} with "
-        "spatial activations, which Grad-CAM needs; leave --explain out"
+        "spatial activations, which Grad-CAM requires; leave --explain out"
     )
 
 

@@ -43,11 +43,13 @@ def expand_paths(
     """
     if not words:
         raise UserError(
-            "give images: files, folders, patterns such as 'photos/*.jpg', or - for "
-            "names from standard input"
+            "no images were given: give files, directories, patterns such as "
+            "'photos/*.jpg', or - for names from standard input"
         )
     if words.count(STDIN) > 1:
-        raise UserError("- is given twice: standard input can be read only once")
+        raise UserError(
+            "- is given twice, but standard input can be read only once: give - once"
+        )
     names, unread = list[bytes](), [] if unread is None else unread
     for word in words:
         names += _read_stdin(stdin) if word == STDIN else _expand(word, kind, unread)
@@ -61,7 +63,9 @@ def _read_stdin(stdin: BinaryIO | None) -> list[bytes]:
     text = (stdin or default).read()
     names = [name for name in text.split(b"\0" if b"\0" in text else b"\n") if name]
     if not names:
-        raise UserError("- : standard input has no file names, expected one per line")
+        raise UserError(
+            "- : standard input has no file names: give one file name per line"
+        )
     return names
 
 
@@ -72,12 +76,14 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
         return _files_of_folder(path, kind, unread) if os.path.isdir(path) else [path]
     if not glob.has_magic(word):
         raise UserError(
-            f"{shown(word)}: no such file or folder, relative to {shown(os.getcwd())}"
+            f"{shown(word)}: no such file or directory (relative to "
+            f"{shown(os.getcwd())}): correct the path"
         )
     matches = sorted(os.fsencode(path) for path in glob.iglob(word, recursive=True))
     if not matches:
         raise UserError(
-            f"{shown(word)} matches no file, relative to {shown(os.getcwd())}"
+            f"{shown(word)} matches no file (relative to {shown(os.getcwd())}): "
+            "correct the pattern"
         )
     names = []
     for path in matches:
@@ -88,8 +94,8 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
             names += _files_below(path, kind, unread)
     if not names:
         raise UserError(
-            f"{shown(word)} matches only folders without {kind.noun}s"
-            f"{_describe_unread(kind, unread)}"
+            f"{shown(word)} matches only directories without "
+            f"{kind.noun}s{_describe_unread(kind, unread)}"
         )
     return names
 
@@ -99,8 +105,8 @@ def _files_of_folder(path: bytes, kind: FileKind, unread: list[bytes]) -> list[b
     if not names:
         known = " ".join(kind.endings())
         raise UserError(
-            f"{shown(path)} holds no {kind.noun}: no file has the extension {known}"
-            f"{_describe_unread(kind, unread)}"
+            f"{shown(path)} contains no {kind.noun}: expected files with the extension "
+            f"{known}{_describe_unread(kind, unread)}"
         )
     return names
 
@@ -133,7 +139,7 @@ def _check_distinct(names: Sequence[bytes]) -> None:
         other = known.setdefault(os.path.abspath(name), name)
         if other is not name:
             also = "" if other == name else f", also as {shown(other)}"
-            raise UserError(f"{shown(name)} is given twice{also}: give it once")
+            raise UserError(f"{shown(name)} is given twice{also}: give each file once")
 
 
 def common_folder(names: FileNames) -> bytes:

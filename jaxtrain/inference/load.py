@@ -40,8 +40,8 @@ def load_model(
         return with_checkpoint(spec.path, checkpoint, _read)
     if checkpoint != "best":
         raise UserError(
-            f"checkpoint = {checkpoint!r} has no effect on {text}, which holds one "
-            "model: leave it out, or give the folder of the run"
+            f"checkpoint = {checkpoint!r} has no effect on {text}, which has no "
+            "checkpoints: leave checkpoint out, or give the directory of a run"
         )
     return _read(load(spec), check_finite=True)
 

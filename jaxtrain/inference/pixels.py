@@ -54,8 +54,8 @@ def to_pixels(
     if isinstance(given, np.ndarray):
         return _from_array(given, shape, fit)
     raise UnreadableError(
-        f"a {type(image).__name__} is not an image: give a path, bytes, a Pillow "
-        "image or a uint8 array"
+        "expected a path, bytes, a Pillow image or a uint8 array, got "
+        f"{type(image).__name__}"
     )
 
 
@@ -142,13 +142,13 @@ def _from_array(array: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.
     array = _with_channels(array)
     if array.dtype != np.uint8 or array.ndim != 3 or not array.size:
         raise UnreadableError(
-            f"an array {array.dtype.name}{list(array.shape)} is not an image: give "
-            f"uint8 {_expected(shape)}"
+            f"expected a uint8 array {_expected(shape)}, got "
+            f"{array.dtype.name}{list(array.shape)}"
         )
     if array.shape[-1] != shape[-1] and not {array.shape[-1], shape[-1]} <= {1, 3}:
         raise UnreadableError(
-            f"it has {array.shape[-1]} channels, but the model takes {shape[-1]}: give "
-            f"{_expected(shape)}"
+            f"the image has {array.shape[-1]} channels, but the model takes "
+            f"{shape[-1]}: give {_expected(shape)}"
         )
     return _fit(images.to_channels(array, shape[-1]), shape, fit)
 
@@ -168,8 +168,8 @@ def _fit(pixels: np.ndarray, shape: tuple[int, int, int], fit: Fit) -> np.ndarra
         return pixels
     if height != width:
         raise UnreadableError(
-            f"it has {pixels.shape[1]}x{pixels.shape[0]} pixels, but the model takes "
-            f"{width}x{height}: resize it"
+            f"the image has {pixels.shape[1]}x{pixels.shape[0]} pixels, but the model "
+            f"takes {width}x{height}: resize the image"
         )
     return images.centre_fit(pixels, height, fit)
 

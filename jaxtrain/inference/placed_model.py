@@ -137,9 +137,10 @@ class PlacedModel:
             model.eval()
             if not model.drop_head():
                 raise UserError(
-                    f"model.name = {self.description.model.name!r} has no features: "
-                    "its last layer is not linear (jaxtrain.models.head.Head, or "
-                    "nnx.Linear or nn.Dense in a plain Flax module)"
+                    f"model.name = {self.description.model.name!r} has no features, as "
+                    "the last layer is not linear: use a model that ends with "
+                    "jaxtrain.models.head.Head (nnx.Linear or nn.Dense in a plain Flax "
+                    "module)"
                 )
             return model(images)
 

@@ -54,12 +54,12 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
     if channels not in MODES:
         raise UserError(
             f"the model takes images of {channels} channels, which image files cannot "
-            "have: give arrays to load_model(...).predict in Python"
+            "have: pass arrays to load_model(...).predict in Python"
         )
     if not about.input.are_pictures and wanted.maps:
         raise UserError(
-            f"--explain: this model takes {about.input.noun}s, which cannot be drawn "
-            "on; leave it out"
+            f"--explain: the model takes {about.input.noun}s, but Grad-CAM overlays "
+            "need images; leave --explain out"
         )
     if wanted.pictures:
         decoder.check_draws("--pictures")
@@ -68,7 +68,7 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
         raise UserError(
             f"task = {about.task!r} has outputs of the shape {shapes} for an image, "
             "which do not fit into a table row: write one file per image with "
-            "--outputs FOLDER"
+            "--outputs DIR"
         )
     decoder.check_topk(wanted.topk)
     if wanted.maps:
@@ -139,8 +139,8 @@ def num_features(model: TrainedModel) -> int:
     shape = model.shapes(model.features_of).shape
     if len(shape) != 2:
         raise UserError(
-            f"--features: the input of the last layer has the shape {list(shape[1:])} "
-            "for an image, not a vector; leave it out"
+            "--features: expected a feature vector per image, but the input of the "
+            f"last layer has the shape {list(shape[1:])}; leave --features out"
         )
     return shape[1]
 

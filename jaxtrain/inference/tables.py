@@ -114,10 +114,10 @@ def check(option: str, path: Path) -> None:
     ending = path.suffix.lower()
     if ending not in TABLES:
         raise UserError(
-            f"{option} {path}: expected a file extension of {', '.join(TABLES)}"
+            f"{option} {path}: expected a file with the extension {', '.join(TABLES)}"
         )
     if ending == ".parquet" and extras.missing("pyarrow"):
         raise UserError(
-            f"{option} {path}: Parquet needs the extra predict: "
+            f"{option} {path}: Parquet requires pyarrow, which is not installed: "
             f"{extras.install('predict')}"
         )

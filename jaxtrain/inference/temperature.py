@@ -132,10 +132,11 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     """
     path = workdir / TEMPERATURE
     fit = command("evaluate", "--workdir", workdir, "--calibrate")
-    recreate = f"create it again with {fit}"
+    recreate = f"fit the temperature again with {fit}"
     if not workdir.is_dir():
         raise UserError(
-            f"--calibrated: {workdir} is not the folder of a run: leave it out"
+            f"--calibrated: {workdir} is not the directory of a run: leave "
+            "--calibrated out"
         )
     run = RunId(origin["run"] or "no run", str(workdir / CONFIG))
     try:
@@ -143,9 +144,9 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     except UserError as error:
         raise UserError(f"--calibrated: {error}") from None
     if values is None:
-        remedy = f"create it with {fit}"
+        remedy = f"fit the temperature with {fit}"
         if not is_run(workdir):
-            remedy = f"copy {TEMPERATURE} of the run that the model was exported from"
+            remedy = f"copy {TEMPERATURE} from the run that exported the model"
         raise UserError(f"--calibrated: {path} does not exist: {remedy}")
     temperature, step, views = values["temperature"], values["step"], values["tta"]
     if temperature <= 0:
@@ -155,14 +156,14 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
         )
     if step is not None and step != origin["step"]:
         raise UserError(
-            f"--calibrated: {path} was fitted to the checkpoint of step {step}, and "
-            f"the model is of step {origin['step']}: give --checkpoint {step}, or "
-            f"{fit} --checkpoint {origin['step']}"
+            f"--calibrated: {path} was fitted to the checkpoint of step {step}, but "
+            f"the model is from step {origin['step']}: give --checkpoint {step}, or "
+            f"fit the temperature again with {fit} --checkpoint {origin['step']}"
         )
     if views is not None:
         raise UserError(
-            f"--calibrated: {path} was fitted to the mean of several views "
-            f"({views}), but one view is used here: create it again with {fit} "
+            f"--calibrated: {path} was fitted with test-time augmentation ({views}), "
+            f"but predictions use plain images: fit the temperature again with {fit} "
             "--tta plain"
         )
     return temperature

@@ -34,7 +34,9 @@ def parse(content: str | bytes, *, nan: bool = False) -> Any:
         value = (_LENIENT if nan else _STRICT).decode(text)
         _check_depth(value)
     except RecursionError:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
+        raise ValueError(
+            f"the JSON is nested more than {MAX_DEPTH} levels deep"
+        ) from None
     return value
 
 
@@ -61,14 +63,14 @@ def _integer(text: str) -> int:
     # A sign and 19 digits at most.
     if len(text) <= 20 and abs(value := int(text)) <= MAX_INTEGER:
         return value
-    raise ValueError(f"{text[:20]} is an integer beyond {MAX_INTEGER}")
+    raise ValueError(f"the integer {text[:20]} is beyond the limit of {MAX_INTEGER}")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     values = dict(pairs)
     if len(values) < len(pairs):
         [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"it has the field {name[:60]!r} twice")
+        raise ValueError(f"the field {name[:60]!r} occurs twice")
     return values
 
 

@@ -17,7 +17,7 @@ from jaxtrain.regular_file import read_bytes
 # Name of the digest field.
 FIELD = "sha256"
 # Default remedy for a damaged file.
-RESTORE = "restore it from a copy"
+RESTORE = "restore the file from a copy"
 
 
 def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,12 +68,11 @@ def parse_object(
     except ValueError as error:
         raise UserError(f"{where} cannot be read ({error}): {advice}") from None
     if not isinstance(values, dict):
-        raise UserError(f"{where} cannot be read: it is not a JSON object: {advice}")
+        raise UserError(f"{where} is not a JSON object: {advice}")
     if FIELD in values and values.pop(FIELD) != _digest(values):
         raise UserError(
-            f"{where} is not what was written: its values do not match the digest in "
-            f"its field {FIELD!r}. If it is damaged, {advice}; if you changed it on "
-            f"purpose, remove the field {FIELD!r}"
+            f"{where} does not match the digest in the field {FIELD!r}: if the file is "
+            f"damaged, {advice}; after a deliberate edit, remove the field {FIELD!r}"
         )
     return values
 

@@ -112,5 +112,5 @@ def _parse(values: Mapping[str, Any], where: str, advice: str) -> str:
         return value
     shown = "is missing" if value is None else f"= {str(value)[:NUM_SHOWN]!r}"
     raise UserError(
-        f"{where}: {FIELD} {shown}: expected a run id of 32 hex digits: {advice}"
+        f"{where}: {FIELD} {shown}; expected a run id of 32 hex digits: {advice}"
     )

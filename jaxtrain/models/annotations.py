@@ -52,7 +52,10 @@ def _problem(spec: P, shape: tuple[int, ...], sizes: Mapping[str, int]) -> str |
             "other dims"
         )
     if len(spec) > len(shape):
-        return "the annotation has more entries than the array has dims"
+        return (
+            "the annotation has more entries than the array has dims; give at most one "
+            "entry per dim"
+        )
     for size, name in zip(shape, spec, strict=False):
         if name is not None and size % sizes[name]:
             return (

@@ -132,8 +132,8 @@ class Model(nnx.Module):
                 taken = any(name in piece.names for piece in self.pieces)
                 other = "another layer" if taken else "an attribute of every model"
                 raise UserError(
-                    f"model {type(self).__name__}: the layer name {name!r} in "
-                    f"add_piece is the name of {other}; rename the layer"
+                    f"model {type(self).__name__}: add_piece got the layer name "
+                    f"{name!r}, which is already the name of {other}; rename the layer"
                 )
             setattr(self, name, layer)
             name_layers(name, layer)

@@ -104,9 +104,9 @@ class FlaxModel(Model):
         ]
         if missing:
             raise UserError(
-                f"model {name}: its constructor requires {', '.join(missing)}: give "
-                f"a default, or a value in model.options; {', '.join(known)} are "
-                "passed automatically"
+                f"model {name}: the constructor requires {', '.join(missing)}: add a "
+                f"default, or set a value in model.options (only {', '.join(known)} "
+                "are passed automatically)"
             )
         try:
             made: Any = cls.module(**given)
@@ -114,7 +114,7 @@ class FlaxModel(Model):
             raise
         except Exception as error:
             raise UserError(
-                f"model {name}: its constructor failed: {own.describe_error(error)}; "
+                f"model {name}: the constructor failed: {own.describe_error(error)}; "
                 f"arguments: {', '.join(given) or 'none'}"
             ) from error
         if isinstance(made, linen.Module):
@@ -129,8 +129,8 @@ class FlaxModel(Model):
             made = from_linen(made, image_shape, layers)
         if not isinstance(made, nnx.Module):
             raise UserError(
-                f"model {name} returned {type(made).__name__}, expected an nnx.Module "
-                "or a Linen module; see docs/extending.md"
+                f"model {name} returned {type(made).__name__}: return an nnx.Module or "
+                "a Linen module (docs/extending.md)"
             )
         model = _as_model(made, layers)
         model.example_shape = image_shape
@@ -185,8 +185,8 @@ def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
     )
     if hidden:
         raise UserError(
-            f"model {kind.__name__}: the class defines {', '.join(hidden)}, reserved "
-            "by jaxtrain; rename it"
+            f"model {kind.__name__}: the class defines {', '.join(hidden)}, which "
+            "jaxtrain reserves; rename the attribute"
         )
     attributes = {"__call__": Model.__call__, "keywords": keywords_of(kind)}
     metaclass: Any = type(kind)
@@ -200,8 +200,8 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
     hidden = sorted(RESERVED & vars(module).keys())
     if hidden:
         raise UserError(
-            f"model {kind.__name__}: the module defines {', '.join(hidden)}, reserved "
-            "by jaxtrain; rename it"
+            f"model {kind.__name__}: the module defines {', '.join(hidden)}, which "
+            "jaxtrain reserves; rename the attribute"
         )
     _use_dtypes(module, layers)
     paths = [path for path, _ in nnx.to_flat_state(nnx.state(module))]
@@ -231,8 +231,7 @@ def _use_dtypes(module: Any, layers: Layers) -> None:
 def _check_callable(module: Any) -> None:
     if not callable(module):
         raise UserError(
-            f"model {type(module).__name__} has no __call__(x), the forward pass: "
-            "define it"
+            f"model {type(module).__name__} has no forward pass: define __call__(x)"
         )
 
 
@@ -255,8 +254,8 @@ def _apply(
         _forward(model, x, rngs)
     if not calls:
         raise UserError(
-            f"model {type(model).__name__} has no features: features are the inputs "
-            "of the last nnx.Linear or nn.Dense, but it calls no such layer"
+            f"model {type(model).__name__} has no features, which are the inputs of "
+            "the last nnx.Linear or nn.Dense: end the model with one of these layers"
         )
     return calls[-1].inputs
 

@@ -105,13 +105,14 @@ def find_head(model: Any) -> str:
     images = jax.ShapeDtypeStruct((2, *model.example_shape), jnp.float32)
     outputs = jax.eval_shape(forward, state, images)
     if not calls or getattr(outputs, "shape", None) != calls[-1].shape:
-        reason = "it calls no nnx.Linear or nn.Dense"
+        reason = "the model calls no nnx.Linear or nn.Dense"
         if calls:
             reason = (
-                f"the last linear layer, {calls[-1].path}, has another output shape"
+                f"the output shape of the last linear layer, {calls[-1].path}, differs "
+                "from the output shape of the model"
             )
         raise UserError(
-            f"model {type(model).__name__}: cannot determine the head: {reason}; "
-            "select the backbone layers by patterns of their paths"
+            f"model {type(model).__name__}: cannot determine the head, as {reason}; "
+            "name the layers by patterns of their paths instead of `backbone`"
         )
     return calls[-1].path

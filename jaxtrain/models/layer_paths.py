@@ -51,9 +51,9 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
         tops = [path for path in paths if "/" not in path]
         tops.append(BACKBONE)
         raise UserError(
-            f"{field}: {pattern!r} matches no layer with parameters; the layers are "
-            f"{', '.join(tops)}, and sublayers, such as {_example(paths)}"
-            f"{nearest(pattern, [*tops, *paths], num=3)}"
+            f"{field}: {pattern!r} matches no layer with parameters; expected a "
+            f"pattern of {', '.join(tops)}, or of sublayers, such as "
+            f"{_example(paths)}{nearest(pattern, [*tops, *paths], num=3)}"
         )
     return frozenset(found)
 

@@ -44,9 +44,9 @@ class PieceStream(nnx.RngStream):
         rngs = _keys.get()
         if rngs is None:
             raise UserError(
-                f"a layer draws from its random stream {self.tag!r} in evaluation; "
-                "draw only if not self.deterministic, which train() and eval() of the "
-                "model set, as in nnx.Dropout"
+                f"a layer draws from the random stream {self.tag!r} in evaluation; "
+                "draw only if not self.deterministic (set by train() and eval() of the "
+                "model), as in nnx.Dropout"
             )
         return rngs.dropout()
 

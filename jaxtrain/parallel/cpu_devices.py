@@ -89,12 +89,13 @@ def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequenc
 def _check(requested: int, devices: Sequence[Any]) -> None:
     if devices[0].platform != "cpu":
         raise UserError(
-            f"parallel.cpu_devices = {requested}: the run is on {devices[0].platform}; "
-            "leave it out, or choose the CPU with --platform cpu"
+            f"parallel.cpu_devices = {requested} has no effect on "
+            f"{devices[0].platform}: leave parallel.cpu_devices out, or give "
+            "--platform cpu"
         )
     if len(jax.local_devices()) < requested:
         raise UserError(
-            f"parallel.cpu_devices = {requested}, but JAX has started in this process "
-            f"with {counted(len(jax.local_devices()), 'CPU device')}: start a new "
-            "process"
+            f"parallel.cpu_devices = {requested}: JAX is already initialized in this "
+            f"process with {counted(len(jax.local_devices()), 'CPU device')}; start a "
+            "new process"
         )

@@ -47,8 +47,8 @@ def check_divisible(
         below = max(1, value // divisor) * divisor
         fits = sorted({below, -(-value // divisor) * divisor})
         yield Problem(
-            f"{name} = {value} is not divisible by {divisor}, {reason}: "
-            f"{' or '.join(map(str, fits))} would fit",
+            f"{name} = {value} is not divisible by {divisor}, {reason}: use "
+            f"{' or '.join(map(str, fits))}",
             fields,
         )
 

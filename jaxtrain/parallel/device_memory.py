@@ -48,8 +48,8 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
     needed, present = peak_bytes(program), usable_bytes(devices)
     if needed > present:
         raise UserError(
-            f"{purpose} needs {needed / GIB:.3g} GiB of memory on each device, which "
-            f"has {present / GIB:.3g} GiB: {fix}"
+            f"{purpose} needs {needed / GIB:.3g} GiB of memory per device, but each "
+            f"device has {present / GIB:.3g} GiB: {fix}"
         )
 
 

@@ -86,16 +86,15 @@ def start(
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
-            f"--platform {platform}: JAX finds no such device{reason}. For an NVIDIA "
-            f"GPU: {extras.install('cuda12')}"
+            f"--platform {platform}: JAX finds no such device{reason}; choose another "
+            f"--platform, or for an NVIDIA GPU run {extras.install('cuda12')}"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:
         raise UserError(
             f"this machine has {counted(len(gpus), 'NVIDIA GPU')} ({gpus[0]}), but JAX "
-            "has no CUDA support and would train on the CPU. Install it with "
-            f"{extras.install('cuda12')} (or cuda13), or choose the CPU with "
-            "--platform cpu"
+            "has no CUDA support and would train on the CPU: install CUDA support with "
+            f"{extras.install('cuda12')} (or cuda13), or give --platform cpu"
         )
 
 
@@ -157,8 +156,9 @@ def cache_folder(name: str) -> Path | None:
     except OSError:
         return None
     print_stderr(
-        f"{folder}: others can write to this directory, so compiled programs are not "
-        "cached: set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to a private directory"
+        f"warning: {folder}: other users can write to this directory, so compiled "
+        "programs are not cached; set JAX_COMPILATION_CACHE_DIR or XDG_CACHE_HOME to a "
+        "private directory"
     )
     return None
 
@@ -203,10 +203,9 @@ def set_xla_flags(
         profiling = "train.profile_steps with " if profiles else ""
         raise UserError(
             f"{profiling}parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, "
-            f"but JAX has started in this process with {current!r}, and reads "
-            "XLA_FLAGS only at its start: start a new process (in a notebook: restart "
-            "the kernel), or use parallel.xla_flags and train.profile_steps of the "
-            "previous run"
+            f"but JAX is already initialized in this process with {current!r}: start a "
+            "new process (in a notebook: restart the kernel), or use "
+            "parallel.xla_flags and train.profile_steps of the previous run"
         )
     environ["XLA_FLAGS"] = value
     _flags_before[value] = user_flags

@@ -80,8 +80,8 @@ def axis_sizes(
     if num_devices % fixed or (-1 not in sizes.values() and fixed != num_devices):
         raise UserError(
             f"{shown or 'a mesh of one device'} (preset {config.preset}) does not fit "
-            f"the {counted(num_devices, 'device')} {seen}: the product of the sizes "
-            f"must be {num_devices}; one size may be -1, for the remaining devices"
+            f"the {counted(num_devices, 'device')} {seen}: set sizes whose product is "
+            f"{num_devices}; one size may be -1, for the remaining devices"
         )
     free_size = num_devices // fixed
     sizes = {axis: free_size if size == -1 else size for axis, size in sizes.items()}
@@ -93,7 +93,7 @@ def axis_sizes(
             raise UserError(
                 f"parallel.model = {sizes['model']} with parallel.{axis} = "
                 f"{sizes[axis]}: XLA computes wrong convolutions if both channels and "
-                f"pixels are sharded; set one of the two to 1"
+                "pixels are sharded; set one of the two axes to 1"
             )
     return sizes
 

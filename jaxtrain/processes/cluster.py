@@ -75,8 +75,8 @@ class Cluster:
         except RuntimeError as error:
             self._cut_off = True
             raise StartAgainError(
-                "another process was lost; the same command resumes from the last "
-                f"checkpoint ({str(error).splitlines()[0]})"
+                f"lost connection to another process ({str(error).splitlines()[0]}); "
+                "the same command resumes from the last checkpoint"
             ) from None
         for process, message in enumerate(messages):
             if "code" in message:

@@ -83,8 +83,8 @@ def find(
         if len(missing) < len(flags):
             given = [f"{n} {v}" for n, v in flags.items() if v is not None]
             raise UserError(
-                f"{' '.join(given)}: also give {' and '.join(missing)}, or none of the "
-                "three options"
+                f"{' '.join(given)}: also give {' and '.join(missing)}, or leave all "
+                "three options out"
             )
         return _from_environment()
     return Processes(coordinator=coordinator, num=num_processes, index=process_id)
@@ -117,9 +117,9 @@ def _from_environment() -> Processes | None:
     if not known or index is None:
         raise UserError(
             f"this is one of {num} processes, but the environment does not define "
-            f"{'its index' if known else 'the address of process 0'}; set "
-            f"{'JAX_PROCESS_ID' if known else 'JAX_COORDINATOR_ADDRESS'}, or "
-            "give --coordinator HOST:PORT --num-processes N --process-id I"
+            f"{'the process index' if known else 'the address of process 0'}; set "
+            f"{'JAX_PROCESS_ID' if known else 'JAX_COORDINATOR_ADDRESS'}, or give "
+            "--coordinator HOST:PORT --num-processes N --process-id I"
         )
     return Processes(coordinator=address, num=num, index=index, local_device_ids=local)
 
@@ -187,14 +187,17 @@ def _connect(
     thread.start()
     thread.join(init_timeout)
     if failed:
-        raise UserError(f"JAX cannot connect the processes: {failed[0]}")
+        raise UserError(
+            f"JAX cannot connect the processes ({failed[0]}): check --coordinator and "
+            "the network"
+        )
     if thread.is_alive():
         where = "" if address is None else f" at --coordinator {address}"
         raise UserError(
             f"process {processes.index} of {processes.num} waited {init_timeout:g} s "
-            f"(--init-timeout) for the others{where}{_unresolved(address)}: check that "
-            "all processes were started with the same --coordinator and "
-            "--num-processes, and that this machine can reach that address"
+            f"(--init-timeout) for the other processes{where}{_unresolved(address)}: "
+            "start all processes with the same --coordinator and --num-processes, and "
+            "check that this machine can reach the coordinator"
         )
     _take_over_sigterm()
 
@@ -231,7 +234,7 @@ def _address_to_bind(coordinator: str) -> str:
                 ) from None
     raise UserError(
         f"--coordinator {coordinator}: process 0 cannot listen on port {port}: give "
-        "the host of process 0 and a free port on it"
+        "the host of process 0 and a free port of this host"
     )
 
 

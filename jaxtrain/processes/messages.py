@@ -57,6 +57,7 @@ def _client() -> Any:
 
 def _lost(error: Exception) -> StartAgainError:
     return StartAgainError(
-        "another process was lost during a save; the same command resumes from the "
-        f"last checkpoint ({str(error).splitlines()[0]})"
+        "lost connection to another process during a save "
+        f"({str(error).splitlines()[0]}); the same command resumes from the last "
+        "checkpoint"
     )

@@ -138,8 +138,8 @@ class Grace:
             return f"{message}: the same command resumes from step {newest}"
         since = f"step {newest}, which is saved" if newest else "the start"
         return (
-            f"no step was finished since {since}, so nothing is lost: the same command "
-            "resumes from there"
+            f"no step was finished since {since}, so no progress is lost: the same "
+            "command resumes from that step"
         )
 
 
@@ -223,7 +223,7 @@ class StopSignals:
             return  # The alarm was set by other code.
         if not self.defer:
             raise Interrupted(
-                self.signum, "there was nothing to save yet, so nothing was lost"
+                self.signum, "no step was finished yet, so no progress is lost"
             )
         cluster.current().request_stop()
         # Do not use print, which the signal may have interrupted.

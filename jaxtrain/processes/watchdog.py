@@ -76,8 +76,8 @@ class Watchdog:
     def _end(self, limit: float) -> None:
         print_stderr(
             f"error: no step finished for {limit:g} s (train.step_timeout_seconds); "
-            "the same command resumes from the last checkpoint. Stacks of "
-            "all threads:"
+            "the same command resumes from the last checkpoint. Stack traces of all "
+            "threads:"
         )
         faulthandler.dump_traceback(sys.stderr, all_threads=True)
         here = cluster.current()

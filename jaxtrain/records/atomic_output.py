@@ -56,25 +56,26 @@ def reported(option: str, path: Path) -> Iterator[None]:
         if error.errno in LIMITS:
             raise
         raise UserError(
-            f"{option} {path}: cannot write there ({error.strerror or error}): choose "
-            "another path"
+            f"{option} {path}: the path is not writable ({error.strerror or error}): "
+            "choose another path"
         ) from None
 
 
 def check_new_folder(option: str, path: Path) -> None:
     """Fail early if the path of a new directory exists."""
     if path.exists():
-        raise UserError(f"{option} {path} already exists: choose a new folder")
+        raise UserError(f"{option} {path} already exists: choose a new directory")
 
 
 def _check(option: str, path: Path, folder: bool) -> None:
     if not path.name:  # `.` and `/` cannot be replaced.
-        raise UserError(f"{option} {path} already exists: give a new name")
+        raise UserError(f"{option} {path} already exists: choose a new file name")
     if folder and os.path.lexists(path) and not path.is_dir():
-        raise UserError(f"{option} {path} is a file: give a folder")
+        raise UserError(f"{option} {path} is a file: give a directory")
     if folder and path.is_dir() and any(path.iterdir()):
         raise UserError(
-            f"{option} {path} is not empty: empty it, or choose another folder"
+            f"{option} {path} is not empty: empty the directory, or choose another "
+            "directory"
         )
     if not folder and path.is_dir():
-        raise UserError(f"{option} {path} is a folder: give the name of a file")
+        raise UserError(f"{option} {path} is a directory: give a file name")

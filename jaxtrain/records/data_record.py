@@ -52,8 +52,10 @@ def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
     for process, data in enumerate(found):
         if changes := describe_changes(found[0], data):
             raise UserError(
-                f"process {process} finds other data in {data['source']} than process "
-                "0:\n  " + "\n  ".join(changes) + "\nGive all processes the same files"
+                f"data.source = {data['source']} differs between process {process} and "
+                "process 0:\n  "
+                + "\n  ".join(changes)
+                + ("\nGive all processes the same files")
             )
 
 
@@ -65,4 +67,4 @@ def _describe_names(before: Sequence[str], after: Sequence[str]) -> str:
     old, new = set(before), set(after)
     parts = {"gone": sorted(old - new), "new": sorted(new - old)}
     changes = [f"{what}: {first_of(x, NUM_NAMED)}" for what, x in parts.items() if x]
-    return f"names of classes, {'; '.join(changes) or 'their order'}"
+    return f"class names: {'; '.join(changes) or 'another order'}"

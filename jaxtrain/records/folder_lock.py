@@ -50,8 +50,8 @@ def locked(workdir: Path) -> Iterator[None]:
 
 def cannot_write(workdir: Path, error: OSError) -> UserError:
     return UserError(
-        f"--workdir {workdir}: cannot write there ({error.strerror}): choose another "
-        "directory"
+        f"--workdir {workdir}: the directory is not writable ({error.strerror}): "
+        "choose another directory"
     )
 
 
@@ -76,16 +76,17 @@ def _lock(path: Path) -> int:
         except BlockingIOError:
             os.close(descriptor)
             raise UserError(
-                f"another process trains in {path.parent}: wait for it, or choose "
-                "another --workdir"
+                f"another process trains in {path.parent}: wait for the process to "
+                "finish, or choose another --workdir"
             ) from None
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 os.close(descriptor)
                 raise cannot_write(path.parent, error) from None
             print_stderr(
-                f"warning: {path.parent}: the file system supports no locks "
-                f"({error.strerror}), so a second run can start at the same time"
+                f"warning: {path.parent}: the file system does not support file locks "
+                f"({error.strerror}), so a second run could start in the same "
+                "directory: start only one run"
             )
         if _is_file_of(path, descriptor):
             return descriptor

@@ -89,7 +89,7 @@ def truncate_after(path: Path, step: int) -> None:
         reason = error.strerror or error
         raise UserError(
             f"{path} cannot be read and written ({reason}): {remedy(error.errno)}, or "
-            "move it away to continue without it"
+            "move the file away to continue without the earlier metrics"
         ) from None
 
 

@@ -39,7 +39,7 @@ FOLDERS = (
 # Key of `SUMMARY` of an ensemble: its member runs, with their metrics.
 MEMBERS = "members"
 # Remedy for a damaged data record.
-WITHOUT_DATA = "move it away to continue without a check that the data are unchanged"
+WITHOUT_DATA = "move the file away to continue without a check for changed data"
 # Maximum number of changed fields whose old values a message gives as options.
 MAX_OPTIONS = 3
 
@@ -64,12 +64,12 @@ def resolve_link(workdir: Path) -> Path:
         if link.is_symlink() and not link.exists():
             raise UserError(
                 f"--workdir {workdir}: {link} is a link to {os.path.realpath(link)}, "
-                "which does not exist: mount or create it, or choose another --workdir"
+                "which does not exist: create the target, or choose another --workdir"
             )
     if os.path.islink(workdir) and not folder.parent.is_dir():
         raise UserError(
-            f"--workdir {workdir} is a link to {folder}, and {folder.parent} does not "
-            "exist: mount or create it, or choose another --workdir"
+            f"--workdir {workdir} is a link to {folder}, but {folder.parent} does not "
+            f"exist: mount or create {folder.parent}, or choose another --workdir"
         )
     return workdir if str(folder) == os.path.abspath(workdir) else folder
 
@@ -102,7 +102,7 @@ def open_workdir(
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if resume_step is not None and not path.exists():
-        raise UserError(f"--resume-step {resume_step}: no run in {workdir}")
+        raise UserError(f"--resume-step {resume_step}: {workdir} contains no run")
     if fresh and (os.path.lexists(path) or os.path.lexists(checkpoints)):
         print(f"moved the old run to {_move_aside(workdir)}")
     try:
@@ -149,7 +149,7 @@ def read_own_parts(workdir: Path) -> dict[str, str]:
     path = workdir / OWN_PARTS
     if not path.exists():
         return {}
-    advice = "run the training command again, which writes it"
+    advice = "run the training command again, which writes the file"
     return read_of_run(path, dict[str, str], RunId.read(workdir), advice=advice) or {}
 
 
@@ -165,7 +165,7 @@ def read_summary(
         stopped early may continue.
     """
     path, run = workdir / SUMMARY, RunId.read(workdir)
-    summary = read_of_run(path, RunEnd, run, advice="move it away to continue")
+    summary = read_of_run(path, RunEnd, run, advice="move the file away to continue")
     if summary is None:
         return None
     stopped, waited = summary["stopped_early"], summary["evals_without_improvement"]
@@ -190,7 +190,7 @@ def folder_of_results(out: Path) -> Iterator[None]:
         except OSError:
             writable = False
         if not writable:
-            raise UserError(f"--out {out}: cannot write there; choose another folder")
+            raise UserError(f"--out {out}: not writable; choose another directory")
         yield
 
 
@@ -203,19 +203,19 @@ def _read_config(workdir: Path) -> tuple[Config, RunId]:
         return config, RunId.read(workdir)
     except UserError as error:
         raise UserError(
-            f"{error}. Checkpoints cannot be resumed without this file: "
-            "restore it, choose another --workdir, or give --fresh"
+            f"{error}. A run cannot be resumed without this file: restore the file, "
+            "choose another --workdir, or give --fresh"
         ) from None
 
 
 def _check_no_ensemble(workdir: Path, run: RunId) -> None:
     """Check that a directory is not the output of `main.py ensemble`."""
-    advice = "move it away to continue"
+    advice = "move the file away to continue"
     end = read_of_run(workdir / SUMMARY, dict[str, Any], run, advice=advice)
     if end is not None and MEMBERS in end:
         raise UserError(
-            f"{workdir} contains an ensemble, which cannot be trained further: choose "
-            "another --workdir, or give --fresh to move it aside and start a new run"
+            f"{workdir} contains an ensemble, which cannot be trained: choose another "
+            "--workdir, or give --fresh to move the ensemble aside"
         )
 
 
@@ -229,18 +229,18 @@ def _check_unchanged(
     if fields:
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
-        remedies.append("its own config" + _options(old, fields))
+        remedies.append("the config of the run" + _options(old, fields))
     # Changed data are reported even if fields that depend on the data, such as
     # data.mean, are reported above.
     if saved is not None and (diff := data_record.describe_changes(saved, data)):
         changed += diff
         others.append("other data")
-        remedies.append("its original data")
+        remedies.append("the data of the run")
     if changed:
         raise UserError(
             f"{workdir} contains a run of {' and '.join(others)}:\n  "
             + "\n  ".join(changed)
-            + f"\nContinue with {' and '.join(remedies)}, give --fresh to move it "
+            + f"\nResume with {' and '.join(remedies)}, give --fresh to move the run "
             + "aside and start a new run, or "
             + _other_workdir(workdir, fields)
         )
@@ -264,7 +264,7 @@ def _other_workdir(workdir: Path, fields: list[str]) -> str:
     if any(path.startswith(("model.", "task")) for path in fields):
         return "choose another --workdir"
     weights = f"--model.pretrained {shlex.quote(str(workdir))}"
-    return f"choose another --workdir (with its weights: {weights})"
+    return f"choose another --workdir (to start from the weights of the run: {weights})"
 
 
 def _move_aside(workdir: Path) -> Path:
@@ -293,6 +293,6 @@ def _move_aside(workdir: Path) -> Path:
             raise
         raise UserError(
             f"--fresh: cannot move the old run in {workdir} to {aside} "
-            f"({error.strerror}): move it yourself, or choose another --workdir"
+            f"({error.strerror}): move the run yourself, or choose another --workdir"
         ) from None
     return aside

@@ -79,11 +79,11 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
     except Exception as error:
         raise UserError(
             f"{OWN} = {name!r} does not start ({type(error).__name__}: {error}): fix "
-            "it, or leave it out"
+            "the writer, or leave the writer out"
         ) from error
     if not isinstance(writer, MetricWriter):
         raise UserError(
-            f"{OWN} = {name!r} returns {writer!r}, which is not a "
+            f"{OWN} = {name!r} returned {writer!r}: return a "
             "jaxtrain.records.writer.MetricWriter"
         )
     return Guarded(f"{OWN} = {name!r}", writer)
@@ -112,6 +112,6 @@ class Guarded(MetricWriter):
                 reason = f"{type(error).__name__}: {error}"
                 print_stderr(
                     f"warning: {self._field}: a record was not written ({reason}); the "
-                    "run continues, and tries to write the next records"
+                    "run continues, and will try to write later records"
                 )
             self._warned = True

@@ -68,10 +68,13 @@ def relative_weights(
         values = np.array(weights, float)
     if len(values) != len(counts):
         raise UserError(
-            f"task.class_weights = {weights!r}: {counted(len(values), 'weight')} for "
-            f"{len(counts)} classes"
+            f"task.class_weights = {weights!r} has {counted(len(values), 'weight')}: "
+            f"expected {len(counts)}, one per class"
         )
     mean = (values * counts).sum() / counts.sum()
     if mean <= 0:
-        raise UserError(f"task.class_weights = {weights!r}: all examples have weight 0")
+        raise UserError(
+            f"task.class_weights = {weights!r}: all training examples have weight 0; "
+            "give a weight above 0 to a class with examples"
+        )
     return values / mean

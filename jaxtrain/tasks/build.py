@@ -47,7 +47,7 @@ def build_task(
     task = part(image_shape, facts, **options)
     if not isinstance(task, Task):
         raise UserError(
-            f"task = {name!r} returns {task!r}, not a jaxtrain.tasks.base.Task"
+            f"task = {name!r} returned {task!r}: return a jaxtrain.tasks.base.Task"
         )
     _check_outputs(task, name)
     _check_changes(task, name)
@@ -67,8 +67,8 @@ def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
         metric = problems.build(_own_metric, text)
         if _name(text) in taken:
             problem = Problem(
-                f"train.metrics = {text!r}: the name {_name(text)} is already used in "
-                "the records; rename the metric",
+                f"train.metrics = {text!r}: another metric already has the name "
+                f"{_name(text)}; rename the metric",
                 ("train.metrics",),
             )
             problems.add([problem])
@@ -91,7 +91,8 @@ def _check_outputs(task: Task, name: str) -> None:
         task.num_outputs = sum(shape[-1] if shape else 1 for shape in shapes)
     if not isinstance(getattr(task, "num_outputs", None), int):
         raise UserError(
-            f"task = {name!r} does not set num_outputs (an int) or output_spec"
+            f"task = {name!r} does not define the model outputs: set num_outputs (an "
+            "int) or output_spec"
         )
 
 
@@ -99,9 +100,9 @@ def _check_changes(task: Task, name: str) -> None:
     """Check that a task has `transform_target` and `target_changes`, or neither."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
-            f"task = {name!r}: target_changes = {task.target_changes}: with "
-            "transform_target, list the supported augmentations, such as Geometry; "
-            "without it, use () (docs/tasks.md)"
+            f"task = {name!r}: target_changes = {task.target_changes}: list the "
+            "augmentations that transform_target supports, such as Geometry, or set () "
+            "if the task does not define transform_target (docs/tasks.md)"
         )
 
 
@@ -115,7 +116,7 @@ def _own_metric(reference: str) -> Metric:
     metric = own.load("train.metrics", reference)
     if not isinstance(metric, Metric):
         raise UserError(
-            f"train.metrics = {reference!r} is {metric!r}, expected a "
+            f"train.metrics = {reference!r} is {metric!r}: expected a "
             "jaxtrain.tasks.metrics.Metric"
         )
     return metric

@@ -113,7 +113,10 @@ class ClassDecoder(OutputDecoder):
     def check_topk(self, topk: int) -> None:
         super().check_topk(topk)
         if topk > len(self.names):
-            raise UserError(f"--topk {topk}: the model has {len(self.names)} classes")
+            raise UserError(
+                f"--topk {topk}: the model has {len(self.names)} classes; give at most "
+                f"{len(self.names)}"
+            )
 
 
 class LabelPrediction(ClassPrediction):
@@ -187,8 +190,8 @@ class LabelDecoder(ClassDecoder):
 
     def check_ranks(self, option: str) -> None:
         raise UserError(
-            f"{option}: task = {self.facts.task!r} predicts independent labels and "
-            "does not rank them; leave it out"
+            f"{option}: task = {self.facts.task!r} predicts independent labels, not a "
+            f"ranking of classes; leave {option} out"
         )
 
 

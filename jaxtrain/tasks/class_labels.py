@@ -19,11 +19,11 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
     if not (array and targets.dtype.kind in "iu"):
         told = getattr(targets, "dtype", type(targets).__name__)
         raise UserError(
-            f"{split} has targets {told} {np.shape(targets)}; expected class indices, "
+            f"{split} has targets {told} {np.shape(targets)}: expected class indices, "
             "integers (N,); choose another task"
         )
     if targets.max() < 0:
-        raise UserError(f"{split} has no labels; choose another split")
+        raise UserError(f"{split} has no labels: choose another split")
     if num_classes is not None and targets.max() >= num_classes:
         first = int(np.argmax(targets >= num_classes))
         raise UserError(

@@ -99,8 +99,8 @@ class Classification(Task):
         self._names = self.class_names = tuple(map(str, names))
         if len(self._names) != self.num_outputs:
             raise UserError(
-                f"the data set has {self.num_outputs} classes, but "
-                f"{len(self._names)} class names"
+                f"the data set has {self.num_outputs} classes, but {len(self._names)} "
+                "class names: give one name per class"
             )
         self._smoothing, self._options = options.label_smoothing, options
         self._binary = options.loss == "binary_cross_entropy"
@@ -213,13 +213,13 @@ class Classification(Task):
     def advice(cls, class_counts: np.ndarray) -> Advice:
         advice: Advice = {}
         if len(class_counts) >= MANY_CLASSES:
-            reason = "many classes: reduces overconfidence"
+            reason = "reduces overconfidence with many classes"
             advice["task"] = {"label_smoothing": (0.1, reason)}
         few, many = class_counts.min(), class_counts.max()
         if many >= UNBALANCED * few and len(class_counts) > 1:
             same = f"equal shares of the classes, which have {few:,} to {many:,} images"
             advice["data"] = {"sampling": ("balanced", same)}
-            mean = "the mean over classes, so that small classes count equally"
+            mean = "mean recall of the classes, for imbalanced classes"
             advice["checkpoint"] = {"best_metric": ("balanced_accuracy", mean)}
         return advice
 
@@ -243,7 +243,7 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
     """Explain why the targets of a data set are not classes, with the fix."""
     if NAMES not in facts:
         return (
-            "the number of classes of the data set is unknown; choose another task or "
+            "the number of classes of the data set is unknown: choose another task or "
             "data.source"
         )
     num = len(facts[NAMES])

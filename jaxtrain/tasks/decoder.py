@@ -172,18 +172,23 @@ class OutputDecoder:
 
     def mask(self, outputs: Any) -> jax.Array:
         """Class of each pixel, uint8 (B, H, W). Traceable."""
-        raise UserError(f"task = {self.facts.task!r} does not predict pixel classes")
+        raise UserError(
+            f"task = {self.facts.task!r} does not predict pixel classes; use a "
+            "segmentation model"
+        )
 
     def labels_found(self, probabilities: np.ndarray) -> np.ndarray:
         """Predicted labels of images, bool (N, labels)."""
-        raise UserError(f"task = {self.facts.task!r} predicts no labels")
+        raise UserError(
+            f"task = {self.facts.task!r} predicts no labels; use a multilabel model"
+        )
 
     def check_draws(self, option: str) -> None:
         """Raise UserError for an option if predictions cannot be drawn on images."""
         if not self.draws:
             raise UserError(
                 f"{option}: task = {self.facts.task!r} cannot draw predictions on "
-                "images; leave it out"
+                f"images; leave {option} out"
             )
 
     def calibrated(self, temperature: float | None) -> "OutputDecoder":
@@ -200,8 +205,8 @@ class OutputDecoder:
         """Raise UserError if outputs are neither classes nor numbers."""
         if self.facts.class_names is None:
             raise UserError(
-                f"task = {self.facts.task!r} has no classes, and so no "
-                "probabilities: request logits instead"
+                f"task = {self.facts.task!r} predicts no class probabilities: request "
+                "logits instead"
             )
 
     def check_boxes(self, message: str) -> None:
@@ -211,8 +216,8 @@ class OutputDecoder:
     def check_classes(self, option: str) -> None:
         """Raise UserError for an option if outputs are not image classes."""
         raise UserError(
-            f"{option}: task = {self.facts.task!r} does not classify images; "
-            "leave it out"
+            f"{option}: task = {self.facts.task!r} does not predict one class per "
+            f"image; leave {option} out"
         )
 
     def check_ranks(self, option: str) -> None:
@@ -241,13 +246,14 @@ class OutputDecoder:
         facts = self.facts
         if nms:
             self.check_boxes(
-                f"--include-nms: task = {facts.task!r} predicts no boxes; leave it out"
+                f"--include-nms: task = {facts.task!r} predicts no boxes; leave "
+                "--include-nms out"
             )
         if not hasattr(facts.outputs, "shape"):
             shapes = jax.tree.map(lambda x: x.shape[1:], facts.outputs)
             raise UserError(
-                f"task = {facts.task!r} has outputs of the shapes {shapes} for an "
-                "image, but an exported file has a single array: use a task with a "
+                f"task = {facts.task!r} has outputs of the shapes {shapes}, but an "
+                "exported file supports only one output array: use a task with a "
                 "single output"
             )
         has_classes = facts.class_names is not None

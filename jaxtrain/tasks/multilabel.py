@@ -100,16 +100,17 @@ class Multilabel(Task):
         if NAMES not in facts:
             raise UserError(
                 "task = 'multilabel': the data set has no label columns: name columns "
-                "of 0 and 1 (data.targets), or give a list of labels in the column "
-                "label (data.label_separator); see docs/multilabel.md. One-hot columns "
-                "of arrays are classes unless data.targets names them"
+                "of 0 and 1 in data.targets, or list the labels in the column `label` "
+                "and set data.label_separator (docs/multilabel.md). Name one-hot "
+                "columns of arrays in data.targets, too"
             )
         self.class_names = tuple(facts[NAMES])
         moved = zip(self.class_names, facts.get(ORIGIN, ()), strict=False)
         if numbers := [name for name, origin in moved if origin]:
             raise UserError(
                 f"task = 'multilabel': the column {numbers[0]!r} has numbers other "
-                "than 0 and 1; leave it out of data.targets, or set task = 'regression'"
+                "than 0 and 1; remove the column from data.targets, or set task = "
+                "'regression'"
             )
         self.num_outputs = len(self.class_names)
         self._weights: np.ndarray | None = None
@@ -127,8 +128,8 @@ class Multilabel(Task):
                 told = f"always {values[0]:g}" if len(values) else "always missing"
                 raise UserError(
                     f"the label {name!r} is {told} in the {len(column):,} training "
-                    "images, so it cannot be learned; leave it out of data.targets or "
-                    "the lists of labels, or add images"
+                    "images and cannot be learned; remove the label from data.targets "
+                    "or from the lists of labels, or add images"
                 )
 
     def check_targets(self, targets: np.ndarray, split: str) -> None:
@@ -143,9 +144,9 @@ class Multilabel(Task):
             row, column = np.argwhere(~good)[0]
             raise UserError(
                 f"{split}: the label {self.class_names[column]!r} is "
-                f"{targets[row, column]:g} for image {row}: expected 1 for present, 0 "
-                "for absent, and -1 or nothing for unknown; correct the column, or "
-                "leave it out of data.targets"
+                f"{targets[row, column]:g} for image {row}: expected 1 (present), 0 "
+                "(absent), or -1 or an empty cell (unknown); correct the column, or "
+                "remove the column from data.targets"
             )
         if not (targets >= 0).any():
             raise UserError(
@@ -264,7 +265,7 @@ def _positive_weights(
         return np.sum(targets == 0, axis=0) / np.sum(targets == 1, axis=0)
     if len(weights) != targets.shape[1]:
         raise UserError(
-            f"positive_weights = {weights}: {counted(len(weights), 'weight')} for "
-            f"{targets.shape[1]} labels"
+            f"task.positive_weights = {weights} has {counted(len(weights), 'weight')}: "
+            f"expected {targets.shape[1]}, one per label"
         )
     return np.array(weights, float)

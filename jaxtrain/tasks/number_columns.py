@@ -39,8 +39,8 @@ def levels_of(targets: np.ndarray) -> tuple[float, ...]:
     levels = np.unique(targets[np.isfinite(targets)])
     if len(levels) > MAX_LEVELS:
         raise UserError(
-            f"task.loss = 'ordinal' supports at most {MAX_LEVELS} distinct "
-            f"numbers; the training split has {len(levels):,}; choose another loss"
+            f"task.loss = 'ordinal' supports at most {MAX_LEVELS} distinct values, but "
+            f"the training split has {len(levels):,}: choose another task.loss"
         )
     return tuple(levels.tolist())
 
@@ -50,8 +50,8 @@ def check_numbers(targets: Any, split: str) -> None:
     array = isinstance(targets, np.ndarray) and targets.ndim in (1, 2)
     if not (array and targets.dtype.kind in "biuf"):
         raise UserError(
-            f"{split} has targets that are not numbers (N,) or (N, columns): "
-            "choose another task"
+            f"{split} has unsupported targets: expected numbers of shape (N,) or (N, "
+            "columns); choose another task"
         )
 
 
@@ -79,16 +79,16 @@ def statistics_of(
         known = column[~np.isnan(column)]
         if not len(known):
             raise UserError(
-                f"task = 'regression': the column {name!r} has no numbers in "
-                "the training split; fill it in, or leave it out of data.targets"
+                f"task = 'regression': the column {name!r} is empty in the training "
+                "split; fill in numbers, or remove the column from data.targets"
             )
         mean.append(math.fsum(known) / len(known))
         std.append(math.sqrt(math.fsum(np.square(known - mean[-1])) / len(known)))
         if known.min() == known.max():
             raise UserError(
-                f"task = 'regression': the column {name!r} is {known[0]:g} in all "
-                f"{len(known):,} training examples that have it, so it cannot be "
-                "learned; leave it out of data.targets"
+                f"task = 'regression': the column {name!r} is constant, {known[0]:g} "
+                f"in all {len(known):,} training examples with a value, and cannot be "
+                "learned; remove the column from data.targets"
             )
     return tuple(mean), tuple(std)
 
@@ -101,10 +101,10 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
             raise UserError(
-                f"{split}: float32 rounds off the differences of the numbers in the "
-                f"column {name!r}, such as {column[0]}; centre the targets of the "
+                f"{split}: float32 cannot represent the differences of the numbers in "
+                f"the column {name!r}, such as {column[0]}; centre the targets of the "
                 "store with jaxtrain.data.columns.centred, and add the subtracted "
-                f"origin to its facts as {ORIGIN!r}"
+                f"origin to the facts of the store as {ORIGIN!r}"
             )
 
 
@@ -121,8 +121,8 @@ def check_finite(targets: np.ndarray, names: Sequence[str], split: str) -> None:
         if len(bad):
             raise UserError(
                 f"{split}: the column {name!r} is {column[bad[0]]} for "
-                f"{counted(len(bad), 'example')}, the first at index {bad[0]}; give "
-                "finite numbers, or NaN for missing numbers"
+                f"{counted(len(bad), 'example')}, first at index {bad[0]}: expected "
+                "finite numbers, or NaN for missing values"
             )
 
 

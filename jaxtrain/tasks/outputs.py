@@ -67,7 +67,7 @@ def check_columns(columns: Sequence[str]) -> None:
         if name in taken:
             raise UserError(
                 f"the target column {name!r} duplicates a column of the table of "
-                "predictions; rename it"
+                "predictions; rename the target column"
             )
         taken.add(name)
 

@@ -76,9 +76,9 @@ class Regression(Task):
     best_metric = "mae"
     shown = ("mae",)
     refused: Mapping[str, str] = {
-        "data.augment.cutmix": "the numbers of an image are not proportional to its "
+        "data.augment.cutmix": "numeric targets are not proportional to the image "
         "area; use data.augment.mixup instead",
-        "data.sampling": "numbers have no classes to balance",
+        "data.sampling": "balanced sampling requires class labels",
     }
 
     def __init__(
@@ -141,8 +141,8 @@ class Regression(Task):
         columns = in_columns(targets)
         if columns.shape[1] != len(self._names):
             raise UserError(
-                f"{split} has {counted(columns.shape[1], 'column')} of numbers, "
-                f"but the task has {len(self._names)}: {', '.join(self._names)}"
+                f"{split} has {counted(columns.shape[1], 'column')} of targets: "
+                f"expected {len(self._names)} ({', '.join(self._names)})"
             )
         check_finite(columns, self._names, split)
         if not jax.config.read("jax_enable_x64"):
@@ -152,7 +152,7 @@ class Regression(Task):
             check_levels(columns, names, off, self._std, self._levels, split)
         # In a sample a column may have no numbers.
         if len(columns) > FEW and np.isnan(columns).all():
-            raise UserError(f"{split} has no numbers: choose another split")
+            raise UserError(f"{split} has no numeric targets: choose another split")
 
     def label(self, target: Any) -> str:
         return self._told(np.ravel(target))
@@ -194,7 +194,7 @@ class Regression(Task):
     @classmethod
     def advice(cls, class_counts: np.ndarray) -> Advice:
         del class_counts
-        whole = "a crop could remove what the numbers describe"
+        whole = "a crop could remove the measured object"
         return {"data": {"crop_pct": (1.0, whole)}}
 
     def metrics(self) -> Mapping[str, Metric]:

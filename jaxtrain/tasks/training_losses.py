@@ -34,7 +34,7 @@ def checked_loss(
     batch = jax.tree.leaves(outputs)[0].shape[:1]
     if loss.shape != batch:
         raise UserError(
-            f"the loss of {type(task).__name__} has the shape {loss.shape} for "
+            f"task {type(task).__name__}: the loss has the shape {loss.shape} for "
             f"outputs {shapes}: expected one value per example, {batch}"
         )
     return loss
@@ -83,8 +83,8 @@ def auxiliary_losses(
         shapes = jax.tree.map(np.shape, auxiliary)
         if shapes != expected:
             raise UserError(
-                f"an auxiliary head has outputs of shape {shapes}, but the model has "
-                f"outputs of shape {expected}; the shapes must be equal"
+                f"an auxiliary head has outputs of shape {shapes}: expected "
+                f"{expected}, the output shape of the model"
             )
         zero += outputs.weight * loss(auxiliary)
     return zero

@@ -108,7 +108,9 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
     first = RunId.read(runs[0])
     data = read_of_run(runs[0] / workdir_lib.DATA, dict[str, Any], first)
     if data is None:
-        raise UserError(f"{runs[0]}: {workdir_lib.DATA} does not exist: restore it")
+        raise UserError(
+            f"{runs[0]}: {workdir_lib.DATA} does not exist: restore the file"
+        )
     model, step = made.model, made.model.origin["step"]
     with atomic_output("--out", out, folder=True) as partial, reported("--out", out):
         run = RunId.new(partial)
@@ -150,7 +152,7 @@ def read_end(run: Path) -> dict[str, Any]:
     end = read_of_run(run / workdir_lib.SUMMARY, dict[str, Any], RunId.read(run))
     if end is None:
         raise UserError(
-            f"{run} holds no finished run: {workdir_lib.SUMMARY} does not exist; "
+            f"{run} contains no finished run ({workdir_lib.SUMMARY} does not exist): "
             "finish the training first"
         )
     return end

@@ -95,8 +95,8 @@ def range_test(
                 break
     if len(losses) < MIN_STEPS:
         raise UserError(
-            f"the loss diverged after {len(losses)} steps, at a learning rate of "
-            f"{rates[-1] if rates else start:g}: decrease --start"
+            f"--start {start:g}: the loss diverged after {len(losses)} steps, at a "
+            f"learning rate of {rates[-1] if rates else start:g}; decrease --start"
         )
     return RangeTest(
         rates=np.array(rates), losses=np.array(losses), smoothed=smooth(losses)
@@ -107,13 +107,13 @@ def _shortened(config: Config, num_steps: int) -> Config:
     """Shorten a config to a number of steps, without warm-up and early stops."""
     if config.optimizer.learning_rate is None:
         raise UserError(
-            f"optimizer.name = {config.optimizer.name!r} chooses its step sizes "
-            "itself: there is no learning rate to find"
+            f"optimizer.name = {config.optimizer.name!r} has no learning rate, as a "
+            "line search chooses the step size: choose another optimizer.name"
         )
     if config.optimizer.name in DISTANCE_NAMES:
         raise UserError(
-            f"optimizer.name = {config.optimizer.name!r} estimates its learning rate: "
-            "optimizer.learning_rate only scales the estimate, and is usually 1"
+            f"optimizer.name = {config.optimizer.name!r} estimates the learning rate: "
+            "keep optimizer.learning_rate = 1, which only scales the estimate"
         )
     never = dict.fromkeys(f"warmup_{unit}" for unit in ("epochs", "steps", "fraction"))
     # A warm-up factor has no effect without a warm-up.

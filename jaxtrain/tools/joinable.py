@@ -39,7 +39,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
       UserError: There are fewer than two models, or they differ.
     """
     if len(models) < 2:
-        raise UserError(f"{len(models)} model: give two or more to {doing}")
+        raise UserError(f"{len(models)} model: expected two or more models to {doing}")
     models[0].description.check_is_one("model 1")
     first, *others = (
         dataclasses.replace(model.description, chosen={}, jaxtrain="")
@@ -56,7 +56,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
                 f"{n} = {getattr(other, n)!r}, not {getattr(first, n)!r}" for n in names
             )
             raise UserError(
-                f"model {number} differs from the first: {told}; {doing} runs of the "
-                "same config, and set data.mean and data.std in it if the runs have "
-                "different training splits"
+                f"model {number} differs from the first model: {told}; {doing} runs of "
+                "the same config, and set data.mean and data.std in the config if the "
+                "runs have different training splits"
             )

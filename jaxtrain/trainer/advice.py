@@ -33,8 +33,8 @@ RULES = (
         "data_wait",
         "waiting for data",
         0.1,
-        "raise data.workers, or set data.cache to device if the images fit in its "
-        "memory",
+        "increase data.workers, or set data.cache to device if the images fit in "
+        "device memory",
         "",
         "reading files",
         lambda config: _has_image_files(config.data),
@@ -53,7 +53,8 @@ RULES = (
         "evaluation",
         "evaluation",
         0.3,
-        "evaluate less often (train.eval_every_epochs), or raise data.eval_batch_size",
+        "evaluate less often (train.eval_every_epochs), or increase "
+        "data.eval_batch_size",
     ),
     Rule(
         "checkpoint",
@@ -121,7 +122,7 @@ def advise(
         precision = "" if config is None else config.precision
         half = "" if "16" in precision else ", precision = bf16"
         told.append(
-            f"steps at {mfu:.0%} of the device's peak: try a larger data.batch_size"
-            f"{half}, or for a small model train.steps_per_call"
+            f"steps at {mfu:.0%} of the device's peak: increase data.batch_size{half}, "
+            "or for a small model train.steps_per_call"
         )
     return told

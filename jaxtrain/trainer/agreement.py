@@ -88,9 +88,9 @@ def check_same_workdir(workdir: Path, run: RunId) -> None:
     for process, reason in enumerate(cluster.current().gather(told)):
         if reason is not None:
             raise UserError(
-                f"process {process} does not see the run that process 0 started in "
-                f"its --workdir ({reason}): give all processes the same directory, on "
-                "a shared file system"
+                f"--workdir: process {process} does not find the run of process 0 "
+                f"({reason}): give all processes the same directory, on a shared file "
+                "system"
             )
 
 
@@ -106,11 +106,13 @@ def compare(values: Mapping[str, Any]) -> None:
     told = describe_differences(cluster.current().gather(dict(values)))
     if told:
         raise UserError(
-            "the processes of this run were not started alike:\n  "
+            "the processes of this run were started with different options:\n  "
             + "\n  ".join(told[:NUM_VALUES])
             + (f"\n  and {len(told) - NUM_VALUES} more" * (len(told) > NUM_VALUES))
-            + "\nStart all of them with the same command, recipe and packages, and as "
-            "many devices each"
+            + (
+                "\nStart all processes with the same command, recipe, package versions "
+                "and number of devices"
+            )
         )
 
 

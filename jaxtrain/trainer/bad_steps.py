@@ -68,11 +68,11 @@ def _stop(run: RunState, step: int, count: int, found: dict[str, float]) -> NoRe
     elif all(map(math.isfinite, found.values())):
         why = ", but the update is not finite"
     message = (
-        f"step {step + 1}: {count} {kind} steps in a row (train.max_bad_steps): "
-        f"loss {found['loss']}, gradient norm {found['grad_norm']}{why}. They were "
-        f"skipped; the last good checkpoint is {run.saved.newest()}. Try, in "
-        "another --workdir or with --fresh, a lower optimizer.learning_rate, "
-        "optimizer.clip_norm or a longer warm-up"
+        f"step {step + 1}: {count} {kind} steps in a row (train.max_bad_steps): loss "
+        f"{found['loss']}, gradient norm {found['grad_norm']}{why}. These steps were "
+        f"skipped; the last good checkpoint is {run.saved.newest()}. Use a lower "
+        "optimizer.learning_rate, optimizer.clip_norm or a longer warm-up, in another "
+        "--workdir or with --fresh"
     )
     run.log.record("event", step + 1, event=f"stopped at {message}")
     raise BadNumbersError(message)

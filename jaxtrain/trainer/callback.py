@@ -154,5 +154,7 @@ def make_callbacks(config: Config, *, profile: bool = False) -> Callbacks:
     steps = config.train.profile_steps
     if (profile or steps is not None) and not callbacks.profiles:
         given = "--profile" if profile else f"train.profile_steps = {steps}"
-        raise UserError(f"{given}: no installed plug-in can profile; leave it out")
+        raise UserError(
+            f"{given}: no installed plug-in can profile; leave the option out"
+        )
     return callbacks

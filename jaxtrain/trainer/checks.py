@@ -44,7 +44,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.data.batch_size % config.data.repeats:
         yield Problem(
             f"data.repeats = {config.data.repeats} does not divide data.batch_size = "
-            f"{config.data.batch_size}: set a multiple of data.repeats",
+            f"{config.data.batch_size}: set data.batch_size to a multiple of "
+            f"{config.data.repeats}",
             ("data.repeats", "data.batch_size"),
         )
     num_shards = data_sharding.num_batch_shards(mesh)
@@ -64,8 +65,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
         yield Problem(
             f"parallel.batch_norm = {config.parallel.batch_norm} makes "
             f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
-            f"{num_shards} devices cannot share without splitting a group: set it to "
-            f"{largest}, a divisor of {largest}, or global",
+            f"{num_shards} devices cannot share without splitting a group: set "
+            f"parallel.batch_norm to {largest}, a divisor of {largest}, or global",
             ("parallel.batch_norm",),
         )
 
@@ -89,9 +90,9 @@ def check_rate_factor(config: Config) -> Iterator[Problem]:
     name = config.optimizer.name
     if name in (*SCHEDULE_FREE_NAMES, *DISTANCE_NAMES, LINE_SEARCH):
         yield Problem(
-            f"optimizer.name = {name!r}: a callback scales the learning rate "
-            "(sets_rate), which this optimizer does not support; use another "
-            "optimizer, such as adamw, or leave the callback out"
+            f"optimizer.name = {name!r} does not support a callback that scales the "
+            "learning rate (sets_rate); use another optimizer, such as adamw, or leave "
+            "the callback out"
         )
 
 
@@ -103,8 +104,8 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     if augment.mosaic and not handles(task, Mosaic):
         yield Problem(
             f"data.augment.mosaic: task = {config.task.name!r} does not define the "
-            "target of a mosaic of four images; leave it out, or name Mosaic among the "
-            "target_changes of the task (docs/tasks.md)",
+            "target of a mosaic of four images; leave data.augment.mosaic out, or add "
+            "Mosaic to the target_changes of the task (docs/tasks.md)",
             ("data.augment.mosaic",),
         )
     fields = [f"data.augment.{n}" for n in ("mixup", "cutmix") if getattr(augment, n)]
@@ -112,15 +113,15 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
     if augment.mixes_pairs and not handles(task, change):
         yield Problem(
             f"{' and '.join(fields)}: task = {config.task.name!r} does not define the "
-            "target of two mixed examples; leave it out, or name Mixing among the "
-            "target_changes of the task (docs/tasks.md)",
+            f"target of two mixed examples; leave {' and '.join(fields)} out, or add "
+            "Mixing to the target_changes of the task (docs/tasks.md)",
             tuple(fields),
         )
     group = augment.group
     divisor = group * config.data.repeats * data_sharding.num_batch_shards(mesh)
     reason = (
-        f"as groups of {group} examples are mixed, each on one device: {group} x "
-        "data.repeats x parallel.data x parallel.fsdp"
+        f"{group} x data.repeats x parallel.data x parallel.fsdp, as groups of {group} "
+        "examples are mixed on one device"
     )
     size = config.data.batch_size
     yield from data_sharding.check_divisible(
@@ -138,8 +139,8 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
         value = getattr(part, name)
         if value != default_of(part, name):
             yield Problem(
-                f"{path} = {value!r} with task = {config.task.name!r}: {reason}; "
-                "leave it out" + hints_on(path, before=", or "),
+                f"{path} = {value!r} with task = {config.task.name!r}: {reason}; leave "
+                f"{path} out" + hints_on(path, before=", or "),
                 (path,),
             )
 
@@ -164,8 +165,8 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
         yield Problem(
             f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
-            f"but the run has {steps}: lengthen the run, "
-            "or set only train.freeze to freeze layers throughout",
+            f"but the run has {steps}: lengthen the run, or set only train.freeze to "
+            "freeze layers for the entire run",
             ("train.freeze_epochs",),
         )
 
@@ -180,8 +181,8 @@ def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
     if in_units is not None:
         yield Problem(
             f"model.quantize = {config.model.quantize!r} with task = "
-            f"{config.task.name!r}: its outputs are in units of the data, and 8 bits "
-            "would round them to 256 levels: leave model.quantize out",
+            f"{config.task.name!r}: int8 would round the outputs, which are in units "
+            "of the data, to 256 levels; leave model.quantize out",
             ("model.quantize",),
         )
 
@@ -195,10 +196,9 @@ def check_whole_batch(config: Config, task: Task) -> Iterator[Problem]:
     for path, num in asked.items():
         if num > 1 and task.needs_whole_batch:
             yield Problem(
-                f"{path} = {num}: the loss of task = {config.task.name!r} compares "
-                "each example with others of its batch, and a micro-batch has only "
-                f"some of them: set {path} to 1, and a data.batch_size that fits in "
-                "memory",
+                f"{path} = {num}: the loss of task = {config.task.name!r} compares all "
+                "examples of a batch, but a micro-batch has only some of the examples: "
+                f"set {path} = 1, and a data.batch_size that fits in memory",
                 (path,),
             )
 

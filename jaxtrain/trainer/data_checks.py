@@ -75,7 +75,8 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     if resized and not splits.train.is_placed and moves_targets(task):
         yield Problem(
             f"data.image_size = {data.image_size} resizes the images, but not the "
-            "targets of this task: prepare both in that size",
+            "targets of this task: prepare images and targets in the same size, and "
+            "leave data.image_size out",
             ("data.image_size",),
         )
     if data.augment.augmix and moves_targets(task):
@@ -121,7 +122,7 @@ def check_several_classes(
         return
     if not several:
         yield Problem(
-            f"data.source = {config.data.source!r}: {fewer}: {fix}, or another "
+            f"data.source = {config.data.source!r}: {fewer}: {fix}, or set another "
             "data.train_split",
             ("data.source",),
         )

@@ -97,7 +97,10 @@ def _best_step(run: RunState) -> int:
     if jax.process_index() == 0:
         steps = run.saved.listed()
         if not steps:
-            raise CheckpointError(f"{run.saved.directory} has no checkpoint any more")
+            raise CheckpointError(
+                f"{run.saved.directory} has no checkpoint any more: all were damaged "
+                "or removed"
+            )
         step = best_step(run.saved.info(steps[-1]), steps)
     return cluster.current().gather(step)[0]
 

@@ -35,7 +35,10 @@ def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
     peak = config.optimizer.learning_rate
     if config.train.fine_tune:
         if peak is None:
-            raise UserError("train.fine_tune: set optimizer.learning_rate too")
+            raise UserError(
+                "train.fine_tune requires optimizer.learning_rate: set "
+                "optimizer.learning_rate, such as 1e-3"
+            )
         assert timetable.unfreeze_step is not None
         return make_two_cycles(peak, timetable.unfreeze_step, timetable.total_steps)
     if peak is None:

@@ -54,8 +54,8 @@ def describe_jump(
     return [
         f"the learning rate jumps from {last:.3g} at step {step} to {next_:.3g} at the "
         f"next step: the {schedule_name(setup.config)} schedule spans the full run, "
-        f"which had {before.total_steps} steps and now has {after.total_steps}. A new "
-        "run of this length has no such jump"
+        f"which had {before.total_steps} steps and now has {after.total_steps}. Start "
+        "a new run of this length to avoid the jump"
     ]
 
 

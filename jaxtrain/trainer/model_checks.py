@@ -115,9 +115,9 @@ def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
         split = layer.kernel.get_metadata("split_dim", None) == -1
         if not split or layer.out_features % devices:
             yield Problem(
-                f"parallel.model = {devices} does not split the {layer.out_features} "
-                f"channels of {'/'.join(map(str, path))}, a grouped convolution, and "
-                "XLA then computes a wrong gradient; "
+                f"parallel.model = {devices} does not divide the {layer.out_features} "
+                f"channels of the grouped convolution {'/'.join(map(str, path))}, for "
+                "which XLA computes a wrong gradient; "
                 + ("set another value" if split else "set parallel.model = 1"),
                 ("parallel.model",),
             )
@@ -134,7 +134,7 @@ def check_outputs(
         found = jax.eval_shape(forward, params, model_state, images)
     except (TypeError, ValueError, AttributeError) as error:
         yield Problem(
-            f"{type(model).__name__} does not accept images {images.shape}: "
+            f"model {type(model).__name__} fails on images of shape {images.shape}: "
             f"{own.describe_error(error)}"
         )
         return
@@ -157,8 +157,8 @@ def check_training_sizes(
     for size in config.training_sizes:
         if size < model.min_size:
             yield Problem(
-                f"data.{name} = {getattr(config, name)}: the model takes images from "
-                f"{model.min_size}x{model.min_size} pixels up",
+                f"data.{name} = {getattr(config, name)}: the model requires images of "
+                f"at least {model.min_size}x{model.min_size} pixels; set a larger size",
                 (f"data.{name}",),
             )
             continue
@@ -169,8 +169,8 @@ def check_training_sizes(
             jax.eval_shape(partial(predict, graphdef), params, model_state, smaller)
         except (TypeError, ValueError):
             yield Problem(
-                f"data.{name} = {getattr(config, name)}: the model takes images of "
-                f"{images.shape[1]}x{images.shape[2]} pixels only; choose another "
-                "model.name, or leave it out",
+                f"data.{name} = {getattr(config, name)}: the model supports only "
+                f"images of {images.shape[1]}x{images.shape[2]} pixels; choose another "
+                f"model.name, or leave data.{name} out",
                 (f"data.{name}",),
             )

@@ -109,7 +109,7 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
     if start > total:
         raise UserError(
             f"train.swa_start_epochs = {epochs:g} are {start} steps, but the run has "
-            f"{total}: lengthen the run, or start the averaging earlier"
+            f"{total}: lengthen the run, or decrease train.swa_start_epochs"
         )
     return start, per_epoch
 
@@ -142,8 +142,8 @@ def _image_sizes(
     starts = [round(i * epochs / len(sizes)) * per_epoch for i in range(len(sizes))]
     if starts != sorted(set(starts)) or any(start >= total for start in starts):
         raise UserError(
-            f"data.progressive_sizes = {sizes} are {len(sizes)} sizes for {epochs:g} "
-            "epochs, but each size takes at least one epoch; give fewer sizes"
+            f"data.progressive_sizes = {sizes}: {len(sizes)} sizes need at least "
+            f"{len(sizes)} epochs, but the run has {epochs:g}; give fewer sizes"
         )
     return tuple(zip(starts, sizes, strict=True))
 
@@ -156,8 +156,8 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
     if step < 1:
         length = total / per_epoch
         raise UserError(
-            f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} "
-            "epochs, so no epoch has mosaics; give fewer epochs, or leave "
+            f"data.augment.close_mosaic = {epochs:g}: the run has {length:g} epochs, "
+            "so no epoch has mosaics; decrease data.augment.close_mosaic, or leave "
             "data.augment.mosaic out"
         )
     return step
@@ -208,7 +208,7 @@ def _check_batch_size(config: Config, num_examples: int) -> Iterator[Problem]:
         )
     if config.optimizer.name == LINE_SEARCH and size != num_examples:
         yield Problem(
-            "optimizer.name = 'lbfgs' is for full batches: set data.batch_size to "
+            "optimizer.name = 'lbfgs' requires full batches: set data.batch_size to "
             f"{num_examples}, the size of the training split",
             ("optimizer.name",),
         )
@@ -261,8 +261,8 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     raise UserError(
         f"train.steps_per_call = {size} has no effect: a call ends at the next log "
         "line, evaluation, checkpoint or end of the run, after at most "
-        f"{counted(largest, 'step')} ({' and '.join(shortest)}); use at most "
-        f"{largest}, or lengthen that period"
+        f"{counted(largest, 'step')} ({' and '.join(shortest)}); set at most "
+        f"{largest}, or increase {' and '.join(shortest)}"
     )
 
 

@@ -102,8 +102,8 @@ def _fit_kernels(
         if first is None:
             raise UserError(
                 f"model.transform removed {layer}/kernel, which "
-                f"{setup.config.model.name} computes from training images; keep that "
-                "layer unchanged"
+                f"{setup.config.model.name} computes from training images; leave the "
+                f"layer {layer} unchanged"
             )
         # CPUs may round differently: all processes use the kernels of process 0.
         kernel = cluster.current().gather(fit(images, first.shape).tolist())[0]

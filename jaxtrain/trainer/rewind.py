@@ -32,8 +32,8 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
     if step not in steps:
         known = ", ".join(map(str, steps)) or "none"
         raise UserError(
-            f"--resume-step {step}: no such checkpoint in {saved.directory}; "
-            f"available: {known}"
+            f"--resume-step {step}: {saved.directory} has no checkpoint of this step; "
+            f"choose from {known}"
         )
     newest = steps[-1]
     if jax.process_index() == 0:

@@ -107,8 +107,8 @@ class RunState:
         """
         if PLATEAU not in self.state.extras:
             raise UserError(
-                "the state of this run has no learning-rate factor: set sets_rate = "
-                "True on the callback (docs/python.md)"
+                "the train state has no learning-rate factor: set sets_rate = True on "
+                "the callback (docs/python.md)"
             )
         old = self.state.extras[PLATEAU]["factor"]
         new = jax.device_put(np.float32(factor), old.sharding)

@@ -142,8 +142,8 @@ class Saves:
             self._record_error(error)
         if self._error is not None:
             raise CheckpointError(
-                f"{self._error}: this was the last save, and the run is not finished "
-                f"without it. To fix it: {self._remedy}; the same command resumes "
+                f"{self._error}: the final checkpoint is missing, so the run is not "
+                f"finished. To fix the error: {self._remedy}; the same command resumes "
                 "from the previous checkpoint"
             )
 
@@ -175,13 +175,13 @@ class Saves:
             message = f"{self._record_error(error)}: {count}"
             if self._failures < MAX_FAILURES:
                 self._run.warn(
-                    f"{message}; training continues, and the next save is tried"
+                    f"{message}; training continues, and retries at the next checkpoint"
                 )
                 return
             self._run.warn(message)
             steps = self._run.saved.listed()
             raise CheckpointError(
                 f"{message}. The last good checkpoint is "
-                f"{steps[-1] if steps else 'none'}. To fix it: {self._remedy}; the "
-                "same command resumes from there"
+                f"{steps[-1] if steps else 'none'}. To fix the error: {self._remedy}; "
+                "the same command resumes from that checkpoint"
             ) from error

@@ -191,7 +191,7 @@ def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
     if best is not None and best["step"] != model["step"]:
         found = told({**best, "validation": {metric: best["value"]}})
         if setup.config.checkpoint.keep_best:
-            rows["best weights"] = f"{found}: its checkpoint was removed"
+            rows["best weights"] = f"{found}, but the checkpoint was removed"
         else:
             rows["best evaluation"] = f"{found}; the last weights were tested"
             rows["best evaluation"] += " (checkpoint.keep_best = 0)"

@@ -272,7 +272,7 @@ def _finish(run: RunState) -> dict[str, Any]:
         assert signals.signum is not None
         event = f"stopped by {signal.Signals(signals.signum).name}"
         run.log.record("event", run.step, event=event, saved=saved)
-        message = f"step {run.step} is saved" if saved else "no step was taken"
+        message = f"step {run.step} is saved" if saved else "no step was finished"
         message += "; the same command resumes the run"
         raise Interrupted(signals.signum, message)
     run.clock.update(run.progress)
@@ -289,6 +289,6 @@ def _write(run: RunState, summary: dict[str, Any]) -> None:
         workdir_lib.write_digested(path, run.saved.run.stamp(summary))
     except OSError as error:
         raise CheckpointError(
-            f"could not write {path} ({error.strerror}): the model is saved; "
-            "run the same command again"
+            f"could not write {path} ({error.strerror}), but the model is saved: run "
+            "the same command again"
         ) from error

@@ -145,7 +145,9 @@ class Trainer(Setup):
         train_set, total = self.data.train_set, timetable.total_steps
         stop = total if stop is None else stop
         if stop > total:
-            raise UserError(f"stop = {stop}: the run of this config has {total} steps")
+            raise UserError(
+                f"stop = {stop}: expected at most {total}, the steps of the run"
+            )
         read = loader.train_batches(
             config.data, train_set, self.mesh, self.data.order, start, stop
         )
@@ -176,7 +178,7 @@ class Trainer(Setup):
         arrays = {"index": np.arange(size)[rows], **batch}
         for name in ("image", "target", *train_numbers(self.config.data)):
             if name not in arrays:
-                raise UserError(f"a batch of this config needs {name!r}")
+                raise UserError(f"the batch has no array {name!r}: add the array")
         arrays = jax.tree.map(lambda x: np.asarray(x)[None], arrays)
         for name in train_numbers(self.config.data):
             arrays[name] = arrays[name].astype(np.int32)

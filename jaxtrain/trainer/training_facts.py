@@ -41,7 +41,10 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     """
     strata, ends = train.strata(), np.array([0, len(train) - 1])
     if strata.ndim > 1 or not np.array_equal(train.targets(ends), strata[ends]):
-        raise UserError(f"{config.data.source} does not group its examples by class")
+        raise UserError(
+            f"{config.data.source} has no class labels of examples: use a data set "
+            "with one class per example"
+        )
     known = strata[strata >= 0]
     counts = np.bincount(known, minlength=train.facts.get("num_classes", 0))
     if config.data.sampling == "balanced":
@@ -72,7 +75,7 @@ def training_targets(config: Config, train: Source) -> Any:
     targets = train.all_targets()
     if targets is None:
         raise UserError(
-            f"{config.data.source} cannot read targets without images: add a "
-            "method `targets` to its store (docs/extending.md)"
+            f"{config.data.source} cannot read targets without images: add a method "
+            "`targets` to the store (docs/extending.md)"
         )
     return targets

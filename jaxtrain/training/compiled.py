@@ -13,8 +13,8 @@ from jaxtrain.processes import cluster
 from jaxtrain.training.flops import count_flops
 
 LESS_MEMORY = (
-    "set a smaller data.batch_size, more train.accumulate_steps, train.remat, "
-    "or more devices"
+    "set a smaller data.batch_size, more train.accumulate_steps, train.remat, or use "
+    "more devices"
 )
 
 _total_seconds = 0.0

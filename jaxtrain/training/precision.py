@@ -65,8 +65,8 @@ def parse(text: str) -> Policy:
         ) from None
     if any(jax.dtypes.canonicalize_dtype(dtype) != dtype for dtype in dtypes):
         raise UserError(
-            f"precision = {text!r}: float64 is disabled in JAX: set JAX_ENABLE_X64=1 "
-            "in the environment"
+            f"precision = {text!r}: JAX disables float64 by default; set the "
+            "environment variable JAX_ENABLE_X64=1"
         )
     if text == "tf32":
         return Policy(*dtypes, "tensorfloat32")

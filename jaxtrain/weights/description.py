@@ -33,8 +33,8 @@ from jaxtrain.training import precision
 MODEL = "model.json"
 # Fix for a missing or damaged file.
 RESTORE = (
-    "restore it from a copy, or resume the run with more train.epochs, which rewrites "
-    "it"
+    "restore the file from a copy, or resume the run with more train.epochs, which "
+    "rewrites the file"
 )
 
 
@@ -149,8 +149,8 @@ class Description:
         """
         if self.members > 1:
             raise UserError(
-                f"{named} is an ensemble of {self.members} models, not one model: "
-                "give the folder of a run"
+                f"{named} is an ensemble of {self.members} models: expected a single "
+                "model; give the directory of a run"
             )
 
     def with_chosen(self, chosen: Any, where: str) -> "Description":
@@ -194,10 +194,10 @@ class Description:
             version = values.get("jaxtrain")
             differing = ", ".join(sorted(names ^ (values.keys() | others.keys())))
             raise UserError(
-                f"{where} is not a model description of jaxtrain "
-                f"{jaxtrain.__version__} (written by {version or 'something else'}; "
-                f"differs in {differing}): use the version that wrote it, install the "
-                "package of its inputs, or export the model again"
+                f"{where} does not have the format of jaxtrain {jaxtrain.__version__} "
+                f"(written by {version or 'another program'}; differs in {differing}): "
+                "use the version that wrote the file, install the plug-in of the input "
+                "type, or export the model again"
             )
         spec = plain_spec(values["output_spec"])
         if spec is None and values["output_spec"] is not None:
@@ -291,7 +291,7 @@ def read(workdir: Path) -> Description:
     values = read_object(path, advice=RESTORE)
     if values is None:
         raise UserError(
-            f"{path} is not there: give the folder of a run; if it is one, {RESTORE}"
+            f"{path} does not exist: give the directory of a run, or {RESTORE}"
         )
     RunId.read(workdir).check(values, str(path), RESTORE)
     del values[RUN_ID]

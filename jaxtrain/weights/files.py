@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """
     if path.suffix not in (*SAFETENSORS, *TORCH):
         known = ", ".join((*SAFETENSORS, *TORCH))
-        raise UserError(f"{path}: expected a file of weights, {known}")
+        raise UserError(f"{path}: expected a weight file, {known}")
     is_torch = path.suffix in TORCH
     try:
         with open_regular(path) as file:
@@ -81,11 +81,11 @@ def digest(path: Path) -> str:
 def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
     size = int.from_bytes(view[:LENGTH_BYTES], "little")
     if size > min(MAX_HEADER_BYTES, len(view) - LENGTH_BYTES):
-        raise ValueError("its header is truncated")
+        raise ValueError("the header is truncated")
     data = view[LENGTH_BYTES + size :]
     header = parse(bytes(view[LENGTH_BYTES : LENGTH_BYTES + size]))
     if not isinstance(header, dict):
-        raise ValueError("its header is not an object")
+        raise ValueError("the header is not a JSON object")
     header.pop("__metadata__", None)
     return {name: _array(name, about, data) for name, about in header.items()}
 

@@ -47,7 +47,8 @@ def open_folder(
     about = config.get("pretrained_cfg", config)
     if not isinstance(architecture, str) or not isinstance(about, dict):
         raise UserError(
-            f"{where} is not in timm's format: it has no architecture or pretrained_cfg"
+            f"{where} is not a timm config: expected the fields architecture and "
+            "pretrained_cfg"
         )
     _check_arguments(config, where)
     path = next((folder / n for n in weights if (folder / n).is_file()), None)
@@ -63,7 +64,7 @@ def _check_arguments(config: Mapping[str, Any], where: str) -> None:
     """Reject timm arguments that change the model but not its arrays."""
     given = config.get("model_args") or {}
     if not isinstance(given, dict):
-        raise UserError(f"{where}: model_args = {given!r}, expected an object")
+        raise UserError(f"{where}: model_args = {given!r}: expected a JSON object")
     pool = {k: v for k, v in config.items() if k == POOL[0]}
     for name, value in {**pool, **given}.items():
         if name not in IMPLIED and (name, value) != POOL:
@@ -121,14 +122,14 @@ def _describe(
     size = about.get("input_size") or [found.channels, *2 * [source.image_size]]
     if not _are(size, int) or len(size) != 3 or size[0] != found.channels:
         raise UserError(
-            f"{where}: input_size = {size!r}, expected [channels, height, width], and "
-            f"the weights have {counted(found.channels, 'channel')}"
+            f"{where}: input_size = {size!r}: expected [channels, height, width], with "
+            f"the {counted(found.channels, 'channel')} of the weights"
         )
     if not source.takes((size[1], size[2], size[0])):
         raise UserError(
             f"{where}: input_size = {size}, but {source.architecture} is equivalent to "
-            f"{found.model.name} only up to {source.max_size} pixels: give a smaller "
-            "size, or the weight file without this config"
+            f"{found.model.name} only up to {source.max_size} pixels: set a smaller "
+            "input_size, or give the weight file without config.json"
         )
     mean, std = statistics(source.mean, source.std, found.channels)
     mean = _numbers(about, "mean", mean, found.channels, where)
@@ -139,8 +140,9 @@ def _describe(
     if not known or about.get("crop_mode") not in (None, "center"):
         raise UserError(
             f"{where}: interpolation = {interpolation!r} and crop_mode = "
-            f"{about.get('crop_mode')!r}, expected {' or '.join(FILTERS)}, and "
-            "crop_mode center: change the file if the difference does not matter"
+            f"{about.get('crop_mode')!r}: expected interpolation "
+            f"{' or '.join(FILTERS)}, and crop_mode center; edit the file if other "
+            "preprocessing is acceptable"
         )
     if not (_are(labels, str) and len(labels) == num):
         # Classes without names are numbered.
@@ -174,7 +176,7 @@ def _numbers(
             f"{where}: {key} = {value!r}, expected {counted(num, 'number')}"
         )
     if not all(0 <= x <= 1 for x in values) or (key != "mean" and 0 in values):
-        raise UserError(f"{where}: {key} = {value!r}, expected numbers in 0..1")
+        raise UserError(f"{where}: {key} = {value!r}: expected numbers in 0..1")
     return tuple(map(float, values))
 
 
@@ -192,5 +194,5 @@ def read_config(path: Path) -> dict[str, Any]:
     """
     config = read_object(path)
     if config is None:
-        raise UserError(f"{path} is not there: give the folder of a model")
+        raise UserError(f"{path} does not exist: give the directory of a model")
     return config

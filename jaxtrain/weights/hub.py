@@ -30,7 +30,10 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
             f"{reference}: expected hf:OWNER/REPO or hf:OWNER/REPO@REVISION"
         )
     if extras.missing("huggingface_hub"):
-        raise UserError(f"{reference} needs the extra hub: {extras.install('hub')}")
+        raise UserError(
+            f"{reference} requires huggingface_hub, which is not installed: "
+            f"{extras.install('hub')}"
+        )
     repo, revision = match.groups()
     config = _download(reference, repo, revision, (CONFIG,))
     # Download the weights from the same commit as the config.
@@ -59,6 +62,6 @@ def _download(
     raise UserError(
         f"{reference}: {' or '.join(names)} cannot be downloaded "
         f"({type(error).__name__}: {reason}): check the name; without a network, or "
-        f"with HF_HUB_OFFLINE=1, download it elsewhere first (hf download {repo}), or "
-        "give the folder with its files"
+        "with HF_HUB_OFFLINE=1, download the repository elsewhere first (hf download "
+        f"{repo}), or give the directory with its files"
     )

@@ -63,8 +63,9 @@ def find_named(
     matches = [row for row in rows if row[1].architecture == name]
     if not matches:
         raise UserError(
-            f"{where}: {architecture!r} is not a supported architecture"
-            f"{_near(name, rows)}; {command('models')} lists them"
+            f"{where}: {architecture!r} is not a supported "
+            f"architecture{_near(name, rows)}; list the supported architectures with "
+            f"{command('models')}"
         )
     return matches
 
@@ -96,9 +97,10 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
     if not matches:
         near = _near(re.split(r"[-.]", file.name)[0], rows)
         raise UserError(
-            f"{file}: its name does not start with a supported architecture{near}: "
-            f"give it as timm:ARCHITECTURE={file}, or torchvision:ARCHITECTURE={file}; "
-            f"{command('models')} lists them"
+            f"{file}: the file name does not start with a supported "
+            f"architecture{near}: give timm:ARCHITECTURE={file} or "
+            f"torchvision:ARCHITECTURE={file}; list the architectures with "
+            f"{command('models')}"
         )
     return matches
 
@@ -133,15 +135,15 @@ def identify(
         raise UserError(
             f"{where} does not fit {candidate.source.architecture} of "
             f"{candidate.source.library} (model.name = {candidate.model.name!r}): "
-            f"{differences}; if it is of another architecture, give it as "
+            f"{differences}; for another architecture, give "
             f"{candidate.source.library}:ARCHITECTURE={where}"
         )
     if len(fitting) > 1:
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
         raise UserError(
-            f"{where} fits {' and '.join(names)}: their arrays have the same names and "
-            "shapes, but the models compute different functions; select one, as in "
-            f"{names[0]}={where}"
+            f"{where} fits {' and '.join(names)}, whose arrays have the same names and "
+            "shapes, but which compute different functions: select an architecture, as "
+            f"in {names[0]}={where}"
         )
     return fitting[0]
 

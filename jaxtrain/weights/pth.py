@@ -36,14 +36,14 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """
     if extras.missing("torch"):
         raise UserError(
-            f"{path} is a file of torch.save, which only PyTorch can read, and torch "
-            "is not installed: use the model's safetensors file, or pip install torch"
+            f"{path} was written by torch.save and requires PyTorch, which is not "
+            "installed: use the model's safetensors file, or pip install torch"
         )
     import torch  # pyright: ignore[reportMissingImports]
 
     if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
         raise UserError(
-            f"{path}: torch {torch.__version__} could run code in such a file: use "
+            f"{path}: torch {torch.__version__} could run code stored in the file: use "
             "the model's safetensors file, or pip install -U torch (2.6 or later)"
         )
     try:

@@ -91,7 +91,8 @@ def load_named(
             yield
         except CheckpointError as error:
             raise UserError(
-                f"{named}: {error}; restore it from a copy, or give other weights"
+                f"{named}: {error}; restore the checkpoint from a copy, or give other "
+                "weights"
             ) from None
 
     with user_errors():
@@ -101,13 +102,14 @@ def load_named(
     for process, other in enumerate(digests):
         if other != digests[0]:
             raise UserError(
-                f"{named} has sha256 {other[:NUM_SHOWN]} in process {process} and "
-                f"{digests[0][:NUM_SHOWN]} in process 0: give all processes one file"
+                f"{named} has sha256 {other[:NUM_SHOWN]} in process {process}, but "
+                f"{digests[0][:NUM_SHOWN]} in process 0: give all processes the same "
+                "weight file"
             )
     if not sha256.startswith(digest or ""):
         raise UserError(
-            f"{field}_digest = {digest!r}, but {weights.where} has sha256 {sha256}: "
-            "these are not the intended weights"
+            f"{field}_digest = {digest!r}: {weights.where} has sha256 {sha256}; give "
+            f"the intended weights, or change {field}_digest"
         )
     return dataclasses.replace(weights, read=user_errors()(weights.read))
 
@@ -179,8 +181,8 @@ def _choose(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
     workdir = saved.directory.parent
     if not steps:
         raise UserError(
-            f"{workdir} has no checkpoint: the run stopped before its first one; "
-            "resume it with train"
+            f"{workdir} has no checkpoint, as the run stopped before the first "
+            "checkpoint: resume the run with train"
         )
     if checkpoint == "best":
         return best_step(saved.info(steps[-1]), steps)
@@ -190,6 +192,6 @@ def _choose(saved: Checkpoints, steps: list[int], checkpoint: str | int) -> int:
         if str(checkpoint) == str(step):
             return step
     raise UserError(
-        f"checkpoint = {checkpoint!r}: {workdir} has best, latest and the steps "
-        f"{', '.join(map(str, steps))}"
+        f"checkpoint = {checkpoint!r}: expected best, latest or one of the steps "
+        f"{', '.join(map(str, steps))} in {workdir}"
     )

@@ -22,9 +22,9 @@ PROGRAM = "program.stablehlo"
 # Maximum number of entries to inspect in a directory and its subdirectories.
 MAX_ENTRIES = 1000
 
-RUN = "give the folder of a run"
+RUN = "give the directory of a run"
 MODEL_OR_RUN = f"{RUN}, or of a model that was exported with --format safetensors"
-_ELSEWHERE = f"(see docs/exporting.md), jaxtrain does not; {MODEL_OR_RUN}"
+_ELSEWHERE = f"(docs/exporting.md), or {MODEL_OR_RUN}"
 
 
 class Reference(NamedTuple):
@@ -78,8 +78,9 @@ def parse_reference(text: str) -> Reference | None:
     architecture, _, file = rest.partition("=")
     if not architecture or not file:
         raise UserError(
-            f"{text}: expected {library}:ARCHITECTURE=FILE, such as {library}:resnet50="
-            "weights.safetensors; a model of the hub is hf:OWNER/REPO"
+            f"{text}: expected {library}:ARCHITECTURE=FILE, such as "
+            f"{library}:resnet50=weights.safetensors, or hf:OWNER/REPO for a model of "
+            "the Hugging Face Hub"
         )
     return Reference(library, architecture, Path(file))  # type: ignore[arg-type]
 
@@ -107,8 +108,8 @@ def check_kept(config: Config, workdir: Path) -> None:
     for field, path in weights_in(config).items():
         if path_of(path).resolve().is_relative_to(workdir.resolve()):
             raise UserError(
-                f"--fresh would move {workdir} aside, but {field} = {path!r} is "
-                "inside: choose another --workdir"
+                f"--fresh would move {workdir} aside, which contains {field} = "
+                f"{path!r}: choose another --workdir"
             )
 
 
@@ -141,13 +142,13 @@ def check_is_model(text: str) -> None:
     text = str(path) if reference else text
     if not os.path.exists(text):
         raise UserError(
-            f"{shown(text)} is not there: give the folder of a run or of a model, a "
-            f"file of weights, or {hub.PREFIX}OWNER/REPO"
+            f"{shown(text)} does not exist: give the directory of a run or of a model, "
+            f"a weight file, or {hub.PREFIX}OWNER/REPO"
         )
     if reference is not None and path.is_dir():
         raise UserError(
-            f"{shown(text)} is a folder: give a weight file of "
-            f"{shown(reference.architecture)}, or the folder without the prefix"
+            f"{shown(text)} is a directory: give a weight file of "
+            f"{shown(reference.architecture)}, or the directory without the prefix"
         )
     diagnosis = diagnose_path(path)
     if diagnosis is not None:
@@ -163,13 +164,16 @@ def diagnose_path(path: Path) -> PathDiagnosis | None:
     if formats.may_be_image(bytes(path)):
         return PathDiagnosis("an image", f"{MODEL_OR_RUN}; only predict takes images")
     kinds = {
-        ".onnx": ("an ONNX file", f"ONNX Runtime runs it {_ELSEWHERE}"),
-        ".stablehlo": ("a StableHLO program", f"jax.export runs it {_ELSEWHERE}"),
-        ".py": ("a recipe", f"{RUN} that it has trained, runs/{path.stem}"),
+        ".onnx": ("an ONNX file", f"run the file with ONNX Runtime {_ELSEWHERE}"),
+        ".stablehlo": (
+            "a StableHLO program",
+            f"run the program with jax.export {_ELSEWHERE}",
+        ),
+        ".py": ("a recipe", f"{RUN} of this recipe, such as runs/{path.stem}"),
     }
     other = (
-        "neither a folder nor a file of weights",
-        f"expected a file of weights, {', '.join(FILES)}; or {MODEL_OR_RUN}",
+        "neither a directory nor a weight file",
+        f"give a weight file, {', '.join(FILES)}; or {MODEL_OR_RUN}",
     )
     return PathDiagnosis(*kinds.get(path.suffix, other))
 
@@ -179,7 +183,7 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
     if (path / PROGRAM).is_file():
         return PathDiagnosis(
             "a model exported with --format saved",
-            f"run it with python {name}/run.py, or {MODEL_OR_RUN}",
+            f"run the program with python {name}/run.py, or {MODEL_OR_RUN}",
         )
     if any((path / file).exists() for file in (CONFIG, MODEL, METRICS, *WEIGHTS)):
         return None
@@ -190,22 +194,21 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
     runs = [str(p) for p in entries if (p / CONFIG).is_file()]
     if runs:
         return PathDiagnosis(
-            "a folder of runs or models", f"give one of them: {listed(runs)}"
+            "a directory of several runs or models",
+            f"give one of the directories {listed(runs)}",
         )
     weights = [str(p) for p in entries if p.suffix in FILES]
     if weights:
-        return PathDiagnosis(
-            "not a run", f"give the file of weights: {listed(weights)}"
-        )
+        return PathDiagnosis("not a run", f"give the weight file {listed(weights)}")
     inside = (file for p in entries if p.is_dir() for file in _entries(p))
     if any(formats.may_be_image(bytes(p)) for p in itertools.chain(entries, inside)):
         return PathDiagnosis(
             "a folder of images",
-            f"{MODEL_OR_RUN}; give images to predict after its options, and to "
+            f"{MODEL_OR_RUN}; give images to predict after the options, and to "
             f"evaluate as --data.source folder:{name}",
         )
-    what = "a folder without a run (config.json) or a model (model.safetensors)"
-    return PathDiagnosis(what if entries else "an empty folder", MODEL_OR_RUN)
+    what = "a directory without a run (config.json) or a model (model.safetensors)"
+    return PathDiagnosis(what if entries else "an empty directory", MODEL_OR_RUN)
 
 
 def _entries(folder: Path) -> list[Path]:

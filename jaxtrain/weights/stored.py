@@ -84,8 +84,8 @@ class Weights:
         differences = self.differences(shapes_of(wanted))
         if differences:
             raise UserError(
-                f"{complaint}: {differences}; the code of the model or the file has "
-                "changed"
+                f"{complaint}: {differences}; restore the code of the model, or the "
+                "weight file, which has changed"
             )
 
 
@@ -172,8 +172,8 @@ def check_task(about: Description, where: str) -> None:
     """Raise UserError if the task belongs to a missing plug-in."""
     if about.task not in tasks.TASKS and not own.is_own(about.task):
         raise UserError(
-            f"{where}: task = {about.task!r} is none of {', '.join(tasks.TASKS)}: "
-            "install the package that provides it"
+            f"{where}: task = {about.task!r}: expected {', '.join(tasks.TASKS)}; "
+            "install the plug-in that provides the task"
         )
 
 
@@ -215,8 +215,8 @@ def _fit_one(
         first = differing[0].partition("/")[2]
         raise UserError(
             f"{where} does not fit model.name = {about.model.name!r}: {first} and "
-            f"{len(differing) - 1} more arrays are missing or have other shapes; the "
-            "code of the model has changed since it was trained"
+            f"{len(differing) - 1} more arrays are missing or have other shapes; "
+            "restore the code of the model, which has changed since training"
         )
     return jax.tree.structure(wanted).unflatten(fitted[path] for path in kinds)
 

@@ -98,7 +98,7 @@ def compare(
     if differences:
         raise UserError(
             f"{named} does not fit model.name = {config.name!r}: {differences}; give "
-            f"the model and the options that it was trained with, {_shown(about.model)}"
+            f"the model and the options used in training, {_shown(about.model)}"
         )
     behind = _outside(model_shapes.keys() - added, backbone_layers)
     # Arrays that the weights lack, such as class centres.
@@ -192,10 +192,10 @@ def _without_changes(
     changed = sorted(path for path in before if after.get(path) != before[path])
     if changed:
         raise UserError(
-            f"model.transform = {config.transform!r} with {named}: it changes the "
-            f"paths or shapes of arrays, such as {changed[0]}, so that weights trained "
-            "without it do not fit; keep paths and shapes, or start from weights that "
-            "were trained with it"
+            f"model.transform = {config.transform!r} with {named}: the transform "
+            f"changes the paths or shapes of arrays, such as {changed[0]}, so these "
+            "weights do not fit; keep paths and shapes, or start from weights trained "
+            "with the same model.transform"
         )
     return plain, after.keys() - before.keys()
 

@@ -37,7 +37,7 @@ def trust(path: str | os.PathLike[str]) -> None:
     text = os.fspath(path)
     modules, digests, again = _named(spec.find(text))
     if not modules:
-        print_stderr(f"--trust: {text} names no custom modules")
+        print_stderr(f"--trust has no effect: {text} names no custom code")
     for field, name in modules:
         recorded = digests.get(own.place_of(name))
         _decide(f"{field} = {name!r}", name, recorded, again)
@@ -59,8 +59,8 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     if not paths:
         fields = ", or a ".join(["model.pretrained", *weights_options()])
         raise UserError(
-            f"--trust has no effect without {fields}: custom modules of the "
-            "recipe and the command line are loaded anyway; leave it out"
+            f"--trust has no effect without {fields}, as custom code named by the "
+            "recipe and the command line is always loaded: leave --trust out"
         )
     for path in paths:
         trust(path)
@@ -85,7 +85,7 @@ def _named_by_run(workdir: Path) -> Named:
     modules = own_references(read_run(workdir))
     if (workdir / description.MODEL).exists():
         modules += _modules_of(description.read(workdir))
-    again = "run its training command again, which records the file as it is now"
+    again = "run the training command again, which records the current file"
     return list(dict.fromkeys(modules)), read_own_parts(workdir), again
 
 
@@ -100,7 +100,7 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
     current = own.digests([name]).get(place)
     reason = None
     if file is None and not place.endswith(".py"):
-        reason = f"--trust finds no file of {place} to show"
+        reason = f"--trust finds no source file of {place} to show"
     elif current is not None and recorded not in (None, current):
         reason = (
             f"{file} has sha256 {current}, and {recorded} was recorded: restore the "
@@ -133,5 +133,5 @@ def _renew_bytecode(file: Path) -> str | None:
         try:
             py_compile.compile(str(file), str(compiled), doraise=True)
         except (OSError, py_compile.PyCompileError) as error:
-            return f"{compiled} cannot be recompiled ({error}): remove it"
+            return f"{compiled} cannot be recompiled ({error}): remove the file"
     return None

@@ -36,8 +36,8 @@ def find(name: str) -> ListedModel:
     known = {model.name: model for model in models()}
     if name not in known:
         raise UserError(
-            f"unknown model {name!r}{nearest(name, known)}; {command('models')} "
-            "lists all models"
+            f"unknown model {name!r}{nearest(name, known)}; list all models with "
+            f"{command('models')}"
         )
     return known[name]
 

@@ -122,10 +122,10 @@ def test_damaged_steps_are_put_aside_and_named(
         f"{DAMAGED}-3",
     ]
     zero(next(folder.glob("1/state/params.conv.kernel/c/0/0/0/0")))
-    with pytest.raises(CheckpointError, match=r"no checkpoint .* is good"):
+    with pytest.raises(CheckpointError, match=r"all checkpoints in .* are damaged"):
         restore(folder)
     # Nor does the next start begin afresh.
-    with pytest.raises(CheckpointError, match=r"no checkpoint .* is good"):
+    with pytest.raises(CheckpointError, match=r"all checkpoints in .* are damaged"):
         restore(folder)
 
 

@@ -241,5 +241,8 @@ def test_a_best_step_that_cannot_be_rated_is_put_aside(
     path.write_text(path.read_text().replace('"accuracy": 0.9', '"accuracy": 0.1'))
     with opened(folder, keep=1, keep_best=2) as saved:
         saved.save(7, STATE, {}, None)
-    assert "step 2: its JSON is not what was saved; moved aside" in caplog.text
+    assert (
+        "step 2: the JSON of the checkpoint does not match its digest; moved aside"
+        in caplog.text
+    )
     assert names(folder) == {"5", "6", "7", f"{DAMAGED}-2"}

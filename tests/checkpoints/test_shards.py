@@ -138,7 +138,9 @@ def test_numbers_of_another_process_that_are_not_finite_are_not_written(
     monkeypatch.delattr(saving, "write_shards")
     nan = np.full(2, np.nan)
     end = start_others(joints, tmp_path / "7", {"y": np.ones(2)}, {"z": nan})
-    with pytest.raises(BadNumbersError, match="step 7: z of the state is not finite"):
+    with pytest.raises(
+        BadNumbersError, match="step 7: z in the train state is not finite"
+    ):
         lead(tmp_path / "7", joints[0])
     end()
 

@@ -117,7 +117,7 @@ def test_a_manifest_that_is_nested_deep_is_damaged(tmp_path: Path):
         text = path.read_text().rstrip()
         deep = '{"custom_metadata": {"x": ' + "[" * 900 + "]" * 900 + "}, "
         path.write_text(deep + text.removeprefix("{").replace("custom_metadata", "old"))
-        with pytest.raises(DamagedError, match="it is nested more than 64 deep"):
+        with pytest.raises(DamagedError, match="nested more than 64 levels deep"):
             saved.info(1)
 
 
@@ -151,11 +151,11 @@ def test_failed_save_is_told(tmp_path: Path):
 @each_row(
     ("cause", "named"),
     [
-        (OSError(errno.ENOSPC, "No space"), "free some space"),
+        (OSError(errno.ENOSPC, "No space"), "free disk space"),
         (OSError(errno.EMFILE, "Too many"), "raise the limit of open files, "),
         (OSError(errno.EACCES, "Denied"), "change the permissions"),
         (OSError(errno.ENODEV, "No such device"), "repair the disk"),
-        (DamagedError("step 5 is not what was saved"), "repair the disk"),
+        (DamagedError("step 5 does not match the saved digest"), "repair the disk"),
         (
             TypeError("got an unexpected keyword"),
             "install a version of orbax-checkpoint",

@@ -638,7 +638,7 @@ def test_signal_before_there_is_anything_to_save(cli: Cli, write_config):
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, stderr
-    assert "nothing was lost" in stderr and "Traceback" not in stderr
+    assert "no progress is lost" in stderr and "Traceback" not in stderr
 
 
 def test_unexpected_state_in_a_checkpoint_is_refused(cli: Cli, write_config):
@@ -688,8 +688,8 @@ def test_checkpoints_are_listed_and_verified(cli: Cli, write_config, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("--list --workdir nowhere", "nowhere: has no folder checkpoints"),
-        ("--workdir nowhere", "give one of --list and --verify"),
+        ("--list --workdir nowhere", "nowhere: the directory has no checkpoints"),
+        ("--workdir nowhere", "give either --list or --verify"),
     ],
 )
 def test_checkpoints_that_cannot_be_shown(cli: Cli, words: str, named: str):

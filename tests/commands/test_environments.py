@@ -127,7 +127,7 @@ def test_a_command_in_a_poor_environment(
     if command in WRITES:
         assert Path(f"{new}{WRITES[command]}").stat().st_size > 0
     # One message, where there is a stream for it.
-    told = stderr.count("standard output cannot be written")
+    told = stderr.count("cannot write standard output")
     # What shows its start before a mistake loses that.
     goes_on = command in WRITES or command == "mistake"
     lost = output in ("full", "closed") or (output == "unread" and goes_on)

@@ -92,7 +92,7 @@ def test_a_disk_that_fills_while_an_ensemble_is_written(
     monkeypatch.chdir(runs)
     fill(disk, left)
     assert main(["ensemble", "run", "other", "--out", str(disk / "both")]) == 2
-    told = f"--out {disk / 'both'}: cannot write there (No space left on device)"
+    told = f"--out {disk / 'both'}: the path is not writable (No space left on device)"
     assert told in capfd.readouterr().err
     assert [path.name for path in disk.iterdir()] == ["ballast"]
 

@@ -60,7 +60,7 @@ def test_a_run_goes_on_without_its_output(
             console.lost_output()
         sys.stdout.flush()
     told = capsys.readouterr().err
-    assert told.count("warning: standard output cannot be written") == 1
+    assert told.count("warning: cannot write standard output") == 1
     assert reason in told and "Traceback" not in told
 
 
@@ -127,8 +127,11 @@ def test_streams_of_others_stay():
 @each_row(
     ("error", "named"),
     [
-        (OSError(errno.ENOSPC, "No space", "/full/x"), "/full/x: No space: free some"),
-        (OSError(errno.EROFS, "Read-only", "/ro"), "/ro: Read-only: choose a folder"),
+        (OSError(errno.ENOSPC, "No space", "/full/x"), "/full/x: No space: free disk"),
+        (
+            OSError(errno.EROFS, "Read-only", "/ro"),
+            "/ro: Read-only: choose a directory",
+        ),
         (PermissionError(errno.EACCES, "Denied", "/x"), "/x: Denied: change the perm"),
         (OSError(errno.EMFILE, "Too many"), "(ulimit -n 4096), or set a smaller data."),
         (BlockingIOError(errno.EAGAIN, "Again"), "ulimit -u"),
@@ -175,7 +178,7 @@ def test_a_current_folder_that_was_removed(
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert main(["--config", str(recipe)]) == 2
-    assert "the current folder was removed" in capsys.readouterr().err
+    assert "the current directory was removed" in capsys.readouterr().err
     assert main(["models"]) == 0
 
 

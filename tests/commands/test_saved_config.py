@@ -56,10 +56,16 @@ def test_a_run_goes_on_with_its_own_config(words: str, run: Path):
 @each_row(
     ("words", "message"),
     [
-        ("--workdir {none}", "holds no run to resume: give the folder of a run, or"),
-        ("--config {run}", "is the folder of a run: --workdir '{run}' resumes"),
+        ("--workdir {none}", "contains no run to resume: give the directory of a run"),
+        (
+            "--config {run}",
+            "is the directory of a run: resume the run with --workdir '{run}'",
+        ),
         ("--config {none}/config.json", "config.json: no such file"),
-        ("--config code.json", "--config code.json is not a config of a run: code"),
+        (
+            "--config code.json",
+            "--config code.json is not the config.json of a run: code",
+        ),
     ],
 )
 def test_what_is_no_config_of_a_run_is_told(

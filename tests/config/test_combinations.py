@@ -69,7 +69,7 @@ BESIDE: dict[str, Any] = dict.fromkeys(
     ("data.progressive_sizes", "data.train_image_size", "data.sliding_size"), SMALLER
 )
 EXAMPLES = {
-    "of your own": "my.py:part",
+    "= custom code": "my.py:part",
     "other than plain": "sam",
     "= prodigy or dadapt_adamw": "prodigy",
     "= schedule_free_sgd or schedule_free_adamw": "schedule_free_sgd",

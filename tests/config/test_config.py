@@ -64,7 +64,7 @@ def test_json_that_is_no_config_is_refused(text: str):
             lambda: TrainConfig(steps=10**5000),
             "expected a number of at most 2147483647",
         ),
-        (lambda: TrainConfig(), "epochs or steps"),
+        (lambda: TrainConfig(), "train.epochs or train.steps"),
         (lambda: TrainConfig(steps=0), "steps = 0"),
         (lambda: ClassificationConfig(label_smoothing=1.0), "label_smoothing"),
         (lambda: Config(seed=2**32), "seed = 4294967296"),

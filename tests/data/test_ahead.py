@@ -48,7 +48,7 @@ def test_who_takes_none_holds_the_reading_up():
 def test_workers_need_open_files(monkeypatch: pytest.MonkeyPatch):
     """It is told before any is started: in the midst they leave each other hanging."""
     monkeypatch.setattr(ahead, "raise_file_limit", lambda: 64)
-    with pytest.raises(UserError, match=r"limit is 64: raise it \(ulimit -n 4096\)"):
+    with pytest.raises(UserError, match=r"limit is 64: raise the limit"):
         next(ahead.by_workers(int, 0, 4, 1))
 
 
@@ -92,7 +92,7 @@ def test_workers_need_shared_memory(options: str, read: str, reason: str):
     # Python's tracker of shared memory may follow with what a killed worker has left.
     (told,) = [x for x in result.stderr.splitlines() if x.startswith("jaxtrain.errors")]
     assert f"/dev/shm cannot be used ({reason})" in told
-    assert "--data.workers 0" in told
+    assert "data.workers = 0" in told
 
 
 def test_an_error_comes_in_its_place():

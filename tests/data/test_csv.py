@@ -161,9 +161,9 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
     ("text", "message"),
     [
         ("", "line 1: expected a header .* no column 'path': ''"),
-        ("path;label\na/1.png;x\n", "has one class, x"),
-        ("path,label,label\n", "it has 'label' twice"),
-        (b"PK\x03\x04", "it is a ZIP file, such as a workbook"),
+        ("path;label\na/1.png;x\n", "has only one class .x"),
+        ("path,label,label\n", "has 'label' twice"),
+        (b"PK\x03\x04", "the file is a ZIP file"),
         ("path,label\n", "lists no image"),
         (GOOD + "a/2.png\n", "line 4: 1 fields, but 2 columns"),
         (GOOD + '"a/2.png,x\n', "line 4: unexpected end of data"),
@@ -171,10 +171,10 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
         (GOOD + "b,x\n", "line 4: b is not a regular file"),
         (GOOD + "a/../../x,x\n", r"line 4: a/\.\./\.\./x is outside"),
         (GOOD + ".,x\n", r"line 4: \. is not a file"),
-        ("path,label,split\na/1.png,x,trian\n", "line 2: there is no split 'trian'"),
+        ("path,label,split\na/1.png,x,trian\n", "line 2: the split 'trian' is unknown"),
         (
             "path,label,split\na/1.png,x,test\nb/3.png,y,test",
-            "has the splits test, and no train",
+            "has the splits test, but no split train",
         ),
         (
             "path,label,split\na/1.png,x,train\nb/3.png,y,train\nb/4.png,z,val",

@@ -92,8 +92,8 @@ DATA = {
         ({"source": "folder:moved"}, []),
         ({"class_names": None}, []),
         ({"digest": None}, []),
-        ({"class_names": ["b", "a"]}, ["names of classes, their order"]),
-        ({"class_names": ["a", "c"]}, ["names of classes, gone: b; new: c"]),
+        ({"class_names": ["b", "a"]}, ["class names: another order"]),
+        ({"class_names": ["a", "c"]}, ["class names: gone: b; new: c"]),
         ({"num_examples": {"train": 10}}, ["examples of the test split: 2 -> None"]),
     ],
 )
@@ -105,5 +105,7 @@ def test_changes_are_described(change: dict[str, Any], told: list[str]):
 
 def test_processes_with_other_data_are_refused():
     data_record.check_agree([DATA, DATA])
-    with pytest.raises(UserError, match=r"(?s)process 1 finds other data .*digest"):
+    with pytest.raises(
+        UserError, match=r"(?s)differs between process 1 and process 0.*digest"
+    ):
         data_record.check_agree([DATA, {**DATA, "digest": "1"}])

@@ -105,7 +105,7 @@ WIDE = encode(np.zeros((48, 240), np.uint8))
             {"image_size": 48},
             "cut away",
             r"80% of the area of the images \(240x48 pixels in the median\) lies "
-            "outside the centred square: set data.crop_mode = border to keep it",
+            "outside the central square crop: set data.crop_mode = border",
         ),
         (WIDE, {"image_size": 48, "crop_mode": "border"}, None, ""),
         (WIDE, {}, None, ""),
@@ -134,7 +134,7 @@ def test_what_images_lose_is_told_with_the_option(
 
 def test_bands_without_a_meaning_are_refused():
     data = tiff(FIVE, 1)
-    with pytest.raises(UnreadableError, match="it has 5 bands, and does not say which"):
+    with pytest.raises(UnreadableError, match="has 5 bands of unknown colours"):
         open_file(data, MAX_PIXELS)
     pixels = open_file(tiff(FIVE, 2), MAX_PIXELS).decode(3)
     np.testing.assert_array_equal(pixels, FIVE[..., :3])

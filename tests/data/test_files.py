@@ -141,7 +141,7 @@ def test_a_colour_that_is_transparent_shows_white():
 def test_pixels_of_32_bits_are_told():
     for image in (np.zeros((4, 4), np.int32), np.zeros((4, 4), np.float32)):
         data = encode(Image.fromarray(image), "TIFF")
-        with pytest.raises(UnreadableError, match="pixels have 32 bits: save it with"):
+        with pytest.raises(UnreadableError, match="pixels have 32 bits"):
             decode(data, 1)
 
 
@@ -183,7 +183,7 @@ def test_heic_and_avif_are_read(format: str):
     assert (file.format, file.height, file.width) == (format, 24, 40)
     found = file.decode(3).astype(int)
     assert np.abs(found - smooth(24, 40)).mean() < 3
-    with pytest.raises(UnreadableError, match="40x24 are more pixels than data"):
+    with pytest.raises(UnreadableError, match="40x24 pixels are more than data"):
         open_file(data, 24 * 40 - 1)
     with pytest.raises(UnreadableError):
         open_file(data[: len(data) // 2], MAX_PIXELS).decode(3)
@@ -296,7 +296,7 @@ def tiled_tiff(side: int, tile: int, data: bytes) -> bytes:
 def test_too_many_pixels_are_refused_before_they_take_memory(format: str):
     data = with_size(format, 16_000, 16_001)
     before = peak_bytes()
-    with pytest.raises(UnreadableError, match="16000x16001 are more pixels than"):
+    with pytest.raises(UnreadableError, match="16000x16001 pixels are more than"):
         open_file(data, MAX_PIXELS)
     assert peak_bytes() - before < 2**24
 
@@ -305,7 +305,7 @@ def test_a_tile_larger_than_its_image_is_refused():
     packer = zlib.compressobj()
     data = b"".join(packer.compress(bytes(2**20)) for _ in range(64)) + packer.flush()
     before = peak_bytes()
-    with pytest.raises(UnreadableError, match="8000x8000 are more pixels"):
+    with pytest.raises(UnreadableError, match="8000x8000 pixels are more"):
         open_file(tiled_tiff(8, 8000, data), MAX_PIXELS)
     assert peak_bytes() - before < 2**24
     assert decode(tiled_tiff(8, 16, zlib.compress(bytes(256))), 1).shape == (8, 8, 1)
@@ -321,7 +321,7 @@ def test_a_jpeg_of_too_many_scans_is_refused(times: int, num_scans: int, taken: 
     if taken:
         assert open_file(data, 20_000 * times).width == 200
         return
-    told = f"it has {num_scans} scans, above the limit of "
+    told = f"the file has {num_scans} scans, more than the limit of "
     with pytest.raises(UnreadableError, match=told):
         open_file(data, 20_000 * times)
 
@@ -339,7 +339,7 @@ def test_a_jpeg_of_many_parts_of_exif_data_is_refused():
     data = encode(Image.fromarray(smooth(40, 56)), "JPEG") + bytes(2**18)
     part = b"\xff\xe1" + struct.pack(">H", 10) + b"Exif\0\0II"
     assert open_file(data[:2] + 100 * part + data[2:], MAX_PIXELS).width == 56
-    with pytest.raises(UnreadableError, match="it has 101 segments of EXIF data"):
+    with pytest.raises(UnreadableError, match="has 101 segments of EXIF data"):
         open_file(data[:2] + 101 * part + data[2:], MAX_PIXELS)
 
 
@@ -408,5 +408,5 @@ def test_a_webp_that_claims_gigabytes_is_refused_before_it_is_opened(
 
     monkeypatch.setattr(Image, "open", refuse)
     data = b"RIFF" + (4 + len(chunk)).to_bytes(4, "little") + b"WEBP" + chunk
-    with pytest.raises(UnreadableError, match="16383x16383 are more pixels than"):
+    with pytest.raises(UnreadableError, match="16383x16383 pixels are more than"):
         open_file(data, 2**27)

@@ -123,9 +123,9 @@ def test_only_listed_files_are_kept(six: Path, tmp_path: Path):
 @each_row(
     ("text", "message"),
     [
-        ("a/0.png\na/1.jpg\nc/0.png", "names 2 files .* not have: a/1.jpg, c/0.png"),
-        ("a/0.png", "1 class folders hold no image that data.include = .*: b"),
-        ("\n\n", "names no file"),
+        ("a/0.png\na/1.jpg\nc/0.png", "lists 2 files .* not contain: a/1.jpg, c/0.png"),
+        ("a/0.png", "1 class folders contain no image that data.include = .*: b"),
+        ("\n\n", "lists no file"),
         (None, "No such file"),
     ],
 )
@@ -147,15 +147,15 @@ def link(place: str, target: str) -> Change:
 
 
 LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
-    "nothing": ({}, None, "does not exist, relative to"),
-    "a file": ({}, lambda root: root.write_text(""), "is not a folder"),
-    "an empty folder": ({}, Path.mkdir, "holds no image to train on: expected CLASS/"),
+    "nothing": ({}, None, "does not exist \\(relative to"),
+    "a file": ({}, lambda root: root.write_text(""), "is not a directory"),
+    "an empty folder": ({}, Path.mkdir, "has no training image: expected CLASS/"),
     "no folders": (
         {"1.png": 1},
         None,
-        "holds no image .*; other files: 1, such as 1.png",
+        "has no training image.*; other files: 1, such as 1.png",
     ),
-    "one class": ({"a/1.png": 1}, None, "has one class, a: two or more"),
+    "one class": ({"a/1.png": 1}, None, "has only one class \\(a\\)"),
     "other endings": (
         {"a/1.pgn": 1, "b/2": 2},
         None,
@@ -164,7 +164,7 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
     "classes one folder deeper": (
         {"set/a/1.png": 1, "set/b/2.png": 2},
         None,
-        "one class, set: .* if its subfolders are the classes, give folder:.*/set/set$",
+        "one class folder, set: .* subfolders are the classes, give folder:.*/set/set$",
     ),
     "a split twice": (
         {"train/a/1.png": 1, "train/b/2.png": 2, "val/a/1.png": 1, "valid/a/1.png": 1},
@@ -179,7 +179,7 @@ LAYOUTS: dict[str, tuple[dict[str, int], Change | None, str]] = {
     "a link to a folder elsewhere": (
         {"a/1.png": 1, "b/2.png": 2},
         link("c", "../.."),
-        "c leads to .*, outside of",
+        "c resolves to .*, outside",
     ),
     "a link that leads nowhere": (
         {"a/1.png": 1, "b/2.png": 2},
@@ -218,11 +218,11 @@ def test_all_that_cannot_be_used_is_told_at_once(tmp_path: Path):
     assert "10 problems" in told and told.count("->") == 4
     for text in (
         "next to Training there is tset, which is not a split",
-        f"Training/a/link0.png leads to {tmp_path}/elsewhere/0.png, outside of",
+        f"Training/a/link0.png resolves to {tmp_path}/elsewhere/0.png, outside",
         "and 2 more like these",
         "set data.allow_outside to True",
         "Training/b/pipe.png is not a regular file",
-        "1 class folders hold no image: c (they hold 1 .cr2)",
+        "1 class folders contain no image: c (found 1 .cr2)",
     ):
         assert text in told, told
     assert "link5.png" not in told

@@ -191,7 +191,7 @@ def test_targets_follow_an_augmentation_of_ones_own(monkeypatch: pytest.MonkeyPa
         test_pixels_and_points_go_where_the_image_goes("own")
         for name, message in (
             ("flagged", "expected a class or a function, got True"),
-            ("wrong", "moves returned (20, 24), expected"),
+            ("wrong", "`moves` returned (20, 24), expected"),
         ):
             config = AugmentConfig(own=(f"{HELPER}:{name}",))
             (problem,) = check_augmentations(config, (20, 24, 1))

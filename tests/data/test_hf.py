@@ -110,7 +110,7 @@ def test_an_image_that_is_only_a_path_is_not_opened():
     files, _ = store.read(np.arange(2))
     assert files[0].data == grey(1)
     assert files[1].name == "split 'train' of hf:set: image 1"
-    assert "contains its path, not the image" in str(files[1].data)
+    assert "contains the path of the image" in str(files[1].data)
 
 
 def no_images(folder: Path) -> None:
@@ -146,12 +146,12 @@ def nothing(folder: Path) -> None:
 @each_row(
     ("write", "message"),
     [
-        (no_images, "has the columns text, label: expected one of the type Image"),
+        (no_images, "has the columns text, label: expected one Image column"),
         (two_labels, "has the columns image, fine, coarse: expected"),
         (other_classes, "the test split has classes .* lacks: dog"),
         (split_twice, "Val and validation are both the validation split"),
         (damaged, r"cannot be opened .* Nothing is downloaded"),
-        (nothing, "cannot be opened .*: expected a folder of save_to_disk or"),
+        (nothing, "cannot be opened .*: expected a directory written by save_to_disk"),
         (None, r"cannot be opened .*load_dataset\('NAME'\)"),
     ],
 )

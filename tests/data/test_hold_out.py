@@ -102,7 +102,7 @@ def test_groups_that_are_no_classes_may_be_held_out_whole():
 
 
 def test_nothing_can_be_held_out_of_classes_of_one_image():
-    with pytest.raises(UserError, match="examples, as one of each class stays"):
+    with pytest.raises(UserError, match="one example of each class remains"):
         loaded(store_of(np.arange(20)))
 
 

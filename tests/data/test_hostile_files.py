@@ -35,9 +35,12 @@ def animated(format: str) -> bytes:
 
 # Name -> the file, and why it cannot be read; None: it can.
 FILES: dict[str, tuple[Callable[[], bytes], str | None]] = {
-    "bomb.png": (lambda: png(60_000, 60_000, bytes(10**6)), "60000x60000 are more"),
+    "bomb.png": (
+        lambda: png(60_000, 60_000, bytes(10**6)),
+        "60000x60000 pixels are more",
+    ),
     "empty.jpg": (lambda: b"", "the file is empty"),
-    "text.jpg": (lambda: b"Not an image.\n", "it is not an image of a known format"),
+    "text.jpg": (lambda: b"Not an image.\n", "not an image of a supported format"),
     "half.jpg": (lambda: half(encode(PHOTO, "JPEG")), "Premature end of JPEG file"),
     "half.png": (lambda: half(encode(PHOTO)), "truncated"),
     "\x1b[2Jodd\n\udcff.png": (lambda: half(encode(PHOTO)), "truncated"),

@@ -122,7 +122,10 @@ def test_it_is_for_targets_that_have_a_place():
 @each_row(
     ("fields", "told"),
     [
-        ({"image_size": 32, "sliding_size": 32}, "covers the entire image"),
+        (
+            {"image_size": 32, "sliding_size": 32},
+            "expected more than data.image_size = 32",
+        ),
         ({"image_size": 32, "sliding_size": 64}, "no effect without .*scale_jitter"),
         ({"sliding_size": 64}, "no effect without data.image_size"),
     ],

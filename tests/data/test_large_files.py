@@ -54,11 +54,11 @@ def starting(kind: str) -> bytes:
 
 LARGE = {
     **dict.fromkeys(("PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF"), "for 8x8 pixels"),
-    "text": "its header is too large",
-    "strips": "134217728 strips or tiles, above the limit of 262144",
-    "pixels": "60000x60000 are more pixels",
-    "container": "its header is too large|not an image of a known format",
-    "zeros": "it is not an image of a known format",
+    "text": "the header is too large",
+    "strips": "134217728 strips or tiles, more than the limit of 262144",
+    "pixels": "60000x60000 pixels are more",
+    "container": "the header is too large|not an image of a supported format",
+    "zeros": "not an image of a supported format",
 }
 
 
@@ -75,7 +75,7 @@ def test_a_gigabyte_is_refused_before_it_is_read(kind: str, tmp_path: Path):
     # What Pillow reads of a header at most.
     assert peak_bytes() - before < 2**28
     os.truncate(path, 2**30 + 1)
-    with pytest.raises(UnreadableError, match="bytes exceed the limit"):
+    with pytest.raises(UnreadableError, match="more than the limit"):
         open_file(read_unless_large(os.fsencode(path)), MAX_PIXELS)
 
 
@@ -96,7 +96,7 @@ def test_a_large_file_is_read_as_others_are(
 
 def test_strips_of_a_tiff_are_counted():
     for big in (False, True):
-        with pytest.raises(UnreadableError, match="it has 262145 strips or tiles"):
+        with pytest.raises(UnreadableError, match="has 262145 strips or tiles"):
             open_file(of_strips(2**18 + 1, big), MAX_PIXELS)
         file = io.BytesIO(of_strips(2**18, big))
         file.seek(3)

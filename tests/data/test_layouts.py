@@ -51,7 +51,7 @@ LAYOUTS: dict[str, tuple[list[str], str, str | None]] = {
     "Pascal VOC": (
         ["training/1.png", "training/1.xml", "validation/1.png"],
         "folder:{}",
-        r"are not classes, .* format \(Pascal VOC: training/1\.xml\): export them as",
+        r"are not classes, .* format \(Pascal VOC: training/1\.xml\): export",
     ),
     "no annotations": (
         ["train/1.png", "val/2.png", "test1/3.png"],
@@ -94,11 +94,11 @@ def test_what_lies_in_a_folder_says_how_it_is_read(name: str, tmp_path: Path):
 @each_row(
     ("source", "message"),
     [
-        ("{}/none", "= '{}/none' does not exist, relative to (?!.*: expected ).*$"),
-        ("none", "'none' does not exist, relative to .*: expected digits"),
+        ("{}/none", "= '{}/none' does not exist .relative to (?!.*expected ).*$"),
+        ("none", r"'none' does not exist \(relative to .*: expected digits"),
         ("{}/set.zip", r"is not a file of a supported type \(\.csv, .*\.yml\)"),
         *(
-            (f"{kind}:{{}}/none", "none' does not exist, relative to")
+            (f"{kind}:{{}}/none", "none' does not exist .relative to")
             for kind in (
                 "folder",
                 "csv",

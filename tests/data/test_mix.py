@@ -215,7 +215,7 @@ def config(augment: dict[str, Any], **sections: Any) -> Config:
         ),
         (
             lambda: config({}, task=ClassificationConfig(class_weights=(1.0, 2.0))),
-            "2 weights for 4 classes",
+            "2 weights: expected 4",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(config: Path, tmp_path: Path
         ("--train.epochs 2", "give fewer sizes"),
         (
             "--model.name convnet --data.train-image-size 8 --data.progressive-sizes",
-            "data.train_image_size = 8: the model takes images of 16x16 pixels only",
+            "data.train_image_size = 8: the model supports only images of 16x16 pixels",
         ),
     ],
 )
@@ -101,13 +101,16 @@ def test_what_does_not_fit_is_refused(
 @each_row(
     ("fields", "message"),
     [
-        ({"progressive_sizes": (8, 12)}, "last size must be data.image_size = 16"),
+        (
+            {"progressive_sizes": (8, 12)},
+            "expected data.image_size = 16 as the last size",
+        ),
         ({"progressive_sizes": (12, 8, 16)}, "expected increasing sizes"),
         (
             {"progressive_sizes": (8, 16), "train_image_size": 12},
-            "last size must be data.train_image_size = 12",
+            "expected data.train_image_size = 12 as the last size",
         ),
-        ({"train_image_size": 16}, "smaller than data.image_size = 16"),
+        ({"train_image_size": 16}, "expected less than data.image_size = 16"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(fields: dict[str, Any], message: str):

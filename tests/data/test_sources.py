@@ -134,10 +134,10 @@ def test_synthetic_classes_can_be_learned(shape: str):
         ({"source": "synthetic:8x8/2"}, "such as synthetic:32x32x3/10/2048"),
         (
             {"source": "synthetic:8x8x1/2", "train_split": "any"},
-            "of synthetic:8x8x1/2: there is no 'any'; expected train, test",
+            "the split 'any' does not exist; expected train, test",
         ),
         ({"source": "synthetic:8x8x2/2", "image_size": 4}, "images with 2 channels"),
-        ({"validation_fraction": 1e-4}, "holds out none of 1437 examples"),
+        ({"validation_fraction": 1e-4}, "holds out none of the 1437 examples"),
     ],
 )
 def test_bad_input(fields: dict, message: str):

@@ -18,7 +18,7 @@ def test_lines_end_as_in_files_alone():
     [
         ("[cat, 'no', \"yes\", 7]", ["cat", "no", "yes", 7]),
         ("{0: cat, 1: 'on'}", {0: "cat", 1: "on"}),
-        ("\n- cat\n- no", 'line 3: no is False in YAML, .* in quotes: "no"'),
+        ("\n- cat\n- no", 'line 3: no is False in YAML, .* "no", in quotes'),
         ("{0: cat, 1: Yes}", "line 1: Yes is True"),
         ("[a, ~]", "~ is None"),
         ("[1.0]", "1.0 is 1.0 in YAML"),

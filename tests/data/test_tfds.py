@@ -141,7 +141,7 @@ def test_incomplete_files_are_told_when_the_set_is_opened(tmp_path: Path):
         file.unlink(missing_ok=True)
         if damaged is not None:
             file.write_bytes(damaged)
-        with pytest.raises(UserError, match="'test' of tfds:tiny: its files are"):
+        with pytest.raises(UserError, match="'test' of tfds:tiny: the files are"):
             load_images(source="tfds:tiny", data_dir=str(tmp_path))
 
 
@@ -218,7 +218,9 @@ def test_set_that_names_code_is_refused(
     (tmp_path / "tfds_payload.py").write_text("open('ran', 'w').close()")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(UserError, match=r"names the class tfds_payload\.Feature"):
+    with pytest.raises(
+        UserError, match=r"the custom feature class tfds_payload\.Feature"
+    ):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))
     assert not Path("ran").exists()
 
@@ -230,7 +232,7 @@ def test_description_of_a_set_is_a_regular_file(tmp_path: Path):
     with pytest.raises(UserError, match=r"features\.json cannot be read"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))
     path.write_text('{"a":' * 900 + "1" + "}" * 900)
-    with pytest.raises(UserError, match="nested more than 64 deep"):
+    with pytest.raises(UserError, match="nested more than 64 levels"):
         load_images(source="tfds:tiny", data_dir=str(tmp_path))
     path.unlink()
     os.mkfifo(path)

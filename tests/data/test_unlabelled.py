@@ -105,7 +105,8 @@ def test_what_has_no_label_is_left_out_and_counted(
     (remark,) = remarks_of(store)
     assert remark.title == "without a label, train"
     assert (
-        remark.text.startswith("1 of 8 in train are left out: ") and "3" in remark.text
+        remark.text.startswith("1 of 8 examples in train are excluded: ")
+        and "3" in remark.text
     )
     assert {*load_splits(config, 0, store, splits).train.strata()} == {0, 1}
     labels[4] = missing
@@ -127,7 +128,9 @@ def test_in_tfds_it_is_unreadable(tmp_path: Path):
     source = open_split(config, store, splits, False, "train")
     bad: list[Unreadable] = []
     batch = source.read(np.arange(9), unreadable=bad)
-    assert [(one.index, one.reason) for one in bad] == [(2, "it has no label (-1)")]
+    assert [(one.index, one.reason) for one in bad] == [
+        (2, "the label is missing (-1)")
+    ]
     filled = fill_in(source, batch, np.arange(9), bad)
     assert filled["target"].min() == 0 and filled["target"][2] >= 0
     bare_source = open_split(config, store, splits, False, "unlabelled")

@@ -79,7 +79,7 @@ def test_a_class_without_a_readable_image_is_told(tmp_path: Path):
     ).train
     unreadable: list[Unreadable] = []
     read = read_all(source, unreadable=unreadable)
-    with pytest.raises(UserError, match="no other image of its class"):
+    with pytest.raises(UserError, match="no other image of the class"):
         fill_in(source, read, np.arange(3), unreadable)
 
 

@@ -49,7 +49,7 @@ def test_workers_that_die_again_and_again_end_the_run(undisturbed: Path, cli: Cl
     result = cli.process(*words, fault=fault)
     assert result.code == 75, result.stderr
     assert (
-        "error: a data worker died with exit code -9, for the 4th time" in result.stderr
+        "error: a data worker died with exit code -9 after 3 restarts" in result.stderr
     )
     assert "Traceback" not in result.stderr
     rest = cli.process(*words)

@@ -126,8 +126,8 @@ def test_a_temperature_that_is_not_there(tmp_path: Path):
     (tmp_path / "weights.pth").touch()
     origin = {"run": 32 * "a", "step": 7}
     for name, told in {
-        "run": "temperature.json does not exist: create it with python main.py",
-        "weights.pth": "weights.pth is not the folder of a run: leave it out",
+        "run": "temperature.json does not exist: fit the temperature with",
+        "weights.pth": "weights.pth is not the directory of a run: leave",
     }.items():
         with pytest.raises(UserError, match=told):
             temperature.read(tmp_path / name, origin)
@@ -137,7 +137,10 @@ def test_a_temperature_is_for_classes_of_whole_images(tmp_path: Path):
     model = SimpleNamespace(
         description=SimpleNamespace(task="one"),
     )
-    for names, told in ((None, "does not classify images"), (("a",), "leave it out")):
+    for names, told in (
+        (None, "does not predict one class"),
+        (("a",), "leave --calibrated out"),
+    ):
         model.decoder = TASKS["multilabel"].decoder(facts_of(1, class_names=names))
         with pytest.raises(UserError, match=f"--calibrated: task = 'one' .*{told}"):
             temperature.read_for(cast(Any, model), tmp_path)
@@ -158,6 +161,6 @@ def test_predict_reads_a_temperature_back(tmp_path: Path):
     assert temperature.read(tmp_path, {**run, "step": 7}) == 1.5
     with pytest.raises(UserError, match="was fitted to the checkpoint of step 7"):
         temperature.read(tmp_path, {**run, "step": 8})
-    told = r"temperature\.json belongs to run a{8}, and .* to run b{8}: create it again"
+    told = r"temperature\.json belongs to run a{8}, and .* to run b{8}: fit"
     with pytest.raises(UserError, match=told):
         temperature.read(tmp_path, {"run": 32 * "b", "step": 7})

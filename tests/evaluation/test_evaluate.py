@@ -58,7 +58,7 @@ def test_the_metrics_are_those_of_the_run(folder: Path, whole: dict[str, Any]):
 def test_a_model_without_a_run_takes_the_default_source_too(folder: Path):
     folder_of_models.write(load_model(folder / "run"), folder / "model")
     refused = evaluate(folder, "--workdir model")
-    assert refused.code == 2 and "set --data.source" in refused.stderr
+    assert refused.code == 2 and "give --data.source" in refused.stderr
     # Its splits are those of the seed 0, as are the run's.
     told = found(folder, "--workdir model --data.source digits")
     expected = read_summary(folder / "run")["eval"]
@@ -233,19 +233,19 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
 @each_row(
     ("words", "message"),
     [
-        ("--calibrate --split validation", "which would also evaluate it"),
-        ("--tta ten_crop", "images are not resized, so there are no pixels"),
+        ("--calibrate --split validation", "so metrics on this split would be biased"),
+        ("--tta ten_crop", "images are not resized, so the centre crop covers"),
         ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
         ("--data.source synthetic:8x8x1/4", "has 4 classes, but the model has 10"),
         ("--data.validation-fraction 0", "would hold out other images of digits than"),
-        ("--data.test-fraction 0.5", "including its training images: leave it out"),
+        ("--data.test-fraction 0.5", "including training images: leave data."),
         (
             "--data.source synthetic:8x8x1/10 --split validation "
             "--data.validation-fraction 0",
-            "synthetic:8x8x1/10 has no validation split",
+            "but no validation split",
         ),
         ("--out nowhere/found.json", "cannot write in nowhere (No such file or"),
-        ("--checkpoint ²", "run has best, latest and the steps 10, 20, 30"),
+        ("--checkpoint ²", "expected best, latest or one of the steps 10, 20, 30"),
     ],
 )
 def test_what_does_not_go_together_is_refused(folder: Path, words: str, message: str):

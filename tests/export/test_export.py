@@ -238,7 +238,7 @@ def test_any_number_of_images_is_checked_with_one_too():
         return outputs + (len(batch) == 1)
 
     check.check(Request(model=model, batch=16), run, images, timed=False)
-    with pytest.raises(ExportError, match="it differs from the model"):
+    with pytest.raises(ExportError, match="other outputs than the model"):
         check.check(Request(model=model), run, images, timed=False)
 
 
@@ -250,13 +250,17 @@ NAMES = tuple("0123456789")
     [
         # As of a quantised model, whose logits shrink: they differ by 0.4.
         (NAMES, lambda x: 0.6 * x, None),
-        (None, lambda x: 0.6 * x, r"the limits of int8 are 0.2; choose"),
+        (None, lambda x: 0.6 * x, r"the limits of --precision int8 are 0.2; choose"),
         (
             NAMES,
             lambda x: np.roll(x, 1, axis=-1),
-            "the limits of int8 are 1 and 90%; choose",
+            "the limits of --precision int8 are 1 and 90%; choose",
         ),
-        (NAMES, lambda x: np.nan * x, "the limits of int8 are 1 and 90%; choose"),
+        (
+            NAMES,
+            lambda x: np.nan * x,
+            "the limits of --precision int8 are 1 and 90%; choose",
+        ),
     ],
 )
 def test_int8_is_judged_by_classes_if_there_are_any(
@@ -338,7 +342,7 @@ def test_each_column_of_numbers_is_judged_by_its_spread():
 @pytest.mark.plugins
 def test_numbers_in_8_bits_are_refused(tmp_path: Path):
     request = Request(model=of_numbers(), precision="int8")
-    with pytest.raises(UserError, match=r"--precision int8: .*256 steps"):
+    with pytest.raises(UserError, match=r"--precision int8: .*256 levels"):
         export_lib.export("onnx", request, tmp_path / "out", np.zeros((1, 34, 32, 3)))
     assert not list(tmp_path.iterdir())
 

@@ -198,7 +198,7 @@ def test_the_programs_tell_what_predict_tells(
     load_from_folder = made["logits"] if number else softmax(made["logits"])
     np.testing.assert_allclose(load_from_folder, expected, rtol=0, atol=0.01)
     if number:
-        with pytest.raises(TypeError, match="are float32: this program takes uint8"):
+        with pytest.raises(TypeError, match="dtype float32: expected uint8"):
             made["run"](made["images"].astype(np.float32))
     # The images are not all alike to the model.
     assert np.ptp(expected, axis=0).max() > 0.1

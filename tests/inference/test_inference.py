@@ -152,14 +152,14 @@ CUT_OFF = io.BytesIO(CUT_OFF.getvalue()[:200])
 
 WRONG_IMAGES = {
     "no_such.png is unreadable: No such file": ["no_such.png"],
-    "image 0 is unreadable: a float is not an image": [0.5],
-    "float32[8, 8, 1] is not an image": [np.zeros((8, 8, 1), np.float32)],
-    "it has 4 channels, but the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
+    "image 0 is unreadable: expected a path, bytes, a Pillow image or": [0.5],
+    "got float32[8, 8, 1]": [np.zeros((8, 8, 1), np.float32)],
+    "has 4 channels, but the model takes 1": [np.zeros((8, 8, 4), np.uint8)],
     "9 channels, but the model takes 1: give (height, width, channels), here (8, 8, 1),"
     " or (N, 8, 8, 1) for N images": np.zeros((5, 9, 9), np.uint8),
     "image 0 is unreadable: the file is empty": [b""],
-    "uint8[0, 8, 1] is not an image": [np.zeros((0, 8, 1), np.uint8)],
-    "is unreadable: its pixels have 32 bits": [Image.new("I", (8, 8))],
+    "got uint8[0, 8, 1]": [np.zeros((0, 8, 1), np.uint8)],
+    "is unreadable: the pixels have 32 bits": [Image.new("I", (8, 8))],
     "image 1 is unreadable": [Image.new("L", (8, 8)), Image.open(CUT_OFF)],
     "png is unreadable: open: embedded null": ["zero\0byte.png"],
 }
@@ -203,11 +203,11 @@ def other_step(run: Path) -> dict[str, Any]:
 
 BROKEN = {
     "has no checkpoint": no_checkpoint,
-    "model.json is not there": no_description,
+    "model.json does not exist": no_description,
     "written by 9.9; differs in spectral": other_version,
     "does not fit model.name = 'convnet'": other_model,
-    "task = 'of_a_plugin' is none of classification, ": other_task,
-    "has best, latest and the steps 10, 20, 30": other_step,
+    "task = 'of_a_plugin': expected classification, ": other_task,
+    "expected best, latest or one of the steps 10, 20, 30": other_step,
 }
 
 
@@ -263,12 +263,12 @@ def test_what_is_there_is_not_written_over(model: TrainedModel, tmp_path: Path):
     (tmp_path / "kept" / "file").touch()
     with pytest.raises(UserError, match="is not empty"):
         folder.write(model, tmp_path / "kept")
-    with pytest.raises(UserError, match="cannot write there"):
+    with pytest.raises(UserError, match="not writable"):
         folder.write(model, Path("/proc/none/model"))
     with pytest.raises(UserError, match=r"checkpoint = 'latest' has no effect"):
         folder.write(model, tmp_path / "model")
         load_model(tmp_path / "model", "latest")
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         load_model(tmp_path / "nothing")
 
 
@@ -330,6 +330,6 @@ def test_a_model_without_classes_has_no_probabilities():
         lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about)
     )
     plain = TrainedModel(about, params, model_state, {})
-    with pytest.raises(UserError, match="has no classes"):
+    with pytest.raises(UserError, match="predicts no class probabilities"):
         plain.predict(np.zeros((1, 64, 64, 3), np.uint8))
     assert plain.logits(np.zeros((1, 64, 64, 3), np.uint8)).shape == (1, 10)

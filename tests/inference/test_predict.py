@@ -302,30 +302,28 @@ def test_words_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 BAD = {
-    "give images: files, folders, patterns": "",
-    "gone.png: no such file or folder, relative to": "gone.png",
-    "empty holds no image: no file has the extension .jpg": "empty",
-    "e*ty matches only folders without images": "e*ty",
-    "photos/a/00.png is given twice: give it once": "photos/a/00.png photos",
+    "give files, directories, patterns": "",
+    "gone.png: no such file or directory (relative to": "gone.png",
+    "empty contains no image: expected files with the extension .jpg": "empty",
+    "e*ty matches only directories without images": "e*ty",
+    "photos/a/00.png is given twice: give": "photos/a/00.png photos",
     "./photos/a/00.png is given twice, also as photos/a/00.png": (
         "photos/a/00.png ./photos/a/00.png"
     ),
     "- : standard input has no file names": "-",
     "--topk 0: give 1 or more": "--topk 0 photos",
     "--topk 5: the model has 4 classes": "--topk 5 photos",
-    "--out x.txt: expected a file extension of .csv, .jsonl, .parquet": (
+    "--out x.txt: expected a file with the extension .csv, .jsonl, .parquet": (
         "--out x.txt photos"
     ),
-    "--out folder.csv is a folder: give the name of a file": (
-        "--out folder.csv photos"
-    ),
-    "--out file/x.csv: cannot write there": "--out file/x.csv photos",
+    "--out folder.csv is a directory: give a file name": ("--out folder.csv photos"),
+    "--out file/x.csv: the path is not writable": "--out file/x.csv photos",
     "--features x.csv: expected a NumPy file": "--features x.csv photos",
-    "--explain file is a file: give a folder": "--explain file photos",
+    "--explain file is a file: give a directory": "--explain file photos",
     "--explain full is not empty": "--explain full --out x.csv photos",
     "checkpoint = 'latest' has no effect": "--checkpoint latest photos",
-    "--calibrated: model/temperature.json does not exist: copy temperature.json of the "
-    "run that the model was exported from": "--calibrated photos",
+    "--calibrated: model/temperature.json does not exist: copy temperature.json "
+    "from the run that exported the model": "--calibrated photos",
 }
 
 
@@ -353,14 +351,16 @@ def test_a_workdir_without_checkpoint_or_pyarrow_is_told(
 ):
     assert main(["predict", "--workdir", "photos", "photos"]) == 2
     assert (
-        "photos is a folder of images: give the folder of a run"
+        "photos is a folder of images: give the directory of a run"
         in capsys.readouterr().err
     )
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert run("--out x.parquet photos") == 2
     told = capsys.readouterr().err
-    assert f"needs the extra predict: {extras.install('predict')}" in told
+    assert (
+        f"requires pyarrow, which is not installed: {extras.install('predict')}" in told
+    )
 
 
 def test_an_interrupted_command_leaves_what_was_there(
@@ -408,7 +408,7 @@ def test_a_temperature_divides_the_logits(
     got = [[row[f"prob_{i}"] for i in range(4)] for row in rows]
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for values, message in (
-        ({"temperature": 2.5, "tta": "flip"}, "several views (flip)"),
+        ({"temperature": 2.5, "tta": "flip"}, "test-time augmentation (flip)"),
         ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
         ({"temperature": None}, "Expected `float`, got `null` - at `$.temperature`"),
         ({}, "temperature.json: Object missing required field `temperature`"),

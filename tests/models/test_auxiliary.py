@@ -80,7 +80,7 @@ def test_a_step_lowers_the_sum_of_the_losses():
 def test_heads_of_another_shape_are_refused():
     task = build_task(Config(), SHAPE, {"num_classes": 4})
     outputs = WithAuxiliary(jnp.zeros((2, 4)), (jnp.zeros((2, 3)),), WEIGHT)
-    with pytest.raises(UserError, match=r"shape \(2, 3\), but the model has"):
+    with pytest.raises(UserError, match=r"shape \(2, 3\): expected"):
         losses_and_metrics(task, outputs, jnp.zeros(2, int))
 
 

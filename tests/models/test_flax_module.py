@@ -148,16 +148,16 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
 @each_row(
     ("name", "message"),
     [
-        ("Asks", "requires depth: give a default, or a value in model.options"),
+        ("Asks", "requires depth: add a default"),
         ("Five", r"output shape is \(2, 5\) .* expected \(2, 10\)"),
         (
             "Fails",
-            r"does not accept images \(2, 8, 8, 1\): TypeError: .*test_flax_module",
+            r"fails on images of shape \(2, 8, 8, 1\): TypeError: .*test_flax_module",
         ),
         ("Keeps", "noise is a random key, which checkpoints cannot store"),
-        ("Uncalled", "has no __call__"),
-        ("Breaks", "its constructor failed: ValueError: no layers here"),
-        ("Hides", "the module defines pieces, reserved by jaxtrain"),
+        ("Uncalled", "has no forward pass"),
+        ("Breaks", "the constructor failed: ValueError: no layers here"),
+        ("Hides", "the module defines pieces, which jaxtrain reserves"),
         ("NAMES", "expected a Flax module class, or a function"),
         ("weights_of", "requires workdir"),
     ],

@@ -57,7 +57,7 @@ def test_devices_that_the_user_has_asked_jax_for_are_all_used():
 
 def test_numbers_that_cannot_be_had_are_refused():
     many = ParallelConfig(cpu_devices=1000)
-    with pytest.raises(UserError, match=r"cpu_devices = 1000, but JAX .* a new proc"):
+    with pytest.raises(UserError, match=r"cpu_devices = 1000: JAX .* a new proc"):
         cpu_devices.choose(many, [], 0)
     gpu = types.SimpleNamespace(platform="gpu")
     with (

@@ -145,7 +145,7 @@ def test_what_does_not_fit_is_refused_before_it_runs(
     assert "set parallel.fsdp or a smaller" in told
     told = refused(8 * size, *words)
     assert "error: a training step needs" in told
-    assert "train.remat, or more devices" in told
+    assert "train.remat, or use more devices" in told
     told = refused(size, "evaluate", "--workdir", "one")
     assert "error: an evaluation needs" in told
     told = refused(size, "predict", "--workdir", "one", "image.png")

@@ -59,7 +59,7 @@ def test_axis_sizes(fields: dict[str, Any], devices: int, sizes: tuple[int, ...]
     [
         ({"data": 3}, ["parallel.data = 3", "8 devices"]),
         ({"fsdp": 4, "data": 4}, ["parallel.data = 4 x parallel.fsdp = 4", "8"]),
-        ({"model": 3}, ["parallel.model = 3", "must be 8"]),
+        ({"model": 3}, ["parallel.model = 3", "product is 8"]),
         ({"data": 1}, ["a mesh of one device", "8 devices"]),
     ],
 )
@@ -220,7 +220,7 @@ TINY = recipe(
 BAD_INPUT = {
     "batch": (
         "--data.batch-size 60",
-        ["data.batch_size = 60", "divisible by 8", "56 or 64 would fit"],
+        ["data.batch_size = 60", "divisible by 8", "use 56 or 64"],
     ),
     "groups over devices": (
         "--parallel.batch-norm 16",
@@ -228,13 +228,13 @@ BAD_INPUT = {
             "parallel.batch_norm = 16",
             "4 groups of 64",
             "8 devices",
-            "set it to 8, a divisor of 8",
+            "set parallel.batch_norm to 8, a divisor of 8",
         ],
     ),
     "group": ("--parallel.batch-norm 7", ["parallel.batch_norm = 7", "64 examples"]),
     "rows of an image": (
         "--parallel.data 1 --parallel.spatial 8",
-        ["image height = 8", "divisible by 32", "stride of 4", "32 would fit"],
+        ["image height = 8", "divisible by 32", "stride of 4", "use 32"],
     ),
     "one row a device": (
         "--model.name resnet18 --model.stem cifar --data.image-size 16 "
@@ -247,7 +247,7 @@ BAD_INPUT = {
     ),
     "channels and rows": (
         "--parallel.data -1 --parallel.model 2 --parallel.spatial 2",
-        ["parallel.model = 2", "parallel.spatial = 2", "one of the two to 1"],
+        ["parallel.model = 2", "parallel.spatial = 2", "one of the two axes to 1"],
     ),
     "sums of parts": (
         "--precision bf16 --parallel.data 4 --parallel.spatial 2 "

@@ -43,7 +43,7 @@ def test_the_message_says_what_installs_it(
     places = {"run": digits_run, "new": new, "digits": ROOT / "configs" / "digits.py"}
     assert main([word.format(**places) for word in words.split()]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and "needs" in line
+    assert line.startswith("error: ") and ("needs" in line or "require" in line)
     is_extra = not installed_by.startswith("make")
     assert (extras.install(installed_by) if is_extra else installed_by) in line
     assert not new.exists()

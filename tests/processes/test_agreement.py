@@ -53,7 +53,9 @@ def started_alike(
 def test_what_differs_is_told(
     others: Config, changes: dict[str, Any], told: str, monkeypatch: pytest.MonkeyPatch
 ):
-    with pytest.raises(UserError, match=rf"not started alike:\n  .*{told}"):
+    with pytest.raises(
+        UserError, match=rf"started with different options:\n  .*{told}"
+    ):
         started_alike(monkeypatch, others, **changes)
 
 
@@ -96,7 +98,11 @@ def test_processes_of_one_value_are_told_together():
     ("words", "env", "told"),
     [
         ("--optimizer.learning-rate 1e-3", {}, "optimizer.learning_rate: 0.1 in"),
-        ("--data.source synthetic:8x8x1/4/48", {}, "process 1 finds other data"),
+        (
+            "--data.source synthetic:8x8x1/4/48",
+            {},
+            "differs between process 1 and process 0",
+        ),
         ("--fresh", {}, "--fresh: False in process 0; True in process 1"),
         ("", {"JAX_NUM_CPU_DEVICES": 2}, "local devices: 1 in process 0; 2 in"),
     ],
@@ -134,5 +140,5 @@ def test_workdirs_of_two_disks_are_refused(cli: Cli):
     errors = [process.communicate(timeout=PATIENCE)[1] for process in both]
     assert [process.returncode for process in both] == [2, 2], errors
     for text in errors:
-        assert "process 1 does not see the run that process 0 started" in text
+        assert "process 1 does not find the run of process 0" in text
         assert "two/config.json cannot be read (No such file" in text

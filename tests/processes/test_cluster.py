@@ -67,7 +67,9 @@ def test_lost_process_is_no_reason_to_wait(
         raise RuntimeError("DEADLINE_EXCEEDED: Barrier timed out.\nMore")
 
     monkeypatch.setattr(Cluster, "_exchange", fail)
-    with pytest.raises(StartAgainError, match=r"lost; .*\(DEADLINE_EXCEEDED: Barr"):
+    with pytest.raises(
+        StartAgainError, match=r"lost connection .*\(DEADLINE_EXCEEDED: Barr"
+    ):
         two.gather(1)
     with pytest.raises(Ended, match="75"):
         two.leave(75, "lost")

@@ -217,7 +217,7 @@ def test_a_second_run_in_a_process_gets_its_own_flags_or_is_refused():
     assert environ["XLA_FLAGS"] == overlap
     set_xla_flags("default", "gpu", environ, started=False)
     assert environ["XLA_FLAGS"] == user
-    with pytest.raises(UserError, match=r"xla_flags = 'overlap' .*started"):
+    with pytest.raises(UserError, match=r"xla_flags = 'overlap' .*initialized"):
         set_xla_flags("overlap", "gpu", environ, started=True)
     # Other platforms take none.
     set_xla_flags("overlap", "cpu", environ, started=True)

@@ -230,7 +230,9 @@ def test_full_disk_of_another_process_ends_both(finished: Path, cli: Cli):
     reason = "process 1: No space left on device ("
     assert f"warning: could not save step 10: {reason}" in errors[0]
     assert f"error: could not save step 20: {reason}" in errors[0]
-    assert "The last good checkpoint is 5. To fix it: free some space" in errors[0]
+    assert (
+        "The last good checkpoint is 5. To fix the error: free disk space" in errors[0]
+    )
     assert "error: stopping because process 0 ended" in errors[1]
     assert "Traceback" not in "".join(errors)
     assert {p.name for p in (run / "checkpoints").iterdir()} == {"5"}

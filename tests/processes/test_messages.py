@@ -37,4 +37,4 @@ def test_a_late_message_is_awaited_and_a_lost_one_given_up(cli: Cli):
     assert [process.returncode for process in both] == [0, 0], outputs
     length, reason = outputs[0][0].splitlines()[-2:]
     assert length == "10000"
-    assert reason.startswith("another process was lost during a save; the same command")
+    assert reason.startswith("lost connection to another process during a save")

@@ -103,7 +103,10 @@ def test_one_that_fails_ends_the_other(pair: Pair, tmp_path: Path):
     words += ["--optimizer.learning-rate", 0.2]
     result = run_two(tmp_path, *words, **FP64)
     assert result.code == 2
-    assert "\nContinue with its own config (--optimizer.learning-rate " in result.stderr
+    assert (
+        "\nResume with the config of the run (--optimizer.learning-rate "
+        in result.stderr
+    )
     assert "[1] error: stopping because process 0 ended" in result.stderr
     assert "Traceback" not in result.stderr
 
@@ -116,8 +119,8 @@ def test_waiting_in_vain_ends_with_one_message(cli: Cli, index: int):
     config = ROOT / "configs" / "digits.py"
     result = cli.process("--config", config, *words, "--init-timeout", 1)
     assert result.code == 2, result.stderr
-    told = f"error: process {index} of 2 waited 1 s (--init-timeout) for the others"
-    assert f"{told} at --coordinator {address}" in result.stderr
+    told = f"error: process {index} of 2 waited 1 s (--init-timeout) for the other"
+    assert f"{told} processes at --coordinator {address}" in result.stderr
     assert result.stderr.count("error") == 1 and "Traceback" not in result.stderr
 
 

@@ -35,7 +35,7 @@ CONFIG = recipe(
     checkpoint="CheckpointConfig(every_steps=20)",
     logging="LoggingConfig(every_steps=1)",
 )
-NOTHING = "there was nothing to save yet, so nothing was lost"
+NOTHING = "no step was finished yet, so no progress is lost"
 # The command line, which does something else at the first call of one function.
 PROGRAM = """
 import os, pathlib, sys, time
@@ -175,7 +175,9 @@ def test_signal_between_the_meeting_and_the_run(cli: Cli, start_both):
     wait_until_asleep(both[0])
     send(both, 0, signal.SIGINT)
     told = end(both, 130, -signal.SIGABRT)[0]
-    assert "stopped: no step was finished since the start, so nothing is lost" in told
+    assert (
+        "stopped: no step was finished since the start, so no progress is lost" in told
+    )
 
 
 @pytest.mark.slow
@@ -213,5 +215,5 @@ def test_stop_whose_save_fails_ends_both_and_says_so(cli: Cli, start_both):
     send(both, 1, signal.SIGTERM)
     for told in end(both, 1):
         assert "could not save step" in told and "No space left on device" in told
-        assert "this was the last save" in told
+        assert "the final checkpoint is missing" in told
     assert steps(cli.directory / "run") == []

@@ -267,7 +267,7 @@ def test_a_plugin_that_cannot_be_imported_is_named_and_the_others_work(
             {"a": Plugin(name="a", exporters={"saved": "m:A"})},
             "'saved' is defined by the core and by the plug-in 'a'",
         ),
-        ({name: Plugin(name="c") for name in "ab"}, "two plug-ins are called 'c'"),
+        ({name: Plugin(name="c") for name in "ab"}, "two plug-ins have the name 'c'"),
         (
             {"b": Plugin(name="b"), "c": Plugin(name="c", requires=("d", "b"))},
             "the plug-in 'c' requires d, which is not installed",
@@ -287,7 +287,7 @@ def test_the_command_line_refuses_them_in_one_message(
 ):
     install(monkeypatch, a=Plugin(name="c"), b=Plugin(name="c"))
     assert main(["export", "--help"]) == 2
-    assert "error: two plug-ins are called 'c'" in capsys.readouterr().err
+    assert "error: two plug-ins have the name 'c'" in capsys.readouterr().err
 
 
 def test_pipeline_stages_without_their_plugin_are_refused(

@@ -67,7 +67,7 @@ WRONG = {
     put_pipe: "not a regular file",
     put_folder: "Is a directory",
     put_device: "not a regular file",
-    put_large: "exceed the limit of",
+    put_large: "more than the limit of",
 }
 
 
@@ -91,7 +91,7 @@ def test_regular_file_is_read_whole_through_a_link(tmp_path: Path):
     (tmp_path / "link").symlink_to("x")
     assert regular_file.read_text(tmp_path / "link") == "aä\n" * 1000
     assert regular_file.read_bytes(tmp_path / "x", 4000) == b"a\xc3\xa4\n" * 1000
-    with pytest.raises(OSError, match="4000 bytes exceed the limit of 3999"):
+    with pytest.raises(OSError, match="4000 bytes, more than the limit of 3999"):
         regular_file.read_bytes(tmp_path / "x", 3999)
 
 
@@ -168,15 +168,15 @@ def test_report_tells_of_pipes(run: Path):
     put_pipe(run / "summary.json")
     told = [
         "metrics.jsonl cannot be read: it is not a regular file",
-        "summary.json cannot be read (it is not a regular file): restore it from a "
-        "copy",
+        "summary.json cannot be read (it is not a regular file): restore the "
+        "file from a copy",
     ]
     assert [text for text in read_history(run).missing if "json" in text] == told
 
 
 def test_run_does_not_append_to_a_pipe(run: Path):
     put_pipe(run / "metrics.jsonl")
-    with pytest.raises(UserError, match="cannot write there"):
+    with pytest.raises(UserError, match="not writable"):
         open_workdir(run, Config(), {}, fresh=False)
 
 

@@ -212,7 +212,7 @@ def test_run_keeps_its_id_until_it_begins_anew(tmp_path: Path):
     fresh = open_workdir(tmp_path, Config(), {}, fresh=True)
     assert fresh.value != other.value
     write_digested(tmp_path / SUMMARY, other.stamp(end))
-    with pytest.raises(OtherRunError, match="move it away to continue"):
+    with pytest.raises(OtherRunError, match="move the file away to continue"):
         read_summary(tmp_path, 9, None)
 
 

@@ -295,7 +295,8 @@ def test_file_system_without_locks_is_told(
     monkeypatch.setattr(folder_lock.fcntl, "flock", fail)
     with locked(tmp_path):
         assert (
-            f"{tmp_path}: the file system supports no locks" in capfd.readouterr().err
+            f"{tmp_path}: the file system does not support file locks"
+            in capfd.readouterr().err
         )
     assert not names(tmp_path)
 
@@ -408,7 +409,7 @@ def test_link_that_leads_nowhere(
     assert start(undisturbed, link) == 2
     error = capfd.readouterr().err
     assert f"--workdir {link} is a link to {tmp_path}/disk/run" in error
-    assert f"{tmp_path}/disk does not exist: mount or create it" in error
+    assert f"{tmp_path}/disk does not exist: mount or create {tmp_path}/disk" in error
     assert names(tmp_path) == {"link"}
     assert start(undisturbed, link / "digits") == 2  # A folder behind the link.
     assert f"{link} is a link to {tmp_path}/disk/run" in capfd.readouterr().err
@@ -437,18 +438,19 @@ def test_path_without_links_is_left_as_it_is(
     [
         (
             {"optimizer.learning_rate": 0.5},
-            "Continue with its own config (--optimizer.learning-rate None), give "
-            "--fresh to move it aside and start a new run, or choose another --workdir "
-            "(with its weights: --model.pretrained {run})",
+            "the config of the run (--optimizer.learning-rate None), give "
+            "--fresh to move the run aside and start a new run, or choose another "
+            "--workdir (to start from the weights of the run: --model.pretrained "
+            "{run})",
         ),
         (
             {"data.channels": 3, "precision": "bf16"},
-            "Continue with its own config (--precision fp32 --data.channels None), ",
+            "the config of the run (--precision fp32 --data.channels None), ",
         ),
         ({"model.width": 0.5}, "start a new run, or choose another --workdir"),
         (
             {"data.augment.own": ("a.py:f",)},
-            "Continue with its own config, give --fresh",
+            "Resume with the config of the run, give --fresh",
         ),
     ],
 )
@@ -487,7 +489,7 @@ def test_name_that_is_not_utf8_is_refused_before_any_work(
     words = ["--config", str(tmp_path / "run.py"), "--workdir", str(name)]
     assert main(words) == 2
     told = capsys.readouterr().err
-    assert "run\\udcff: a folder name in this path is not UTF-8" in told
+    assert "run\\udcff: a directory name in this path is not UTF-8" in told
     assert not name.exists()
     (name / "checkpoints").mkdir(parents=True)
     assert main(["checkpoint", "--list", "--workdir", str(name)]) == 2

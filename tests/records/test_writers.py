@@ -110,7 +110,7 @@ def test_failures_of_a_writer_are_one_warning(
         ("Late", "does not start (ConnectionError: refused)"),
         (
             "nothing",
-            "returns None, which is not a jaxtrain.records.writer.MetricWriter",
+            "returned None: return a jaxtrain.records.writer.MetricWriter",
         ),
     ],
 )

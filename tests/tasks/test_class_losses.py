@@ -126,7 +126,7 @@ def test_effective_numbers_weigh_rare_classes_more_but_not_without_end():
     ("options", "message"),
     [
         ({"loss": "focal", "label_smoothing": 0.1}, "probability of the true class"),
-        ({"logit_adjustment": 1.0, "class_weights": "balanced"}, "few images"),
+        ({"logit_adjustment": 1.0, "class_weights": "balanced"}, "class imbalance"),
         ({"logit_adjustment": 1.0, "loss": "binary_cross_entropy"}, "softmax"),
     ],
 )

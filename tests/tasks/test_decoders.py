@@ -76,10 +76,13 @@ def test_what_a_decoder_cannot_do_it_refuses():
     plain = Task.decoder(facts_of(4, 4, 2))
     assert plain.columns() == {} and plain.answer_parts() is None
     for refused, told in (
-        (lambda: plain.check_topk(2), "--topk: task = 'one' does not classify images"),
+        (
+            lambda: plain.check_topk(2),
+            "--topk: task = 'one' does not predict one class",
+        ),
         (lambda: plain.mask(LOGITS), "does not predict pixel classes"),
         (plain.check_values, "request logits"),
-        (lambda: decoder_of("labels").calibrated(2.0), "does not rank them"),
+        (lambda: decoder_of("labels").calibrated(2.0), "not a ranking of classes"),
         (lambda: decoder_of("classes").check_topk(4), "--topk 4: the model has 3"),
         (lambda: plain.exported(probabilities=False, nms=True), "--include-nms: "),
     ):

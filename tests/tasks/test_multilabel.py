@@ -222,7 +222,7 @@ def test_what_is_no_label(column: list[float], message: str):
 @each_row(
     ("options", "message"),
     [
-        ({"positive_weights": (1.0, 2.0)}, "2 weights for 4 labels"),
+        ({"positive_weights": (1.0, 2.0)}, "2 weights: expected 4"),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], message: str):

@@ -130,7 +130,7 @@ def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: P
         f"evaluate --workdir {quoted(tmp_path)}/model {table} x count --split "
         "all --out x"
     )
-    assert "name the same columns, in the same order" in cli(*shlex.split(words)).stderr
+    assert "name these columns in this order" in cli(*shlex.split(words)).stderr
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
     [
         ({(3, "count"): "many"}, "", "line 5: count is 'many'; give a number"),
         ({}, "--data.targets count y", "'y'"),
-        ({}, "--data.augment.cutmix 1.0", "'regression': the numbers of an"),
+        ({}, "--data.augment.cutmix 1.0", "'regression': numeric targets"),
     ],
 )
 def test_bad_input_is_named_before_the_first_step(

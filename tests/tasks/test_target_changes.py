@@ -97,5 +97,7 @@ def test_mixing_is_of_mixup_and_cutmix_pasting_of_cutmix_alone():
 def test_a_task_names_the_changes_that_it_applies(name: str):
     data = DataConfig(source="digits", batch_size=8)
     config = Config(task=CustomConfig(name=name), data=data)
-    with pytest.raises(UserError, match="list the supported augmentations"):
+    with pytest.raises(
+        UserError, match="list the augmentations that transform_target supports"
+    ):
         build_task(config, (8, 8, 1), {})

@@ -86,16 +86,16 @@ def test_what_cannot_be_done_with_an_ensemble_is_told(runs: Path):
     cli = Cli(runs)
     rows = {
         "ensemble seed0 --out new": "expected two or more runs",
-        "ensemble seed0 nothing --out new": "is not the folder of a run",
+        "ensemble seed0 nothing --out new": "is not the directory of a run",
         "ensemble seed0 seed1 --out joined": "already exists",
         "ensemble joined joined --out new": "is an ensemble of 2 models",
         "average joined joined --out new": "is an ensemble of 2 models",
         "compact --workdir joined --flops 0.5 --out new": "is an ensemble of 2 models",
-        "--config recipe.py --workdir new --model.pretrained joined": "not one model",
+        "--config recipe.py --workdir new --model.pretrained joined": "a single model",
         "--config recipe.py --workdir new --method distillation "
-        "--method.teacher joined": "not one model",
-        "--config recipe.py --workdir joined": "cannot be trained further",
-        "--config recipe.py --workdir joined --train.steps 20": "trained further",
+        "--method.teacher joined": "expected a single",
+        "--config recipe.py --workdir joined": "cannot be trained",
+        "--config recipe.py --workdir joined --train.steps 20": "cannot be trained",
     }
     for line, told in rows.items():
         result = cli(*line.split())

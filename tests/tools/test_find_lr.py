@@ -103,10 +103,10 @@ WRONG = {
     "< end <= 1e+06": "--end 1e30",
     "--steps 5: expected 20 or more": "--steps 5",
     "the loss diverged after": "--start 1e5 --end 1e6",
-    "there is no learning rate to find": "--optimizer.name lbfgs --out {found}/new/lr",
-    "'prodigy' estimates its learning rate": "--optimizer.name prodigy",
-    "cannot write there": "--out /proc/none",
-    "find_lr.png is a folder: give the name of a file": "--out {found}/taken",
+    "has no learning rate": "--optimizer.name lbfgs --out {found}/new/lr",
+    "'prodigy' estimates the learning rate": "--optimizer.name prodigy",
+    "not writable": "--out /proc/none",
+    "find_lr.png is a directory: give a file name": "--out {found}/taken",
 }
 
 

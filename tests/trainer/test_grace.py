@@ -27,8 +27,8 @@ GOES_ON = "the same command resumes from step 16\n"
 MESSAGE = f"stopped: not saved within checkpoint.grace_seconds = {GRACE}: {GOES_ON}"
 
 NOTHING_LOST = (
-    "no step was finished since {}, so nothing is lost: the same command resumes from "
-    "there\n"
+    "no step was finished since {}, so no progress is lost: the same command resumes "
+    "from that step\n"
 )
 
 

@@ -72,7 +72,7 @@ def test_its_arrays_are_saved_sharded_and_resumed_on_another_device_count(
 
 BAD = {
     "requires": ("requires=('nope',)", "requires nope, which is not installed"),
-    "name": ("transforms={'a': 'pull.transform:make_named'}", "missing or duplicate"),
+    "name": ("transforms={'a': 'pull.transform:make_named'}", "empty or not unique"),
     "attribute": ("transforms={'a': 'pull.transform:nope'}", "has no nope"),
     "section": (
         "sections={'data': 'builtins:dict'}",

@@ -79,12 +79,12 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--data.test-split test[:50%] --data.validation-split test[50%:]",
             "data.hold_out = 'classes' has no effect",
         ),
-        ("masks", "--data.hold-out classes", "needs one class per image"),
+        ("masks", "--data.hold-out classes", "requires one class per image"),
         ("masks", "--model.backbone vgg11 --model.stem cifar", "model.stem = 'cifar'"),
         ("masks", "--model.norm-epsilon 0.1", "has no effect on model.backbone"),
         ("masks", "--model.output-stride 8", "has no effect on unet"),
         ("masks", "--model.name convnet", "model.backbone = 'convnet' has no effect"),
-        ("strides", "--model.backbone vgg11", "cannot replace strides"),
+        ("strides", "--model.backbone vgg11", "does not support dilation"),
         ("strides", "--model.stem cifar", "output_stride = 16 has no effect"),
         ("boxes", "--data.max-boxes 1", "data.max_boxes = 1"),
         (
@@ -95,7 +95,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("boxes", "--model.output-stride 16", "output_stride = 16 has no effect"),
         ("windows", "--train.tta flip", "tta"),
         ("windows", "--data.augment.augmix 1", "cannot follow"),
-        ("windows", "--data.progressive-sizes 16 32", "2 sizes for"),
+        ("windows", "--data.progressive-sizes 16 32", "2 sizes need"),
     ],
 )
 def test_a_pair_is_refused(here: Path, name: str, words: str, told: str):

@@ -158,8 +158,8 @@ def test_too_small_disk_is_told_before_the_first_step(
     words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
     assert main(words) == 2
     error = capfd.readouterr().err
-    assert "the checkpoints may take 3." in error
-    assert "but 2.0 MB are free there" in error
+    assert "may take 3." in error
+    assert "2.0 MB of disk space are free" in error
     assert "checkpoint.keep = 3" in error
     assert not read_lines(disk / "run")
 

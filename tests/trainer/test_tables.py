@@ -74,7 +74,7 @@ def test_commands_of_plugins_vanish_with_them(
     ("keep_best", "row", "told"),
     [
         (0, "best evaluation", "the last weights were tested"),
-        (1, "best weights", "its checkpoint was removed"),
+        (1, "best weights", "the checkpoint was removed"),
     ],
 )
 def test_results_say_why_the_best_weights_were_not_tested(

@@ -150,7 +150,7 @@ def test_weights_are_averaged_from_an_epoch_on_after_each_epoch(
         ({"logging": LoggingConfig(every_steps=9)}, "9 steps (logging.every_steps)"),
         (
             {"checkpoint": CheckpointConfig(every_steps=9)},
-            "9 steps (checkpoint.every_steps); use at most 9",
+            "9 steps (checkpoint.every_steps); set at most 9",
         ),
         ({"train": TrainConfig(steps=2)}, "2 steps (train.steps);"),
     ],

@@ -69,7 +69,7 @@ def test_batches_begin_at_any_step(trainer: Any):
     every = [batch.arrays["index"] for batch in trainer.batches()]
     assert len(every) == STEPS
     assert jax.tree.all(jax.tree.map(np.array_equal, later, every[3:5]))
-    with pytest.raises(UserError, match=f"stop = 9: .* has {STEPS} steps"):
+    with pytest.raises(UserError, match=f"stop = 9: expected at most {STEPS}"):
         next(trainer.batches(stop=STEPS + 1))
 
 
@@ -99,7 +99,7 @@ def test_a_step_takes_ones_own_batches(trainer: Any):
     found = trainer.step(trainer.init(), trainer.put(own))[1]
     # The images are gathered by another program, which may round otherwise.
     np.testing.assert_allclose(found["loss"], expected["loss"], rtol=1e-6)
-    with pytest.raises(UserError, match="needs 'target'"):
+    with pytest.raises(UserError, match="has no array 'target'"):
         trainer.put({"image": own["image"]})
 
 
@@ -217,6 +217,6 @@ def test_a_callback_sets_the_rate_of_any_schedule(config: Config, tmp_path: Path
 
 def test_optimizers_that_go_by_the_rate_refuse_a_factor(config: Config, tmp_path: Path):
     estimates = replace(config, "optimizer.name", "prodigy")
-    with pytest.raises(UserError, match=r"prodigy.*a callback scales"):
+    with pytest.raises(UserError, match=r"prodigy.* a callback that scales"):
         jaxtrain.train(estimates, tmp_path / "run", callbacks=[Slow(factor=0.25)])
     assert not (tmp_path / "run").exists()

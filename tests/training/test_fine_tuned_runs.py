@@ -95,7 +95,7 @@ def test_lbfgs_searches_among_the_trained_layers_alone():
     first, last = by_path(found.states[0]), by_path(found.states[-1])
     changed = {p for p in first if is_weight(p) and (first[p] != last[p]).any()}
     assert changed == {"params/head/linear/kernel", "params/head/linear/bias"}
-    with pytest.raises(UserError, match="memory of past gradients"):
+    with pytest.raises(UserError, match="the L-BFGS history of gradients"):
         take_steps(layered({**AT_FIRST}, optimizer, data=whole))
     with pytest.raises(UserError, match="takes no options"):
         take_steps(layered({}, {**optimizer, "layer_decay": 0.5}, data=whole))

@@ -78,7 +78,7 @@ def test_patterns_name_layers(pattern: str, num: int, example: str):
         ),
         ("backbon", "perhaps you meant backbone"),
         ("head/dropout", "matches no layer with parameters"),
-        ("conv1", r"layers are stem_conv, stem_norm, .*such as stage1_block1/conv1"),
+        ("conv1", r"a pattern of stem_conv, stem_norm, .*such as stage1_block1/conv1"),
     ],
 )
 def test_a_pattern_that_matches_nothing_is_refused(pattern: str, message: str):
@@ -163,8 +163,8 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
             {},
             r"freeze_epochs = 2 are 6 steps, but the run has 6",
         ),
-        ({"fine_tune": True}, {"schedule": "cosine"}, "sets its own schedule"),
-        ({"fine_tune": True}, {"warmup_steps": 1}, "sets its own schedule"),
+        ({"fine_tune": True}, {"schedule": "cosine"}, "sets a schedule of two cycles"),
+        ({"fine_tune": True}, {"warmup_steps": 1}, "sets a schedule of two cycles"),
         ({"fine_tune": True}, {"learning_rate": None}, "set optimizer.learning_rate"),
         (
             {"fine_tune": True, "steps": 1},

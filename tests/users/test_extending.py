@@ -327,15 +327,15 @@ def get_config():
 
 WRONG = {
     "--model.name none.py:Small": "no file none.py",
-    "--model.name my_model.py:Large": "has no 'Large'; it has",
+    "--model.name my_model.py:Large": "has no 'Large'; expected",
     "--model.name my_model.py:first --model.dropout None": "requires conv, norm, x",
     "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
-    "--model.name json.py:Small": "another module is called 'json'",
+    "--model.name json.py:Small": "another module is already named 'json'",
     "--model.name my_model.py:Small --model.options depth 3": "options are: channels",
     "--model.options depth 3": "model.options = {'depth': 3} is for custom code",
     "--optimizer.name my_model.py:last": "does not accept its arguments",
     "--data.source my_source.py:np": "expected a class or a function",
-    "--data.augment.own wrong.py:half": "expected the same dtype and shape",
+    "--data.augment.own wrong.py:half": "return an array of the same dtype and shape",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
     "--logging.writers my_tracker.py:Tracker": "does not accept its arguments",
 }
@@ -421,12 +421,12 @@ def unnamed():
 """
 TOLD = {
     "--task traps.py:Columns": "expected one value per example",
-    "--task traps.py:Forgotten": "does not set num_outputs",
+    "--task traps.py:Forgotten": "set num_outputs",
     "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
-    "--model.name traps.py:Twice --model.dropout None": "is the name of another layer",
-    "--model.name traps.py:Taken --model.dropout None": "'train' in add_piece is",
+    "--model.name traps.py:Twice --model.dropout None": "the name of another layer",
+    "--model.name traps.py:Taken --model.dropout None": "got the layer name 'train'",
     "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
-    "--train.metrics traps.py:split": "already used in the records",
+    "--train.metrics traps.py:split": "another metric already has the name",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
     "--data.source traps.py:unnamed --data.batch-size 4": "but 2 class names",
 }

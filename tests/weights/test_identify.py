@@ -64,7 +64,9 @@ def test_the_name_of_a_file_begins_with_the_architecture(name: str):
     "name", ["resnetblur50-84f4748f.pth", "resnet50x-1.pth", "weights.pth", "my.bin"]
 )
 def test_a_file_without_such_a_name_is_refused(name: str):
-    message = f"{name}: its name does not start with .* timm:ARCHITECTURE={name}, or "
+    message = (
+        f"{name}: the file name does not start with .* timm:ARCHITECTURE={name} or "
+    )
     with pytest.raises(UserError, match=message) as error:
         find_by_file(Path(name), (ConvNetConfig(name="convnet"),))
     assert ("perhaps you meant resnet50" in str(error.value)) == ("resnet" in name)
@@ -86,7 +88,7 @@ def test_models_with_the_same_arrays_are_not_guessed():
     """Those from TensorFlow pad otherwise: outputs would be wrong without a word."""
     name, theirs = "mobilenet_v3_small", "mobilenetv3_small_100"
     shapes = shapes_there(source_of(name, theirs), name, 3, 1000)
-    both = f"fits timm:{theirs} and timm:tf_{theirs}: .* timm:{theirs}=w.pth"
+    both = f"fits timm:{theirs} and timm:tf_{theirs}, .* timm:{theirs}=w.pth"
     with pytest.raises(UserError, match=both):
         found(shapes, "w.pth", model_config(name))
     model = model_config(name, padding="same")

@@ -92,7 +92,7 @@ def test_all_processes_begin_with_the_same_file(
 
 WRONG = {
     "does not fit model.name = 'convnet': 11 of another shape": "--model.width 0.25",
-    "none is not there": "--model.pretrained none",
+    "none does not exist": "--model.pretrained none",
 }
 
 

@@ -98,7 +98,7 @@ def test_without_pytorch_the_message_names_safetensors(
     path.touch()
     assert main(["predict", "--workdir", str(path), str(path)]) == 2
     told = capsys.readouterr().err
-    assert "torch is not installed: use the model's safetensors file" in told
+    assert "requires PyTorch, which is not installed" in told
     assert "pip install torch" in told and str(path) in told
 
 

@@ -52,29 +52,35 @@ def weights(at: Path) -> Path:
 
 
 MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "ONNX": (lambda at: touch(at / "x.onnx"), "x.onnx is an ONNX file: ONNX Runtime"),
+    "ONNX": (lambda at: touch(at / "x.onnx"), "x.onnx is an ONNX file: run the file"),
     "StableHLO": (
         lambda at: touch(at / "x.stablehlo"),
-        "x.stablehlo is a StableHLO program: jax.export runs it",
+        "x.stablehlo is a StableHLO program: run the program with jax.export",
     ),
     "saved": (
         lambda at: touch(at / "x" / "program.stablehlo").parent,
-        "x is a model exported with --format saved: run it with python ",
+        "x is a model exported with --format saved: run the program with python ",
     ),
-    "image": (image, "cat.JPG is an image: give the folder of a run"),
+    "image": (image, "cat.JPG is an image: give the directory of a run"),
     "images": (lambda at: images(at, "x.png"), "photos is a folder of images: give"),
     "classes": (lambda at: images(at, "a/x.png"), "photos is a folder of images: give"),
     "recipe": (
         lambda at: touch(at / "digits.py"),
-        "digits.py is a recipe: give the folder of a run that it has trained",
+        "digits.py is a recipe: give the directory of a run of this recipe",
     ),
-    "text": (lambda at: touch(at / "x.txt"), "expected a file of weights, .safetens"),
-    "runs": (runs, "is a folder of runs or models: give one of them: "),
+    "text": (lambda at: touch(at / "x.txt"), "give a weight file, .safetens"),
+    "runs": (
+        runs,
+        "is a directory of several runs or models: give one of the directories ",
+    ),
     "checkpoints": (lambda at: part_of_run(at, "checkpoints"), "is a part of a run: "),
     "step": (lambda at: part_of_run(at, "checkpoints/60"), "is a part of a run: give "),
-    "weights": (weights, "is not a run: give the file of weights: "),
-    "empty": (lambda at: touch(at / "x" / ".y").parent, "a folder without a run"),
-    "nothing": (lambda at: at / "none", "none is not there: give the folder of a run"),
+    "weights": (weights, "is not a run: give the weight file "),
+    "empty": (lambda at: touch(at / "x" / ".y").parent, "a directory without a run"),
+    "nothing": (
+        lambda at: at / "none",
+        "none does not exist: give the directory of a run",
+    ),
 }
 
 

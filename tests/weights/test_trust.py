@@ -236,7 +236,7 @@ def test_trust_without_a_folder_has_no_effect(capsys):
         assert "--trust has no effect with" in capsys.readouterr().err
     write_exported(describe("lenet"))
     trust("exported")
-    assert "exported names no custom modules" in capsys.readouterr().err
+    assert "exported names no custom code" in capsys.readouterr().err
 
 
 @pytest.mark.plugins
@@ -260,7 +260,7 @@ def test_trust_of_a_path_that_is_not_there(words: str, capsys):
     write_recipe(Path("recipe.py"), recipe())
     assert main([*words.split(), "--trust"]) == 2
     told = capsys.readouterr().err
-    assert "error: nowhere is not there: give the folder of a run" in told
+    assert "error: nowhere does not exist: give the directory of a run" in told
     assert "names no parts" not in told
 
 
@@ -270,7 +270,7 @@ def test_python_has_the_same_argument(capsys):
         jaxtrain.load_model("exported")
     assert not ran()
     with pytest.raises(
-        UserError, match="its constructor failed: ValueError: it was called"
+        UserError, match="the constructor failed: ValueError: it was called"
     ):
         jaxtrain.load_model("exported", trust=True)
     assert ran()
@@ -389,7 +389,7 @@ def test_run_records_the_digests_of_its_parts(capsys):
     own._decided.clear()
     trust(place)
     told = capsys.readouterr().err
-    assert "is not allowed" in told and "run its training command again" in told
+    assert "is not allowed" in told and "run the training command again" in told
     with pytest.raises(UntrustedError, match="has sha256"):
         own.load("train.metrics", FILE)
     open_workdir(place, config, {}, fresh=False)
@@ -419,14 +419,16 @@ def test_folder_of_the_name_of_a_file_is_not_run():
     Path("trust_payload").mkdir()
     Path("trust_payload/__init__.py").write_text("from pathlib import Path\n")
     own.allow([FILE])
-    with pytest.raises(UserError, match="another module is called 'trust_payload'"):
+    with pytest.raises(
+        UserError, match="another module is already named 'trust_payload'"
+    ):
         own.load("task", FILE)
     assert "trust_payload" not in sys.modules
 
 
 def test_module_without_a_file_is_refused():
     trust(write_run("task.name", "os.path:join"))
-    with pytest.raises(UntrustedError, match=r"no file of os\.path"):
+    with pytest.raises(UntrustedError, match=r"no source file of os\.path"):
         own.load("task", "os.path:join")
 
 

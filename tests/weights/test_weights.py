@@ -249,7 +249,7 @@ def test_a_digest_pins_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[st
     reference = f"timm:tiny={file}"
     words = f"--model.pretrained={quoted(reference)} --model.pretrained-digest"
     train(tmp_path, f"{words} 00000000", code=2)
-    assert "these are not the intended weights" in capsys.readouterr().err
+    assert "give the intended weights" in capsys.readouterr().err
     digest = files.digest(Path(file))
     workdir = train(tmp_path, f"{words} {digest[:8]}")
     model = resolved(workdir)["model"]
@@ -265,8 +265,8 @@ def damaged(at: Path, change: Callable[[bytes], bytes], name: str) -> str:
 
 
 BAD: dict[str, tuple[Callable[[Path], str], str]] = {
-    "no path": (lambda at: f"{at}/none.pth", "none.pth is not there"),
-    "no model": (lambda at: f"{at}", "give the folder of a run, or of a model"),
+    "no path": (lambda at: f"{at}/none.pth", "none.pth does not exist"),
+    "no model": (lambda at: f"{at}", "give the directory of a run, or of a model"),
     "cut arrays": (
         lambda at: damaged(at, lambda x: x[:-99], "tiny.safetensors"),
         "fc.weight is truncated",
@@ -288,7 +288,7 @@ BAD: dict[str, tuple[Callable[[Path], str], str]] = {
         "input_size = [1, 8, 8]",
     ),
     "hub": (lambda at: "hf:owner/none", "HF_HUB_OFFLINE=1"),
-    "kind": (lambda at: damaged(at, bytes, "tiny.json"), "expected a file of weights"),
+    "kind": (lambda at: damaged(at, bytes, "tiny.json"), "give a weight file"),
 }
 
 
@@ -328,8 +328,8 @@ def test_a_file_without_a_name_is_named_by_the_user(
         f"timm:resnet18={file}": "mine.safetensors does not fit resnet18 of timm",
         f"timm:tinier={file}": "'tinier' is not a supported architecture",
         "timm:tiny": "expected timm:ARCHITECTURE=FILE",
-        f"timm:tiny={tmp_path}/none.pth": "none.pth is not there",
-        f"timm:tiny={tmp_path}": "is a folder: give a weight file of tiny",
+        f"timm:tiny={tmp_path}/none.pth": "none.pth does not exist",
+        f"timm:tiny={tmp_path}": "is a directory: give a weight file of tiny",
         f"timm:tiny={image}": "is an image",
     }.items():
         code, told = predict(reference)
@@ -447,9 +447,9 @@ def test_damaged_safetensors_are_read_or_refused(
 def test_a_header_of_safetensors_is_bounded(tmp_path: Path):
     tensor = '{"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}'
     for header, told in (
-        ('{"a": ' + "[" * 900 + "]" * 900 + "}", "it is nested more than 64 deep"),
-        (f'{{"a": {tensor}, "a": {tensor}}}', "it has the field 'a' twice"),
-        ('{"a": 1' + "0" * 5000 + "}", "10{19} is an integer beyond"),
+        ('{"a": ' + "[" * 900 + "]" * 900 + "}", "the JSON is nested more than 64"),
+        (f'{{"a": {tensor}, "a": {tensor}}}', "the field 'a' occurs twice"),
+        ('{"a": 1' + "0" * 5000 + "}", "the integer 10{19} is beyond"),
     ):
         path = tmp_path / "hostile.safetensors"
         size = len(header).to_bytes(8, "little")

@@ -163,8 +163,9 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
         result = getattr(changed, "shape", None), getattr(changed, "dtype", None)
         if result != (image.shape, image.dtype):
             raise UserError(
-                f"{field} = {name!r} returned {result[1]}{result[0]} for an image "
-                f"{image.dtype}{image.shape}: expected the same dtype and shape"
+                f"{field} = {name!r} returned an array {result[1]}{result[0]} for an "
+                f"image {image.dtype}{image.shape}: return an array of the same dtype "
+                "and shape"
             )
         return changed
 
@@ -172,7 +173,7 @@ def _own_change(number: int, name: str, colour: jax.Array) -> Change:
         result = call_own(field, name, moves, key, shape)
         if not isinstance(result, Geometry):
             raise UserError(
-                f"{field} = {name!r}: its attribute moves returned {result!r}, "
+                f"{field} = {name!r}: the attribute `moves` returned {result!r}, "
                 "expected a Geometry; see docs/extending.md"
             )
         return result
@@ -197,9 +198,9 @@ def check_augmentations(
         value, path = getattr(config, field), f"data.augment.{field}"
         if value and channels not in taken:
             problem = Problem(
-                f"{path} = {value!r} requires images of "
-                f"{' or '.join(map(str, taken))} channels, but the images have "
-                f"{channels}: leave it out, or set data.channels",
+                f"{path} = {value!r} requires images of {' or '.join(map(str, taken))} "
+                f"channels, but the images have {channels}: leave {path} out, or set "
+                "data.channels",
                 (path,),
             )
             problems.add([problem])

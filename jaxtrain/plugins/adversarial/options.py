@@ -16,8 +16,8 @@ class AttackConfig(Part):
 
     epsilon: float = field(
         0.031,
-        help="Maximum norm of the perturbation, for pixels in 0..1, such as 8 / 255 = "
-        "0.031.",
+        help="Maximum norm of the perturbation, for pixel values in 0..1, such as 8 / "
+        "255 = 0.031.",
     )
     norm: Literal["linf", "l2"] = field(
         "linf",

@@ -46,8 +46,8 @@ class Trades(Plain):
     def check(self, task: Task, name: str) -> None:
         if defines(task, "objective") or not task.one_class_an_image:
             raise UserError(
-                "method = 'trades' compares class probabilities of images, which "
-                f"task = {name!r} does not predict: use method = 'adversarial'"
+                "method = 'trades' requires class probabilities of images, which task "
+                f"= {name!r} does not predict: set method = 'adversarial'"
             )
 
     def gradients(self, objective: Objective, params: Any, *given: Any) -> Gradients:

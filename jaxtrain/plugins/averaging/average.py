@@ -93,8 +93,9 @@ def average(
     if not judged_by_validation:
         if greedy:
             raise UserError(
-                "--greedy needs a validation split that no model was trained on: leave "
-                "it out, or set data.validation_split in the recipe of the runs"
+                "--greedy requires a validation split that no model was trained on: "
+                "leave --greedy out, or set data.validation_split in the recipe of the "
+                "runs"
             )
         return Averaged(fit(mean_of(models)), tuple(range(len(models))), None, (), None)
     judge = partial(_judge, *open_subject(first, config, data, "validation"))
@@ -212,8 +213,8 @@ def _with_statistics(
     size = min(batch_size, most) // devices * devices
     if not size:
         raise UserError(
-            f"--images {num_images}: a batch needs an image for each of {devices} "
-            "devices: give more images"
+            f"--images {num_images}: a batch needs an image for each of the {devices} "
+            f"devices; give --images {devices} or more"
         )
     program = compiler(
         _statistics_of(subject, model, keeps), model.mesh, PURPOSE, together=False

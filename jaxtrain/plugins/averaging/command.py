@@ -26,11 +26,11 @@ class AverageArguments:
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
-        help="Folders of runs or models, or files of weights; the first is the folder "
-        "of a run, whose validation split is used for all models.",
+        help="Directories of runs or models, or weight files; the first must be the "
+        "directory of a run, whose validation split is used for all models.",
     )
     out: Path = field(
-        help="New folder for the averaged model, in the format of export --format "
+        help="New directory for the averaged model, in the format of export --format "
         "safetensors.",
     )
     greedy: bool = field(
@@ -71,9 +71,9 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
     if not places or not is_run(places[0]):
         given = arguments.models[0] if places else "nothing"
         raise UserError(
-            f"average {given}: the first model must be the folder of a run, whose "
-            "validation split is used for all, as in average runs/seed0 runs/seed1 "
-            "--out soup"
+            f"average {given}: the first model is not the directory of a run, whose "
+            "validation split is used for all models: give a run first, as in average "
+            "runs/seed0 runs/seed1 --out soup"
         )
     config = read_run(places[0])
     if arguments.trust:

@@ -25,13 +25,14 @@ class CompactArguments:
     """Prune the channels of a trained model, and write a smaller model to fine-tune."""
 
     workdir: Path = field(
-        help="Folder of a run; with --criterion scale, also of an exported model.",
+        help="Directory of a run; with --criterion scale, also of an exported model.",
     )
     flops: float = field(
-        help="FLOPs of the smaller model, as a fraction of the model's FLOPs.",
+        help="FLOPs of the smaller model, as a fraction of the FLOPs of the original "
+        "model.",
     )
     out: Path = field(
-        help="New folder for the smaller model, in the format of export --format "
+        help="New directory for the smaller model, in the format of export --format "
         "safetensors.",
     )
     criterion: Literal["taylor", "scale"] = field(
@@ -49,7 +50,7 @@ class CompactArguments:
     )
     multiple: int = field(
         8,
-        help="Round the number of channels of each group to a multiple of this.",
+        help="Round the number of channels of each group to a multiple of this number.",
     )
     checkpoint: str = field(
         "best",
@@ -118,8 +119,8 @@ def _importance(
         return by_scale(model, channels)
     if not is_run(arguments.workdir):
         raise UserError(
-            f"--workdir {arguments.workdir} is a model without data, and --criterion "
-            "taylor needs training images: give the folder of its run, or choose "
+            f"--workdir {arguments.workdir} is a model without data, but --criterion "
+            "taylor needs training images: give the directory of a run, or choose "
             "--criterion scale"
         )
     config = read_run(arguments.workdir)

@@ -70,8 +70,9 @@ def open_channels(about: Description) -> ChannelMap:
     about.check_is_one("--workdir: this model")
     if about.model.transform is not None:
         raise UserError(
-            f"model.transform = {about.model.transform!r} may change how the model "
-            "stores channels: train and compact without it, and set it for fine-tuning"
+            f"model.transform = {about.model.transform!r} may change the layout of "
+            "channels: train and compact without model.transform, and set "
+            "model.transform for fine-tuning"
         )
     return channels_of(about.abstract, about.blueprint().images(NUM_IMAGES))
 
@@ -133,10 +134,9 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     fewest = channels.flops(retained(high)) / total
     if fewest > limits.flops:
         raise UserError(
-            f"--flops {limits.flops:g}: with {limits.keep:g} of the channels of each "
-            f"group (--keep) and multiples of {limits.multiple} (--multiple) the "
-            f"smallest value is {fewest:.3f}; raise --flops, or lower --keep or "
-            "--multiple"
+            f"--flops {limits.flops:g}: expected {fewest:.3f} or more with --keep "
+            f"{limits.keep:g} and --multiple {limits.multiple}; raise --flops, or "
+            "lower --keep or --multiple"
         )
     while low < high:
         middle = (low + high) // 2
@@ -197,6 +197,7 @@ def _check_computes(about: Description) -> None:
         except (TypeError, ValueError) as error:
             told = str(error).partition("\n")[0]
             raise UserError(
-                f"model.name = {about.model.name!r} fails with fewer channels ({told}):"
-                " its code may hard-code channel counts: read them from array shapes"
+                f"model.name = {about.model.name!r} fails with fewer channels "
+                f"({told}): the code of the model may hard-code channel counts: read "
+                "channel counts from array shapes"
             ) from error

@@ -109,8 +109,8 @@ def by_taylor(
     size = min(size, num_images, len(source)) // devices * devices
     if not size:
         raise UserError(
-            f"--images {num_images}: a batch needs an image for each of {devices} "
-            "devices: give more images"
+            f"--images {num_images}: a batch needs an image for each of the {devices} "
+            f"devices; give --images {devices} or more"
         )
     axes = sorted({axis for group in channels.groups.values() for axis in group.taken})
 

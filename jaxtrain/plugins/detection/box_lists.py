@@ -21,7 +21,7 @@ from jaxtrain.plugins.segmentation import upright
 MAX_SIDE = 2**24
 # Rounding tolerance: fraction of the image side by which a box may exceed its image.
 ROUNDING = 0.005
-MEND = "fix the box, or remove it"
+MEND = "correct or remove the box"
 
 
 class ListedBox(NamedTuple):
@@ -73,10 +73,10 @@ def corners(
     right, bottom = left + width, top + height
     least, most = min(left, top), max(right, bottom) - 1
     if least < -ROUNDING or most > ROUNDING:
-        raise UnusableError(f"{told} is outside its image", MEND)
+        raise UnusableError(f"{told} is outside the image", MEND)
     found = max(left, 0.0), max(top, 0.0), min(right, 1.0), min(bottom, 1.0)
     if found[2] <= found[0] or found[3] <= found[1]:
-        raise UnusableError(f"{told} is outside its image", MEND)
+        raise UnusableError(f"{told} is outside the image", MEND)
     return found
 
 
@@ -189,7 +189,7 @@ def _check_counts(
             problems.add(
                 f"{shown(one.path)} has {len(one.boxes)} boxes, more than "
                 f"data.max_boxes = {config.max_boxes}",
-                "raise data.max_boxes, or remove some",
+                "increase data.max_boxes, or remove boxes",
                 one.where,
             )
 
@@ -222,12 +222,14 @@ def _drop_unused_classes(
         if len(lacking):
             told = listed(names[i] for i in lacking.tolist())
             text = (
-                f"{told}: the {split} split has boxes of these classes, train has none"
+                f"{told}: the {split} split has boxes of these classes, but the "
+                "training split has none"
             )
             remarks.append(Remark(f"only in {split}", text, serious=True))
     if not used.any() and not problems:
         raise UserError(
-            f"{config.source} has no boxes to train on: check the annotation files"
+            f"{config.source} has no boxes in the training split: check the annotation "
+            "files"
         )
     numbers = np.where(used, np.cumsum(used) - 1, -1)
     unused = [names[i] for i in np.flatnonzero(~used).tolist()]

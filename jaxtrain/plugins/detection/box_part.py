@@ -43,7 +43,7 @@ class Boxes(PredictionPart):
         if arguments.coco_images is not None and arguments.coco is None:
             raise UserError(
                 f"--coco-images {arguments.coco_images} has no effect without --coco: "
-                "leave it out"
+                "leave --coco-images out"
             )
 
     @staticmethod
@@ -55,7 +55,8 @@ class Boxes(PredictionPart):
         from jaxtrain.plugins.detection import box_sinks
 
         model.decoder.check_boxes(
-            f"--coco: task = {model.description.task!r} predicts no boxes; leave it out"
+            f"--coco: task = {model.description.task!r} predicts no boxes; leave "
+            "--coco out"
         )
         listed_in = arguments.coco_images, arguments.workdir
         return [box_sinks.coco_results(arguments.coco, model, names, *listed_in)]

@@ -87,8 +87,8 @@ class BoxFileStore:
             )
             hint = upright.exif_hint(placed.image_size, target.size, placed.orientation)
             raise UnreadableError(
-                f"it has {actual_size} pixels, but its boxes are for an image of "
-                f"{expected_size}{hint}"
+                f"the image has {actual_size} pixels, but the boxes are for an image "
+                f"of {expected_size}{hint}"
             )
         if self.drawn_on_stored:
             boxes = upright.upright_boxes(boxes, size, placed.orientation)

@@ -104,7 +104,7 @@ def read_lists(
     for name in needed:
         if not (isinstance(values, dict) and isinstance(values.get(name), list)):
             raise UserError(
-                f"{source}: {shown(path)} has no list {name!r}: expected an object "
+                f"{source}: {shown(path)} has no list {name!r}: expected a JSON object "
                 f"with the lists {', '.join(needed)}, as in COCO's "
                 "instances_train2017.json"
             )

@@ -79,8 +79,8 @@ def find_ids(
     if ids is None:
         ids = {path: i for i, path in enumerate(paths, start=1)}
         origin = (
-            "the position of the image in this file, from 1; file_name is its path, "
-            f"and {OPTION} FILE.json reads the ids from a list of images"
+            "the position of the image in this file, from 1, and file_name is the "
+            f"path; {OPTION} FILE.json reads the ids from a COCO file"
         )
     return CocoIds(ids, finder.category_ids, origin, on_stored)
 
@@ -113,7 +113,7 @@ def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds
     if missing:
         raise UserError(
             f"{source} lacks {len(missing):,} of {len(paths):,} images: "
-            f"{listed(missing)}; add them to the list, or omit {OPTION}"
+            f"{listed(missing)}; add these images to the file, or leave {OPTION} out"
         )
     categories = _categories(source, values.get("categories", []), finder)
     return CocoIds(found, categories, f"as in {listing}")
@@ -142,9 +142,9 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     for name, training_id in zip(finder.names, finder.category_ids, strict=True):
         if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, and its training id, "
-                f"{training_id}, belongs to another category: give a list with the "
-                "training categories"
+                f"{source} has no category {name!r}, and the training id {training_id} "
+                "of this category belongs to another category: give a COCO file with "
+                "the training categories"
             )
         found.append(known.get(name, training_id))
     return tuple(found)

@@ -115,8 +115,11 @@ class ImageReader:
         try:
             file = files.open_file(read_unless_large(place), self._config.max_pixels)
         except UnreadableError as error:
-            text = f"{shown(path)} has no size in the list, and is unreadable: {error}"
-            fix = "replace the image, or remove its entry"
+            text = (
+                f"{shown(path)} has no width and height in the annotation file, and is "
+                f"unreadable: {error}"
+            )
+            fix = "replace the image, or remove the entry of the image"
             raise UnusableError(text, fix, "without a size") from None
         size = file.height, file.width
         if self._config.boxes_drawn_on == upright.STORED:

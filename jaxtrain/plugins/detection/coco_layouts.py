@@ -64,7 +64,7 @@ def find_files(source: str, place: str) -> list[CocoFile]:
         if kind in found:
             raise UserError(
                 f"{source}: {shown(found[kind].path)} and {shown(path)} are both the "
-                f"{kind} split: move one away, or name one file: coco:FILE"
+                f"{kind} split: move one file away, or give one file as coco:FILE"
             )
         found[kind] = CocoFile(kind, path, _places(name, split))
     if "train" not in found:

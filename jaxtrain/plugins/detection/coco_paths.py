@@ -43,7 +43,7 @@ class ImageFinder:
             raise UnusableError(text, OUTSIDE, LEADS_OUT)
         text = f"{shown(name)}: No such file or directory"
         fix = "add the file, set data.images_dir, or remove the entry"
-        raise UnusableError(text, fix, "that are not there")
+        raise UnusableError(text, fix, "that do not exist")
 
     def _candidates(self, name: bytes) -> Iterator[bytes]:
         for given in dict.fromkeys((name, name.replace(b"\\", b"/"))):

@@ -77,7 +77,9 @@ def annotation(value: Any) -> Annotation:
     crowd = str(value.get("iscrowd") or 0).lower()
     if crowd not in ("0", "1", "true", "false"):
         told = f"iscrowd is {shown(repr(value['iscrowd'])[:40])}"
-        raise UnusableError(told, "set it to 0 or 1", "whose iscrowd is not 0 or 1")
+        raise UnusableError(
+            told, "set iscrowd to 0 or 1", "whose iscrowd is not 0 or 1"
+        )
     return Annotation(number, kind, box, crowd in ("1", "true"))
 
 

@@ -117,7 +117,9 @@ class LeftOut:
         summary = (
             f"{bad:,} of {num:,} {title}, more than data.max_bad_fraction = {most}"
         )
-        problems.add(summary, "fix these, or raise data.max_bad_fraction")
+        problems.add(
+            summary, "correct these annotations, or increase data.max_bad_fraction"
+        )
         for defect in self.defects[title]:
             problems.add(defect.text, defect.fix, defect.where)
 

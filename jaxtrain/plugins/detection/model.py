@@ -119,8 +119,8 @@ def _read_spec(spec: Any) -> tuple[list[int], int]:
     levels = isinstance(spec, tuple) and spec and all(isinstance(x, dict) for x in spec)
     if not levels or any(level.keys() != names for level in spec):
         raise UserError(
-            f"model.name = 'fcos' predicts boxes, and the task needs outputs {spec}: "
-            "set task = 'detection', or another model.name"
+            "model.name = 'fcos' predicts boxes, but the task requires outputs "
+            f"{spec}: set task = 'detection', or choose another model.name"
         )
     return [level["classes"][0] for level in spec], spec[0]["classes"][-1]
 
@@ -139,14 +139,14 @@ def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[
     ]:
         raise UserError(
             f"model.backbone = {name!r} has features at the strides "
-            f"{', '.join(map(str, sorted(by_stride)))}, and the task has strides "
-            f"{', '.join(map(str, strides))}: set task.strides to "
-            "consecutive strides of the backbone, then larger strides"
+            f"{', '.join(map(str, sorted(by_stride)))}, but task.strides is "
+            f"{', '.join(map(str, strides))}: set task.strides to consecutive strides "
+            "of the backbone, followed by larger strides"
         )
     if not doubled:
         raise UserError(
-            f"task.strides = {tuple(strides)}: model.name = 'fcos' needs "
-            "each stride to be twice the previous stride"
+            f"task.strides = {tuple(strides)}: model.name = 'fcos' requires strides "
+            "that double from level to level, such as 8 16 32"
         )
     return matched
 

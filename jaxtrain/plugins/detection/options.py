@@ -29,8 +29,8 @@ class DetectionConfig(Part):
     name: str = field("detection", init=False)
     strides: tuple[int, ...] = field(
         (8, 16, 32),
-        help="Strides of the levels in pixels of the image, increasing; image height "
-        "and width must be multiples of the last.",
+        help="Strides of the feature levels in image pixels, increasing; image height "
+        "and width must be multiples of the last stride.",
     )
     score_threshold: float = field(
         0.05,
@@ -51,7 +51,9 @@ class DetectionConfig(Part):
 
     def validate(self) -> None:
         rising = all(a < b for a, b in pairwise((0, *self.strides)))
-        self._check("strides", bool(self.strides) and rising, "rising values above 0")
+        self._check(
+            "strides", bool(self.strides) and rising, "increasing values above 0"
+        )
         self._positive("keep")
         for name in ("score_threshold", "nms_threshold"):
             self._check(name, 0 <= getattr(self, name) < 1, "0 or more, below 1")

@@ -68,7 +68,7 @@ class Detection(Task):
         self._options = options = DetectionConfig(**given)
         if NAMES not in facts or NUM_BOXES not in facts:
             raise UserError(
-                "task = 'detection': the data set has no boxes: give a coco: or yolo: "
+                "task = 'detection': the data set has no boxes; use a coco: or yolo: "
                 "source (docs/detection.md)"
             )
         self.column_names = tuple(facts[NAMES])
@@ -85,7 +85,7 @@ class Detection(Task):
         wanted = {"boxes", "classes", "crowd", "size"}
         if not (isinstance(targets, dict) and targets.keys() == wanted):
             raise UserError(
-                f"{split} has targets that are not boxes: expected "
+                f"{split} has targets that are not boxes: expected arrays "
                 f"{', '.join(sorted(wanted))}, as in jaxtrain.data.boxes"
             )
 
@@ -205,7 +205,7 @@ def _check_strides(strides: tuple[int, ...], image_shape: tuple[int, ...]) -> No
     for side in image_shape[:2]:
         if side % strides[-1]:
             raise UserError(
-                f"task.strides = {strides}: an image side of {side} pixels is "
-                f"not a multiple of {strides[-1]}: set data.image_size, or other "
-                "strides"
+                f"task.strides = {strides}: an image side of {side} pixels is not a "
+                f"multiple of the last stride, {strides[-1]}; change data.image_size "
+                "or task.strides"
             )

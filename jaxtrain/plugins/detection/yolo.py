@@ -178,7 +178,7 @@ def _names(
         return _yaml_names(source, file, values)
     if not lists:
         raise UserError(
-            f"{source}: found neither {shown(YAML[0])} with class names, nor "
+            f"{source} has neither {shown(YAML[0])} with class names, nor "
             f"{shown(CLASSES[0])} with one name per line: expected {LAYOUT}"
         )
     path, *others = lists
@@ -186,8 +186,8 @@ def _names(
     for other in others:
         if texts[other] != texts[path]:
             raise UserError(
-                f"{source}: {shown(path)} and {shown(other)} have different names: "
-                f"keep one, or write {shown(YAML[0])} with `names`"
+                f"{source}: {shown(path)} and {shown(other)} list different class "
+                f"names: keep one of the files, or write {shown(YAML[0])} with `names`"
             )
     return _check_names(source, path, texts[path])
 
@@ -226,7 +226,7 @@ def _check_names(source: str, path: str, names: Any) -> list[str]:
     if len({*texts}) < len(texts):
         twice = next(name for name in texts if texts.count(name) > 1)
         raise UserError(
-            f"{source}: {shown(path)} has the name {twice!r} twice: rename one class"
+            f"{source}: {shown(path)} has two classes {twice!r}: rename one class"
         )
     return texts
 
@@ -251,12 +251,12 @@ def _boxes(
         return
     data = read_file(os.path.join(os.fsencode(folder.root), path))
     if isinstance(data, OSError):
-        problems.add(f"{shown(path)}: {data.strerror}", "fix it, or remove it")
+        problems.add(f"{shown(path)}: {data.strerror}", "repair or remove the file")
         return
     try:
         lines = decode_user_text(data).lines()
     except ValueError as error:
-        problems.add(f"{shown(path)}: {error}", "fix it, or remove it")
+        problems.add(f"{shown(path)}: {error}", "repair or remove the file")
         return
     for number, line in enumerate(lines, 1):
         where = f"{shown(path)}, line {number}"

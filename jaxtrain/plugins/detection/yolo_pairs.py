@@ -74,7 +74,7 @@ class LabelFiles:
             self._problems.add(
                 f"{shown(found[0])} and {shown(found[1])} both belong to "
                 f"{shown(image)}",
-                "keep one",
+                "keep one of the two files",
             )
         if not found:
             return None
@@ -83,8 +83,8 @@ class LabelFiles:
             self._problems.add(
                 f"{shown(other)} and {shown(image)} share one label file, "
                 f"{shown(found[0])}",
-                "rename one of them: an image and its labels are matched by their "
-                "names without extensions",
+                "rename one of the images: images and label files are matched by name, "
+                "without extension",
             )
         return found[0]
 
@@ -125,13 +125,17 @@ class LabelFiles:
         if part.files is not None:
             folder = os.path.dirname(pairs[0].image)
         labels, num = self.folder_of_labels(folder), len(pairs)
-        what = "there is no label directory"
+        what = "the label directory is missing"
         if labels is not None:
-            what = f"{shown(labels) or 'the directory'} has no label file for them"
+            what = (
+                f"{shown(labels) or 'the directory'} has no label files for these "
+                "images"
+            )
         self._problems.add(
             f"{shown(part.place) or 'the set'}: {num} images, but {what}",
             "add labels/... with a text file for each image that has boxes, or move "
-            "the images away: without label files, they count as images without boxes",
+            "the images away, as images without label files count as images without "
+            "boxes",
         )
 
     def _check_orphans(self, part: SplitPart, taken: set[bytes]) -> None:
@@ -148,5 +152,5 @@ class LabelFiles:
             if name not in taken and not is_other and not base.startswith(b"readme"):
                 self._problems.add(
                     f"{shown(name)} has no image in {shown(part.place) or 'the set'}",
-                    "add the image, or remove the file",
+                    "add the image, or remove the label file",
                 )

@@ -70,7 +70,7 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
         raise _no_box(fields)
     if not 0 <= kind < num_names:
         raise UnusableError(
-            f"there is no class {kind}",
+            f"the class {kind} does not exist",
             f"give a number from 0 to {num_names - 1}, or add names to data.yaml",
         )
     if len(numbers) > BOX:
@@ -90,7 +90,8 @@ def _bounds(numbers: Sequence[float]) -> tuple[float, float, float, float]:
         raise UnusableError("a box with non-finite coordinates", MEND)
     if min(numbers) < -FARTHEST or max(numbers) > 1 + FARTHEST:
         raise UnusableError(
-            f"a polygon from {min(numbers):g} to {max(numbers):g} is outside its image",
+            f"a polygon with coordinates from {min(numbers):g} to {max(numbers):g} is "
+            "outside the image",
             MEND,
         )
     inside = [min(max(number, 0.0), 1.0) for number in numbers]

@@ -90,8 +90,8 @@ class YoloSplits:
             told = ", ".join(f"{split}: {shown(text)}" for split, text in lost.items())
             if "train" in lost:
                 self._problems.add(
-                    f"{self._yaml} names {told}, which does not exist",
-                    "give paths relative to `path`, or to the folder of the file",
+                    f"{self._yaml} refers to {told}, which does not exist",
+                    "give paths relative to `path`, or to the directory of the file",
                 )
             self.remarks.append(
                 Remark("missing splits", f"{self._yaml} names {told}", serious=True)
@@ -119,12 +119,13 @@ class YoloSplits:
             if not all(isinstance(text, str) and _is_name(text) for text in texts):
                 self._problems.add(
                     f"{self._yaml}: {key} is neither a path nor a list of paths",
-                    "name folders of images, or lists of files (.txt)",
+                    "give folders of images, or lists of files (.txt)",
                 )
                 continue
             if split in named or split in lacking:
                 self._problems.add(
-                    f"{self._yaml}: {key}: a second {split} split", "name only one"
+                    f"{self._yaml}: {key} is a second {split} split",
+                    f"give only one {split} split",
                 )
                 continue
             parts = [self._problems.attempt(self._part, text) for text in texts]
@@ -136,8 +137,9 @@ class YoloSplits:
             else:
                 lost = [t for t, part in zip(texts, parts, strict=True) if part is None]
                 self._problems.add(
-                    f"{self._yaml} names {split}: {listed(lost)}, which does not exist",
-                    "give paths relative to `path`, or to the folder of the file",
+                    f"{self._yaml} refers to {split}: {listed(lost)}, which does not "
+                    "exist",
+                    "give paths relative to `path`, or to the directory of the file",
                 )
         return named, lacking
 
@@ -155,8 +157,9 @@ class YoloSplits:
             return SplitPart(place)
         if not place.lower().endswith(LIST):
             raise UnusableError(
-                f"{self._yaml} names {shown(text)}, not a directory or list (.txt)",
-                "name folders of images, or lists of files",
+                f"{self._yaml} refers to {shown(text)}, which is neither a directory "
+                "nor a list (.txt)",
+                "give folders of images, or lists of files",
             )
         self._folder.size(place)
         return SplitPart(place, list(self._lines(place, path)))
@@ -183,7 +186,7 @@ class YoloSplits:
                 continue
             if file is None:
                 self._problems.add(
-                    f"{shown(text)} does not exist", "fix the list", where
+                    f"{shown(text)} does not exist", "correct the list", where
                 )
             else:
                 yield file, where
@@ -218,7 +221,7 @@ class YoloSplits:
             return None
         if not self._folder.allow_outside:
             raise UnusableError(
-                f"{shown(text)} leads to {shown(outside)}, outside of "
+                f"{shown(text)} resolves to {shown(outside)}, outside "
                 f"{shown(self._folder.root)}",
                 OUTSIDE,
             )
@@ -234,7 +237,7 @@ class YoloSplits:
                 continue
             if split in found:
                 self._problems.add(
-                    f"{shown(place)}: a second {split} split", "move one away"
+                    f"{shown(place)} is a second {split} split", "move one away"
                 )
             else:
                 found[split] = [SplitPart(place)]
@@ -274,7 +277,7 @@ class YoloSplits:
             else:
                 self._problems.add(
                     f"{shown(inside)} is not a split ({', '.join(SPLITS)})",
-                    "rename it, or move it away",
+                    "rename the directory, or move it away",
                 )
 
     def _has_both(self, place: bytes) -> bool:

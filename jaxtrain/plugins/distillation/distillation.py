@@ -44,8 +44,8 @@ class Distillation(TeacherMethod, Plain):
         options = DistillationConfig(**given)
         if not options.teacher:
             raise UserError(
-                f"method.teacher = {options.teacher!r}: distillation "
-                "needs the weights of a trained model, such as the folder of a run"
+                f"method.teacher = {options.teacher!r}: expected the weights of a "
+                "trained model, such as the directory of a run"
             )
         self.teacher, self.teacher_digest = options.teacher, options.teacher_digest
         self.teacher_precision = options.teacher_precision
@@ -57,14 +57,14 @@ class Distillation(TeacherMethod, Plain):
         method = f"method = 'distillation' with task = {name!r}"
         if find_imitation(task) is None:
             raise UserError(
-                f"{method}: this task defines no distillation loss; "
-                "use classification, multilabel, segmentation or regression, or define "
-                "a method imitation in the task (docs/distillation.md)"
+                f"{method}: the task defines no distillation loss; use classification, "
+                "multilabel, segmentation or regression, or define a method "
+                "`imitation` in the task (docs/distillation.md)"
             )
         if defines(task, "objective"):
             raise UserError(
-                f"{method}: the task defines an objective, which distillation "
-                "would replace; leave method out"
+                f"{method}: the task defines its own training objective, which "
+                "distillation would replace; leave method out"
             )
 
     def with_teacher(

@@ -83,14 +83,15 @@ def _of_numbers(
 ) -> jax.Array:
     if temperature is not None or hard:
         raise UserError(
-            f"temperature = {temperature} and hard = {hard} have no effect on "
-            "task = 'regression', whose outputs are numbers: leave them out"
+            f"method.temperature = {temperature} and method.hard = {hard} have no "
+            "effect on task = 'regression', which predicts numbers, not logits: leave "
+            "both options out"
         )
     if not task.has_point_outputs:
         raise UserError(
-            "task = 'regression' with another loss than mse, l1 and huber has "
-            "outputs that cannot be compared by their difference: set one of "
-            "these losses for the teacher and for this run"
+            "method = 'distillation' with task = 'regression' compares single numbers "
+            "per target: set task.loss to mse, l1 or huber for the teacher and for "
+            "this run"
         )
     return imitate_numbers(outputs, teacher)
 

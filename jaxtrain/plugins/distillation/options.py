@@ -15,12 +15,12 @@ class DistillationConfig(Part):
     teacher: str | None = field(
         None,
         help="The teacher, in any form that model.pretrained supports, such as the "
-        "folder of a run.",
+        "directory of a run.",
     )
     teacher_digest: str | None = field(
         None,
-        help="Required SHA-256 of the teacher's file, or its first digits; a run "
-        "records it here.",
+        help="Expected SHA-256 of the teacher's file, or its first digits; recorded by "
+        "the run.",
     )
     teacher_precision: str | None = field(
         None,
@@ -48,7 +48,8 @@ class DistillationConfig(Part):
         self._positive("temperature")
         if self.hard and self.temperature is not None:
             report(
-                f"temperature = {self.temperature} has no effect with hard = True: "
-                "predicted classes have no temperature; leave one of them out",
+                f"method.temperature = {self.temperature} has no effect with "
+                "method.hard = True, which uses predicted classes: leave one of the "
+                "two options out",
                 "temperature",
             )

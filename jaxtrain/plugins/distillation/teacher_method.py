@@ -66,10 +66,10 @@ class TeacherMethod(Method):
         recorded = begun.get("teacher_digest", found)
         if begun.get("teacher") == self.teacher and recorded != found:
             raise UserError(
-                f"{field} = {self.teacher!r} has changed since the run started: its "
-                f"sha256 was {str(recorded)[:NUM_SHOWN]}, and {trained.where} has "
-                f"{found[:NUM_SHOWN]}; restore it, or start again with --fresh or "
-                "another --workdir"
+                f"{field} = {self.teacher!r} has changed since the run started: the "
+                f"sha256 was {str(recorded)[:NUM_SHOWN]}, but {trained.where} has "
+                f"{found[:NUM_SHOWN]}; restore the file, or start a new run with "
+                "--fresh or another --workdir"
             )
         method = copy.copy(self)
         method.trained = trained

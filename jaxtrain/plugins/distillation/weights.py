@@ -137,7 +137,7 @@ def plan_teacher(
     _check_images(about, source.input, images.shape, named)
     about.check_is_one(named)
     weights = abstract_weights(about)
-    trained.check_whole(weights, f"{named} does not fit its own description")
+    trained.check_whole(weights, f"{named} does not match its model description")
     policy = parse(about.precision)
     # The student's layout is keyed by parameter paths, which may also exist in the
     # teacher.
@@ -206,7 +206,7 @@ def _abstract_outputs(
 def _check_task(about: Description, config: Config, task: Task, named: str) -> None:
     if about.task != config.task.name:
         raise UserError(
-            f"{named} was trained on task = {about.task!r}, and this run has "
+            f"{named} was trained on task = {about.task!r}, but this run has task = "
             f"{config.task.name!r}: give a teacher of the same task"
         )
     for option in teacher_options(task):
@@ -215,9 +215,9 @@ def _check_task(about: Description, config: Config, task: Task, named: str) -> N
         )
         if str(ours) != str(theirs):
             raise UserError(
-                f"{named} has {option} = {theirs}, and this run has {ours}, so "
-                "their outputs have different meanings: set "
-                f"--task.{option.replace('_', '-')} {theirs}"
+                f"{named} has task.{option} = {theirs}, but this run has {ours}: set "
+                f"--task.{option.replace('_', '-')} {theirs}, so that teacher and "
+                "student outputs are comparable"
             )
 
 
@@ -230,14 +230,15 @@ def _check_images(
     if about.input != input:
         sections = [f"data.{name}" for x in (input, about.input) for name in vars(x)]
         raise UserError(
-            f"{named} was trained on {_described(about.input)}, and this run uses "
+            f"{named} was trained on {_described(about.input)}, but this run uses "
             f"{_described(input)}: give a teacher with the same {sections[0]}"
         )
     ours, theirs = shape[-1], about.image_shape[-1]
     if ours != theirs and {ours, theirs} != {1, 3}:
         raise UserError(
-            f"{named} was trained on images of {counted(theirs, 'channel')}, and this "
-            f"run has {ours}: only 1 and 3 channels are converted; give another teacher"
+            f"{named} was trained on images of {counted(theirs, 'channel')}, but this "
+            f"run has {ours}: only 1 and 3 channels are converted; give another "
+            "teacher"
         )
 
 
@@ -281,9 +282,9 @@ def _order_of_classes(
     told = [f"lacks {_listed(missing)}"] * bool(missing)
     told += [f"also has {_listed(more)}"] * bool(more)
     raise UserError(
-        f"{named} was trained on {counted(len(theirs), 'class', 'classes')}, this run "
-        f"has {len(ours)}: it {' and '.join(told)}; fine-tune it on the data of this "
-        "run first (docs/fine-tuning.md), or give another teacher"
+        f"{named} was trained on {counted(len(theirs), 'class', 'classes')}, but this "
+        f"run has {len(ours)}: the teacher {' and '.join(told)}; fine-tune the teacher "
+        "on the data of this run first (docs/fine-tuning.md), or give another teacher"
     )
 
 

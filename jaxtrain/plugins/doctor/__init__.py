@@ -14,9 +14,9 @@ PLUGIN = Plugin(
     },
     hints={
         "reading files": "packed images ({program} data --pack) are read faster",
-        "opening files": "a folder of many images opens faster once it is packed "
-        "({program} data --pack)",
-        "unprepared": "Prepare it with\n  {program} data --prepare {words}\n"
-        "which needs the extra: {extra}",
+        "opening files": "packed images ({program} data --pack) open faster than many "
+        "image files",
+        "unprepared": "Prepare the data set with\n  {program} data --prepare {words}\n"
+        "which requires the extra: {extra}",
     },
 )

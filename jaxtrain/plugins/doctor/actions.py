@@ -36,7 +36,7 @@ def pack(arguments: "DataArguments") -> None:
     """Pack a source, and print the skipped images."""
     assert arguments.pack is not None
     if arguments.out is None:
-        raise UserError("--pack requires --out DIR, the folder of the packed images")
+        raise UserError("--pack requires the output directory: give --out DIR")
     fields = ("data_dir", "include", "max_bad_fraction")
     given = {name: getattr(arguments, name) for name in fields}
     known: dict[str, Any] = {
@@ -51,7 +51,7 @@ def pack(arguments: "DataArguments") -> None:
     print(f"{arguments.pack} is packed in {arguments.out}: {index.describe()}")
     for split, left_out in index.left_out.items():
         for _, name, reason in left_out:
-            print(printable(f"left out of {split}: {name} is unreadable: {reason}"))
+            print(printable(f"excluded from {split}: {name} is unreadable: {reason}"))
 
 
 def verify(arguments: "DataArguments") -> None:
@@ -72,10 +72,10 @@ def preview(arguments: "DataArguments") -> None:
     from jaxtrain.weights.trust import trust_recipe
 
     if arguments.config is None:
-        raise UserError("--preview requires a recipe, --config FILE")
+        raise UserError("--preview requires a recipe: give --config FILE")
     out = arguments.out or PREVIEW
     if out.suffix.lower() != ".png":
-        raise UserError(f"--out {out}: the preview is a PNG file, such as {PREVIEW}")
+        raise UserError(f"--out {out}: expected a PNG file, such as {PREVIEW}")
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")

@@ -87,7 +87,7 @@ def advise(
     fitting = [b for b in BATCH_SIZES if b <= min(largest, num_train / STEPS_PER_EPOCH)]
     batch_size = max(fitting, default=min(BATCH_SIZES[0], num_train))
     steps_per_epoch = num_train // batch_size
-    outside = "links, or paths in a table, may point outside the folder"
+    outside = "links, or paths in a table, may point outside the directory"
     given = {
         "source": (data.source, ""),
         "data_dir": (data.data_dir, ""),
@@ -181,8 +181,8 @@ def suitable_task(found: Survey, data: DataConfig) -> str:
 def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
     if num_train < FEWEST_EXAMPLES:
         raise UserError(
-            f"{num_train} training images are too few to hold some out for "
-            f"evaluations: provide {FEWEST_EXAMPLES} or more"
+            f"{num_train} training images are too few to hold out a validation and a "
+            f"test split: provide {FEWEST_EXAMPLES} or more"
         )
     fraction = 0.2 if num_train < FEW_EXAMPLES else 0.1
     part = f"{fraction:.0%} of the training images, stratified by class"
@@ -203,7 +203,7 @@ def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     fraction = cut_away(found.sizes)
     if fraction <= MUCH:
         return {}
-    reason = f"{fraction:.0%} of the area is outside the centred square"
+    reason = f"{fraction:.0%} of the area is outside the central square crop"
     return {"crop_mode": ("border", reason)}
 
 
@@ -213,7 +213,7 @@ def _sound_section(found: Survey) -> Advice:
     usual = int(rates[counts.argmax()])
     rate = min(usual, SPEECH_RATE)
     told = f"most sounds have {usual:,} Hz"
-    told += "" if rate == usual else "; speech needs no more"
+    told += "" if rate == usual else "; enough for speech"
     long = float(np.quantile(found.seconds, 0.9))
     seconds = min(max(math.ceil(10 * long - 1e-6) / 10, 0.1), LONGEST)
     # For speech, windows of 25 ms (here the next power of two) every 10 ms are usual.

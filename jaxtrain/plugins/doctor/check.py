@@ -61,7 +61,7 @@ def check(
     if clean_list is not None and not hasattr(store, "names"):
         raise UserError(
             f"--write-clean {clean_list}: {config.data.source} has no image files to "
-            "list for data.include; leave it out"
+            "list for data.include; leave --write-clean out"
         )
     # Without an image size, a recipe is valid only for images of equal size: read the
     # sizes.
@@ -157,4 +157,6 @@ def _write(path: Path, text: bytes) -> None:
     try:
         atomic_file.write(path, text)
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from None
+        raise UserError(
+            f"--out: cannot write {path} ({error.strerror}); choose another directory"
+        ) from None

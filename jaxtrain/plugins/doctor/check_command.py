@@ -63,8 +63,8 @@ def _trust(arguments: "DataArguments") -> None:
     of_run = recipe is not None and is_saved(recipe)
     if workdir is None and not of_run:
         raise UserError(
-            "--trust has no effect without --workdir: custom code that the recipe and "
-            "the command line name is always loaded; leave it out"
+            "--trust has no effect without --workdir, as custom code named by the "
+            "recipe and the command line is always loaded: leave --trust out"
         )
     if workdir is not None:
         trust(workdir)
@@ -83,9 +83,9 @@ def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
     found = sliced_splits(config.data)
     if arguments.write_clean is not None and found:
         raise UserError(
-            f"--write-clean {arguments.write_clean}: the config names slices, such as "
-            f"{found[0]}, and only their images are checked; give --source "
-            f"{config.data.source} instead of the config"
+            f"--write-clean {arguments.write_clean}: the recipe uses slices, such as "
+            f"{found[0]}, so only some images are checked; give --source "
+            f"{config.data.source} instead of --config"
         )
 
 
@@ -97,8 +97,8 @@ def _config(arguments: "DataArguments") -> Config:
         if recipe is not None or workdir is not None:
             other = "--config" if recipe is not None else "--workdir"
             raise UserError(
-                f"--source {source} with {other}: give one of them; --data.source "
-                "overrides the source of a recipe"
+                f"--source {source} with {other}: give only one of the two options; "
+                "--data.source overrides the source of a recipe"
             )
         from jaxtrain.data.opening import complete
 
@@ -107,12 +107,14 @@ def _config(arguments: "DataArguments") -> Config:
     if data_dir is not None:
         raise UserError(
             f"--data-dir {data_dir} has no effect without --source: give "
-            "--data.data-dir"
+            "--data.data-dir instead"
         )
     if workdir is not None:
         return _config_of_run(workdir, given, with_recipe=recipe is not None)
     if recipe is None:
-        raise UserError("--check requires --config FILE, --source or --workdir DIR")
+        raise UserError(
+            "--check requires a data set: give --config FILE, --source or --workdir DIR"
+        )
     return given
 
 
@@ -129,15 +131,16 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
     if not with_recipe:
         if given != Config():
             raise UserError(
-                f"--workdir {workdir}: the data are read from the run's config; config "
-                "options have no effect without --config"
+                f"--workdir {workdir}: config options have no effect, as the data are "
+                "read from the config.json of the run: give --config, or leave the "
+                "options out"
             )
         return config
     other = differences(config, resolve_config(given, workdir).config)
     if other := [text for text in other if text.startswith("data.")]:
         raise UserError(
-            f"--workdir {workdir} was trained on other data than --config: "
-            f"{'; '.join(other)}"
+            f"--workdir {workdir} was trained on other data than --config "
+            f"({'; '.join(other)}): give the data of the run"
         )
     return config
 

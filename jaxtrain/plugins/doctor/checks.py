@@ -37,12 +37,12 @@ REMARKS: dict[str, tuple[Level, str]] = {
 }
 # Effect of `data.crop_mode` on images of unusual shape.
 SHOWN_SHAPE = {
-    "center": "Only the centred square is used, which may miss the object: crop the "
-    "images, or set data.crop_mode to border.",
+    "center": "Only the central square crop is used, which may miss the object: crop "
+    "the images, or set data.crop_mode to border.",
     "border": "The full image is scaled down and padded with a border: crop the images "
     "if the objects become too small.",
-    "squash": "The images are squashed to a square: crop them, or set data.crop_mode "
-    "to border.",
+    "squash": "The images are squashed to a square: crop the images, or set "
+    "data.crop_mode to border.",
 }
 # Suffix of a finding's kind -> description of a group of duplicates.
 CASES = {
@@ -72,7 +72,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
             )
         found += of_rows(kind, level, title, rows, noun=scan.noun)
     usual, *others = scan.modes or [""]
-    title = f"{{}} stored as {', '.join(others)}, and not as {usual} like most"
+    title = f"{{}} stored as {', '.join(others)}, unlike most images ({usual})"
     odd = scan.odd_modes
     kind = "rates" if scan.noun == "sound" else "modes"
     return found + of_rows(kind, "note", title, [*odd], odd, scan.noun)
@@ -186,7 +186,7 @@ def check_classes(scan: Scan) -> list[Finding]:
             found.append(named(kind, "warning", names, what))
     ratio = trained.max() / trained.min() if len(trained) else 1
     if ratio >= MAX_RATIO:
-        title = f"the largest class is {ratio:.3g} times the smallest"
+        title = f"class imbalance: the largest class is {ratio:.3g} times the smallest"
         found.append(Finding("imbalance", "warning", title))
     return found
 

@@ -69,7 +69,7 @@ class DataArguments:
     )
     verify: Path | None = field(
         None,
-        help="Verify the checksums of all files of this packed folder.",
+        help="Verify the checksums of all files of this packed data set.",
     )
 
     config: Path | None = field(
@@ -88,8 +88,9 @@ class DataArguments:
     )
     out: Path | None = field(
         None,
-        help="Output: the folder of the reports of --check (None: data_report), the "
-        "PNG file of --preview (None: preview.png), or the packed folder of --pack.",
+        help="Output: the directory of the reports of --check (None: data_report), the "
+        "PNG file of --preview (None: preview.png), or the directory of the packed "
+        "images of --pack.",
     )
     write_clean: Path | None = field(
         None,
@@ -98,12 +99,12 @@ class DataArguments:
     )
     manual_dir: Path | None = field(
         None,
-        help="With --prepare: folder of manually downloaded files, which TFDS uses "
+        help="With --prepare: directory of manually downloaded files, which TFDS uses "
         "instead of a download.",
     )
     data_dir: Path | None = field(
         None,
-        help="With --prepare, --pack or --source: folder of TFDS data sets; None: "
+        help="With --prepare, --pack or --source: directory of TFDS data sets; None: "
         "$TFDS_DATA_DIR, else ~/tensorflow_datasets.",
     )
     size: int | None = field(
@@ -119,7 +120,7 @@ class DataArguments:
     max_bad_fraction: float | None = field(
         None,
         help="With --pack: maximum fraction of unreadable images of a split, which are "
-        "left out; None: 0.02.",
+        "excluded; None: 0.02.",
     )
     include: Path | None = field(
         None,
@@ -127,9 +128,9 @@ class DataArguments:
     )
     trust: bool = field(
         False,
-        help="With --check or --preview: load the custom code that is named in the "
-        "folder of --workdir or of model.pretrained; its files are shown, and compared "
-        "with the recorded digests.",
+        help="With --check or --preview: load the custom code named in the directory "
+        "of --workdir or of model.pretrained; its files are shown, and compared with "
+        "the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
@@ -151,7 +152,10 @@ def run(arguments: DataArguments, signals: StopSignals) -> None:
     """Run the requested action."""
     requested = [action for action in ACTIONS if getattr(arguments, action)]
     if len(requested) != 1:
-        raise UserError(f"give one of {', '.join(f'--{name}' for name in ACTIONS)}")
+        raise UserError(
+            "data requires one action: give one of "
+            f"{', '.join(f'--{name}' for name in ACTIONS)}"
+        )
     action = ACTIONS[requested[0]]
     _check_options(arguments, requested[0], action)
     resolve(f"{__package__}.{action.function}")(arguments)
@@ -164,11 +168,16 @@ def _check_options(arguments: DataArguments, name: str, action: Action) -> None:
         if option not in takes and value is not None and value is not False:
             shown = "" if value is True else f" {value}"
             given = f"--{option.replace('_', '-')}{shown}"
-            raise UserError(f"{given} has no effect with --{name}")
+            raise UserError(
+                f"{given} has no effect with --{name}: leave the option out"
+            )
     if "config" in takes:
         return
     plain = values_of(Config())
     for path, value in values_of(arguments.overrides).items():
         if path not in action.fields and value != plain.get(path):
             known = f", only {' and '.join(action.fields)}" if action.fields else ""
-            raise UserError(f"{path} = {value!r} has no effect with --{name}{known}")
+            raise UserError(
+                f"{path} = {value!r} has no effect with --{name}{known}: leave {path} "
+                "out"
+            )

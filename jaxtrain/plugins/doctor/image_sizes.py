@@ -56,7 +56,7 @@ def _images(found: Survey, size: int) -> dict[str, tuple[int, str]]:
         shapes += f" to {high[1]}x{high[0]}"
     reason = f"the images have {shapes} pixels"
     if size > SMALL_SIZE:
-        reason += "; larger sizes take more time, and pay off with many images"
+        reason += "; larger sizes take more time, and help with many images"
     shown = "some images are in colour" if found.colour else "all samples are grey"
     return {"image_size": (size, reason), "channels": (3 if found.colour else 1, shown)}
 

@@ -29,7 +29,7 @@ class NewArguments:
     """Inspect your own images or sounds, and write a recipe for them."""
 
     data: str = field(
-        help="The images or sounds: a folder with one folder per class, or any "
+        help="The images or sounds: a directory with one folder per class, or any "
         "data.source, such as csv:list.csv.",
     )
     out: Path = field(
@@ -40,10 +40,10 @@ class NewArguments:
         help="Weights to fine-tune, in any form that model.pretrained supports; None: "
         "train from scratch.",
     )
-    trust: bool = trust_option("the folder of --pretrained names")
+    trust: bool = trust_option("the directory of --pretrained names")
     allow_outside: bool = field(
         False,
-        help="Whether images may be outside the folder, as data.allow_outside.",
+        help="Whether images may be outside the directory, as data.allow_outside.",
     )
     targets: tuple[str, ...] = field(
         (),
@@ -62,7 +62,7 @@ class NewArguments:
     )
     data_dir: str | None = field(
         None,
-        help="Folder of TFDS data sets; None: $TFDS_DATA_DIR, else "
+        help="Directory of TFDS data sets; None: $TFDS_DATA_DIR, else "
         "~/tensorflow_datasets.",
     )
 
@@ -81,15 +81,18 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
 
     out, source = arguments.out, complete(arguments.data)
     if out.suffix != ".py":
-        raise UserError(
-            f"--out {out}: a recipe is a Python file, such as {out.stem}.py"
-        )
+        raise UserError(f"--out {out}: expected a Python file, such as {out.stem}.py")
     if out.exists():
-        raise UserError(f"--out {out} already exists: give another name, or remove it")
+        raise UserError(
+            f"--out {out} already exists: give another file name, or remove the "
+            "existing file"
+        )
     pretrained = arguments.pretrained
     if arguments.trust:
         if pretrained is None:
-            raise UserError("--trust has no effect without --pretrained: leave it out")
+            raise UserError(
+                "--trust has no effect without --pretrained: leave --trust out"
+            )
         trust(pretrained)
     weights = None if pretrained is None else find_weights(pretrained)
     outside, data_dir = arguments.allow_outside, arguments.data_dir

@@ -32,8 +32,8 @@ ADVICE = {
     "if more than data.max_bad_fraction of a split is unreadable.",
     "passed_over": "A run ignores these files. Convert images of unsupported formats, "
     "and move images outside class folders into a class folder; other files may stay.",
-    "nested": "The class of an image is the first folder within its split, at any "
-    "depth: if the inner folders are the classes, list the images in a csv: file.",
+    "nested": "The class of an image is the outermost folder within the split: if the "
+    "inner folders are the classes, list the images in a csv: file.",
     "classes_left_out": "The model has no output for these classes: add images of "
     "them if they are needed.",
     "grey_levels": "Runs convert images to 8 bits: data.white_level is the value that "
@@ -126,8 +126,8 @@ ADVICE = {
     "wrong_labels": "A trained model is confident of another class. The model may be "
     "wrong: inspect the images before you change a label.",
     "in_sample": "The model was trained on these labels, including the wrong ones, so "
-    "it agrees with more of them than it should. Labels that it still doubts are worth "
-    "checking.",
+    "it agrees with more of them than it should: check labels that the model still "
+    "doubts.",
 }
 # Advice for other remarks of a source.
 OTHER = "Runs read the data in this way: check whether this is intended."

@@ -98,11 +98,12 @@ def survey(config: DataConfig) -> Survey:
     if store.image_shape[-1] not in (1, 3):
         raise UserError(
             f"{config.source} has images of {store.image_shape[-1]} channels, but "
-            "`new` supports 1 and 3: write the recipe yourself"
+            "`new` supports only 1 and 3: write the recipe by hand (docs/data.md)"
         )
     if "train" not in splits:
         raise UserError(
-            f"{config.source} has no split `train`, only {', '.join(splits)}"
+            f"{config.source} has the splits {', '.join(splits)}, but no split "
+            "`train`: rename a split to train"
         )
     train = np.concatenate(splits["train"])
     some = evenly(train, NUM_HEADERS)
@@ -121,7 +122,10 @@ def survey(config: DataConfig) -> Survey:
         sizes.append(size)
         num_colour += colour
     if not sizes:
-        raise UserError(f"{config.source}: none of {number} {kind.noun}s can be read")
+        raise UserError(
+            f"{config.source}: none of {number} {kind.noun}s can be read: repair the "
+            "files"
+        )
     groups = store.strata(train)
     if groups.ndim > 1:
         class_counts = groups.sum(axis=0)

@@ -34,7 +34,7 @@ def prepare(
             f"--prepare {source!r}: expected a TFDS data set, such as tfds:mnist"
         )
     if manual_dir is not None and not Path(os.path.expanduser(manual_dir)).is_dir():
-        raise UserError(f"--manual-dir {manual_dir}: there is no such folder")
+        raise UserError(f"--manual-dir {manual_dir}: no such directory")
     builder = find(name, data_dir)
     if builder is None:
         if extras.missing("tensorflow"):
@@ -46,9 +46,9 @@ def prepare(
             Exception
         ) as error:  # Errors of the data set's code, the network or the disk.
             raise UserError(
-                f"preparing {source} failed: {type(error).__name__}: {error}\n"
-                "Without a network, download its files elsewhere and give their "
-                "folder with --manual-dir"
+                f"preparing {source} failed: {type(error).__name__}: {error}\nWithout "
+                "a network, download the files of the data set elsewhere, and give "
+                "their directory with --manual-dir"
             ) from error
     return Path(builder.data_dir)
 

@@ -33,7 +33,7 @@ class EmbeddingConfig(Part):
     )
     scale: float | None = field(
         None,
-        help="With arcface: factor from cosines to logits; None: 64.",
+        help="With arcface: scale of the cosine logits (s in the paper); None: 64.",
     )
     temperature: float = field(
         0.1,
@@ -45,8 +45,9 @@ class EmbeddingConfig(Part):
             value = getattr(self, name)
             if value is not None and self.loss != "arcface":
                 report(
-                    f"{name} = {value!r} has no effect on loss = {self.loss!r}: leave "
-                    "it out, or set loss to arcface",
+                    f"task.{name} = {value!r} has no effect with task.loss = "
+                    f"{self.loss!r}: leave task.{name} out, or set task.loss to "
+                    "arcface",
                     name,
                 )
         self._check("size", 2 <= self.size <= 2**16, "2 to 65536")

@@ -102,9 +102,9 @@ class Embedding(Task):
         if options.loss == "arcface":
             if "num_classes" not in facts:
                 raise UserError(
-                    "task = 'embedding' with loss = 'arcface' needs the number of "
-                    "classes, which is unknown for this data set: choose another "
-                    "data.source, or loss = 'contrastive'"
+                    "task.loss = 'arcface' requires the number of classes, which is "
+                    "unknown for this data set: set task.loss to contrastive, or "
+                    "choose another data.source"
                 )
             self.num_centres = facts["num_classes"]
 
@@ -130,9 +130,9 @@ class Embedding(Task):
             return contrastive_losses(outputs, target, temperature=options.temperature)
         if not isinstance(outputs, WithCosines):
             raise UserError(
-                f"task = 'embedding' with loss = 'arcface': the training outputs "
-                f"have no cosines of the layer {CENTRES!r}: "
-                "leave it out of train.freeze, and set model.aux_weight to 0"
+                "task.loss = 'arcface': the training outputs have no cosines of the "
+                f"layer {CENTRES!r}; remove the layer from train.freeze, and set "
+                "model.aux_weight to 0"
             )
         return arcface_losses(
             outputs.cosines,

@@ -8,5 +8,5 @@ PLUGIN = Plugin(
     # An int8 model is exported from the intermediate graph of the ONNX export.
     requires=("onnx",),
     exporters={"litert": "jaxtrain.plugins.litert.litert:LiteRTFile"},
-    hints={"formats": "litert: for phones and small devices"},
+    hints={"formats": "litert: for phones and edge devices"},
 )

@@ -53,14 +53,14 @@ class LiteRTFile(Exporter):
     def check_request(self, request: Request) -> None:
         if request.precision == "int8" and not request.was_rounded:
             raise UserError(
-                "--precision int8: --format litert supports only quantized models; "
-                f"make one by {command('quantize')}, or train with "
+                "--precision int8 with --format litert requires a quantized model: "
+                f"quantize the model with {command('quantize')}, or train with "
                 "model.quantize = 'int8'"
             )
         if request.batch is None:
             raise UserError(
-                "--batch dynamic: a LiteRT file has a fixed batch size; give a number, "
-                "or leave --batch out for a batch size of 1"
+                "--batch dynamic with --format litert: a LiteRT file has a fixed batch "
+                "size; give a number, or leave --batch out for a batch size of 1"
             )
 
     def write(self, request: Request, path: Path) -> None:
@@ -92,7 +92,7 @@ def _convert(request: Request, path: Path) -> None:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "rror:" in line]
         raise UserError(
-            "--format litert: its converter cannot write this model "
+            "--format litert: the LiteRT converter does not support this model "
             f"({' '.join(lines[-LINES:])[:500]}); choose --format onnx"
         )
 

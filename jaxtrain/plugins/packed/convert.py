@@ -96,7 +96,9 @@ class Form:
             )
         # JPEG is limited to 65,500 pixels per side.
         except ValueError as error:
-            raise UnreadableError(f"it cannot be encoded as JPEG: {error}") from error
+            raise UnreadableError(
+                f"the image cannot be encoded as JPEG: {error}"
+            ) from error
 
 
 def make_form(
@@ -125,11 +127,11 @@ def make_form(
     if size is not None and channels not in (1, 3):
         raise UserError(
             f"--size {size}: images with {channels} channels cannot be resized; leave "
-            "it out"
+            "--size out"
         )
     if format == "jpeg" and not isinstance(image, StoredFile):
         raise UserError(
-            "--format jpeg packs image files, but these images are arrays: give "
+            "--format jpeg requires image files, but the data set has arrays: give "
             "--format raw"
         )
     if format == "raw" and size is not None:

@@ -78,7 +78,7 @@ class Shard:
             except OSError as error:
                 raise _damaged(path, str(error.strerror)) from None
             if not stat.S_ISREG(found.st_mode):
-                raise _damaged(path, "it is not a regular file")
+                raise _damaged(path, "not a regular file")
             if found.st_size != size:
                 raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
 
@@ -133,9 +133,9 @@ def read_index(folder: Path) -> Index:
         index = _parse(parse(read_bytes(path, MAX_INDEX_BYTES)))
     except FileNotFoundError:
         raise UserError(
-            f"{folder} contains no packed data: it has no {INDEX}. Pack with\n  "
-            f"{command('data', '--pack', 'SOURCE', '--out', folder)}\nThe same command "
-            "resumes an interrupted pack"
+            f"{folder} contains no packed data ({INDEX} is missing): pack the data "
+            f"with\n  {command('data', '--pack', 'SOURCE', '--out', folder)}\nThe same "
+            "command resumes after an interruption"
         ) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}") from None
@@ -149,8 +149,8 @@ def read_index(folder: Path) -> Index:
 
 def _damaged(path: Path, reason: str) -> UserError:
     return UserError(
-        f"{path}: {reason}. The packed data are damaged or were copied incompletely: "
-        f"copy them again, or remove {path.parent} and pack again"
+        f"{path}: {reason}; the packed data are damaged or were copied incompletely: "
+        f"copy the data again, or remove {path.parent} and pack again"
     )
 
 

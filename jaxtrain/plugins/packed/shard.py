@@ -162,7 +162,7 @@ def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
     good = isinstance(target, np.ndarray) and target.dtype.kind in index.KINDS
     if not (good and index.NAME.fullmatch(name)):
         raise UserError(
-            f"{name} is {type(target).__name__}: only arrays of numbers can be "
-            "packed, and dicts of them whose keys consist of letters, digits and _"
+            f"{name} is {type(target).__name__}: expected an array of numbers, or a "
+            "dict of arrays with keys of letters, digits and _"
         )
     return {name: target}

@@ -94,8 +94,8 @@ class PackedStore:
         except RuntimeError as error:
             folder = self.places.source.removeprefix("packed:")
             raise UserError(
-                f"{self.places.source}: its files are incomplete or damaged ({error}); "
-                f"{command('data', '--verify', folder)} names them"
+                f"{self.places.source}: files are incomplete or damaged ({error}); "
+                f"list the damaged files with {command('data', '--verify', folder)}"
             ) from error
         names = map(self.places.name, indices.tolist())
         return list(map(StoredFile, names, records)), target
@@ -137,8 +137,9 @@ def verify(folder: Path) -> Index:
     ]
     if damaged:
         raise UserError(
-            f"{len(damaged)} files of {folder} do not match their checksums: copy them "
-            "again, or remove the folder and pack again\n  " + "\n  ".join(damaged)
+            f"{len(damaged)} files of {folder} do not match their checksums: copy "
+            "these files again, or remove the directory and pack again\n  "
+            + "\n  ".join(damaged)
         )
     return index
 

@@ -70,15 +70,15 @@ def pack(
     store, splits = opening.open_store(config)
     if place_of(store) is not None:
         raise UserError(
-            f"--pack {config.source}: its targets refer to pixels of the images, such "
-            "as masks, and packing resizes only images: train on the data set without "
-            "packing"
+            f"--pack {config.source}: targets that refer to pixels, such as masks, "
+            "cannot be packed, as packing resizes only images: train on the data set "
+            "without packing"
         )
     kind = input_of(store.facts)
     if not kind.are_pictures:
         raise UserError(
-            f"--pack {config.source}: only images can be packed, and the data set has "
-            f"{kind.noun}s; train on it without packing"
+            f"--pack {config.source}: only images can be packed, but the data set has "
+            f"{kind.noun}s; train on the data set without packing"
         )
     for remark in remarks_of(store):
         print_stderr(f"{remark.title}: {remark.text}")
@@ -133,11 +133,14 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
     examples = {name: join(shards) for name, shards in splits.items()}
     everything = join(examples.values())
     if not len(everything):
-        raise UserError(f"{source} contains no examples")
+        raise UserError(
+            f"--pack {source}: the data set has no examples; correct the path or the "
+            "split"
+        )
     if len(np.unique(everything)) < len(everything):
         raise UserError(
-            f"splits of {source} share examples, or contain one twice, which would be "
-            "packed twice: remove the duplicates"
+            f"--pack {source}: splits share examples or contain duplicates, which "
+            "would be packed twice: remove the duplicates"
         )
     return examples
 
@@ -150,7 +153,10 @@ def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
         reason = "their values change"
     except (TypeError, ValueError) as error:
         reason = str(error)
-    raise UserError(f"the metadata of {source} cannot be written as JSON: {reason}")
+    raise UserError(
+        f"--pack {source}: the metadata of the data set cannot be written as JSON: "
+        f"{reason}"
+    )
 
 
 def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
@@ -179,8 +185,8 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             return
         if os.listdir(out) and not (out / PLAN).exists():
             raise UserError(
-                f"--out {out}: the folder contains other files; give a new or empty "
-                "folder"
+                f"--out {out}: the directory contains other files; give a new or empty "
+                "directory"
             )
         plan_file = links.open_in_place(
             out / PLAN, os.O_RDWR | os.O_APPEND | os.O_CREAT
@@ -190,8 +196,8 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise UserError(
-                    f"--out {out}: another process is packing into this folder; wait "
-                    "until it ends, or give another folder"
+                    f"--out {out}: another process is packing into this directory; "
+                    "wait for the process to finish, or give another directory"
                 ) from None
             atomic_file.remove_temporary(out)
             file.seek(0)
@@ -207,7 +213,8 @@ def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
             yield (out / INDEX).exists()
     except OSError as error:
         raise UserError(
-            f"--out {out}: {error.strerror}; the same command resumes"
+            f"--out {out}: {error.strerror}; fix the error, and run the same command "
+            "again to resume"
         ) from error
 
 
@@ -220,7 +227,7 @@ def _check_same(out: Path, old: Mapping[str, Any], plan: Mapping[str, Any]) -> N
     if different:
         raise UserError(
             f"--out {out} contains other packed data ({', '.join(different)}): give "
-            "another folder, or remove it"
+            "another directory, or remove the old data"
         )
 
 

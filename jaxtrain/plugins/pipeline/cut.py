@@ -11,7 +11,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from jaxtrain.config import ParallelConfig
-from jaxtrain.errors import UserError, counted
+from jaxtrain.errors import UserError
 from jaxtrain.models.base import Model
 from jaxtrain.parallel.data_sharding import replicated
 from jaxtrain.parallel.layout import Layout
@@ -116,17 +116,17 @@ def make_stage_meshes(
     num_stages = config.pipeline_stages
     if num_stages > 1 and jax.process_count() > 1:
         raise UserError(
-            f"parallel.pipeline_stages = {num_stages}: a pipeline supports the devices "
-            f"of one process, and there are {jax.process_count()} processes; set it "
-            "to 1"
+            f"parallel.pipeline_stages = {num_stages}: pipelines support only one "
+            f"process, but the run has {jax.process_count()} processes; set "
+            "parallel.pipeline_stages = 1"
         )
     size, rest = divmod(len(devices), num_stages)
     if rest or not size:
         fits = [str(n) for n in range(1, len(devices) + 1) if len(devices) % n == 0]
         raise UserError(
-            f"parallel.pipeline_stages = {num_stages} does not divide the "
-            f"{counted(len(devices), 'device')} of JAX: "
-            f"set it to {' or '.join(fits)}"
+            f"parallel.pipeline_stages = {num_stages} does not divide the number of "
+            f"devices, {len(devices)}: set parallel.pipeline_stages to "
+            f"{' or '.join(fits)}"
         )
     starts = range(0, len(devices), size)
     return [make_mesh(config, devices[i : i + size], "of a stage") for i in starts]
@@ -152,8 +152,8 @@ def build_stages(
     pieces = model.pieces
     if len(layouts) > len(pieces):
         raise UserError(
-            f"parallel.pipeline_stages = {len(layouts)} is more than the {len(pieces)} "
-            f"pieces of this model: expected {len(pieces)} or fewer"
+            f"parallel.pipeline_stages = {len(layouts)}: expected at most "
+            f"{len(pieces)}, the number of pieces of the model"
         )
     flops, stages = _piece_flops(model, images), []
     for layout, part in zip(layouts, balance(flops, len(layouts)), strict=True):

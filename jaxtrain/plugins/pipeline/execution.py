@@ -54,9 +54,10 @@ class Pipeline(Execution):
         stages = config.parallel.pipeline_stages
         if defines(task, "objective"):
             raise UserError(
-                f"task = {config.task.name!r}, which defines an objective, needs "
-                "the full model, which no stage has (parallel.pipeline_stages = "
-                f"{stages}); set it to 1"
+                f"parallel.pipeline_stages = {stages} with task = "
+                f"{config.task.name!r}: the task defines an objective of the full "
+                "model, but a stage has only some of the layers; set "
+                "parallel.pipeline_stages = 1"
             )
 
     @classmethod
@@ -88,15 +89,15 @@ class Pipeline(Execution):
         for one in setup.create.transforms:
             if one.moves_weights:
                 raise UserError(
-                    f"parallel.pipeline_stages: the transform {one.name!r} of the step "
-                    "needs gradients at other weights, which stages do not support; "
-                    "set parallel.pipeline_stages to 1"
+                    f"parallel.pipeline_stages: the step transform {one.name!r} "
+                    "computes gradients at perturbed weights, which stages do not "
+                    "support; set parallel.pipeline_stages = 1"
                 )
             if overrides(one, "on_gradients"):
                 raise UserError(
-                    f"parallel.pipeline_stages: the transform {one.name!r} of the step "
-                    "needs the gradients of all layers, which no stage has; set "
-                    "parallel.pipeline_stages to 1"
+                    f"parallel.pipeline_stages: the step transform {one.name!r} needs "
+                    "the gradients of all layers, but a stage has only some of the "
+                    "layers; set parallel.pipeline_stages = 1"
                 )
         weights, begin = make_create(setup.create, stages, abstract)
         train = tuple(
@@ -115,7 +116,8 @@ class Pipeline(Execution):
     def check_measurable(self) -> None:
         raise UserError(
             f"parallel.pipeline_stages = {len(self.stages.stages)}: a pipelined step "
-            "is several programs and cannot be measured; leave it out"
+            "consists of several programs and cannot be measured; leave "
+            "parallel.pipeline_stages out"
         )
 
     def describe(self) -> dict[str, str]:

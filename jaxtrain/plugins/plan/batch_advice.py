@@ -23,7 +23,7 @@ def describe_micro_batches(
         same += (
             "; but batch norm, if the model has any, computes statistics over "
             f"{found.micro_batch_size} examples instead of {config.micro_batch_size} "
-            "(parallel.batch_norm fixes the number)"
+            "(parallel.batch_norm keeps the number constant)"
         )
     else:
         same += f", including batch norm in groups of {group} examples"
@@ -47,7 +47,7 @@ def describe_batch(
         lines.append(
             f"optimizer.learning_rate = {rate:g} is for a batch of {old}, and is not "
             f"scaled: linear scaling gives {linear:.3g}, square-root scaling "
-            f"{root:.3g}; find-lr measures a learning rate"
+            f"{root:.3g}; find a learning rate with find-lr"
         )
     fitting = [trial for trial in trials if trial.fits]
     best = max(fitting, key=lambda trial: trial.images_per_second or 0)

@@ -64,8 +64,8 @@ def largest_batch(
     unit = batch_unit(config, num_devices)
     if most < unit:
         raise UserError(
-            f"{option}: a batch for {counted(num_devices, 'device')} must be a "
-            f"multiple of {unit} examples, and {limit} {most}: use fewer devices, or a "
+            f"{option}: a batch on {counted(num_devices, 'device')} must be a multiple "
+            f"of {unit} examples, but {limit} only {most}: use fewer devices, or a "
             "smaller parallel.batch_norm or train.accumulate_steps"
         )
     start = max(1, config.data.batch_size // unit)
@@ -171,8 +171,8 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
     if not found:
         unit = batch_unit(with_micro_batches(config, 1), num_devices)
         raise UserError(
-            f"data.batch_size = {size}: {counted(num_devices, 'device')} need a "
-            f"multiple of {unit} examples"
+            f"data.batch_size = {size}: expected a multiple of {unit} on "
+            f"{counted(num_devices, 'device')}"
         )
     return found
 

@@ -96,8 +96,9 @@ def carry_out(
     if found is None:
         size = min(trial.micro_batch_size for trial in finder.trials)
         raise UserError(
-            f"not even a micro-batch of {size} fits on {target}: use smaller images or "
-            "a smaller model, train.remat, or more devices with --parallel.preset fsdp"
+            f"a micro-batch of {size}, the smallest possible, does not fit on "
+            f"{target}: use smaller images, a smaller model, train.remat, or more "
+            "devices with --parallel.preset fsdp"
         )
     for line in advise(finder.planner, config, found, finder.trials):
         print(line)

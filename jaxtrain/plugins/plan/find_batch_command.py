@@ -48,11 +48,11 @@ class FindBatchArguments:
     )
     largest: int | None = field(
         None,
-        help="Largest batch to try; None: the size of the training split.",
+        help="Largest batch size to try; None: the size of the training split.",
     )
     out: Path | None = field(
         None,
-        help="Folder of find_batch.json; None: runs/<name of the config>.",
+        help="Directory of find_batch.json; None: runs/<name of the config>.",
     )
     trust: bool = trust_option("model.pretrained or the method names")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
@@ -70,8 +70,9 @@ def run(arguments: FindBatchArguments, signals: StopSignals) -> None:
     memory = arguments.memory
     if arguments.largest is not None and arguments.vary != "batch_size":
         raise UserError(
-            f"--largest {arguments.largest} has no effect: --vary {arguments.vary} "
-            "does not change the batch size; leave it out"
+            f"--largest {arguments.largest} has no effect with --vary "
+            f"{arguments.vary}, which does not change the batch size: leave --largest "
+            "out"
         )
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)

@@ -61,7 +61,7 @@ def check_versions() -> None:
     if version not in found.values():
         told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
         raise UserError(
-            f"XLA's GPU compiler must have JAX's version, {version}; found {told}: "
+            f"expected XLA's GPU compiler of JAX's version, {version}; found {told}: "
             f"{COMPILER.fix}"
         )
 
@@ -84,7 +84,8 @@ def devices(target: Target) -> Sequence[Any]:
         )
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"JAX {jax.__version__} cannot compile for {target}: {error}"
+            f"--target {target}: JAX {jax.__version__} cannot compile for this GPU "
+            f"({error}); choose another --target"
         ) from None
     return topology.devices
 
@@ -221,8 +222,8 @@ def answer() -> None:
     try:
         if version != jax.__version__:
             raise UserError(
-                f"{sys.executable} has JAX {jax.__version__}, but this process has JAX "
-                f"{version}, which may compile differently: {COMPILER.fix}"
+                f"{sys.executable} has JAX {jax.__version__}, but expected JAX "
+                f"{version}, the version of this process: {COMPILER.fix}"
             )
         decided, function, arguments = pickle.loads(request)
         own.hand_over(decided)
@@ -238,8 +239,8 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
     # XLA aborts the process when out of memory.
     if code == -signal.SIGKILL or "std::bad_alloc" in stderr:
         raise KilledError(
-            f"the process for {target} was killed, probably out of memory: try a "
-            "smaller model or batch"
+            f"the process that compiles for {target} was killed, probably out of "
+            "memory: use a smaller model or batch size"
         )
     lines = stderr.splitlines()
     # XLA aborts a process with unknown flags.
@@ -248,4 +249,6 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
         raise UserError(f"XLA rejects $XLA_FLAGS = {given!r}: {flags[-1]}")
     if missing := [line for line in lines if "ModuleNotFoundError" in line]:
         raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
-    raise RuntimeError(f"{python} ended with {code}, no result:\n{stderr[-4000:]}")
+    raise RuntimeError(
+        f"{python} exited with code {code} without a result:\n{stderr[-4000:]}"
+    )

@@ -156,8 +156,8 @@ def enough_memory(config: Config) -> Iterator[None]:
             raise
         raise UserError(
             f"data.batch_size = {config.data.batch_size} needs more memory than "
-            f"{counted(jax.device_count(), 'device')} can hold: use a smaller batch "
-            "size, or more devices"
+            f"{counted(jax.device_count(), 'device')} have: use a smaller batch size, "
+            "or more devices"
         ) from None
 
 

@@ -29,9 +29,9 @@ class PlanArguments:
         "-> Config.",
     )
     target: str = field(
-        help="v100, a100, a100-40, h100, h200, b200, l4 or rtx6000pro, with the "
-        "number per node, as in h100x8; here: the devices of this machine; cpu, "
-        "cpux8: simulated devices.",
+        help="GPU to plan for: v100, a100, a100-40, h100, h200, b200, l4 or "
+        "rtx6000pro, with the number per node, as in h100x8; here: the devices of this "
+        "machine; cpu, cpux8: simulated devices.",
     )
     nodes: int = field(
         1,
@@ -39,7 +39,8 @@ class PlanArguments:
     )
     batch: Literal["max"] | int | None = field(
         None,
-        help="Batch size instead of data.batch_size; max: the largest that fits.",
+        help="Batch size instead of data.batch_size; max: the largest that fits in "
+        "memory.",
     )
     compare: str | None = field(
         None,
@@ -57,7 +58,7 @@ class PlanArguments:
     )
     out: Path | None = field(
         None,
-        help="Folder of plan.json; None: runs/<name of the config>.",
+        help="Directory of plan.json; None: runs/<name of the config>.",
     )
     trust: bool = trust_option("model.pretrained or the method names")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
@@ -112,7 +113,7 @@ def parse_presets(text: str | None) -> list[Preset]:
         if name not in known:
             meant = nearest(name, known, "; did you mean {!r}?")
             raise UserError(
-                f"--compare {text}: unknown preset {name!r}: expected "
+                f"--compare {text}: unknown preset {name!r}; expected "
                 f"{', '.join(known)}{meant}"
             )
     return list(dict.fromkeys(names))  # pyright: ignore[reportReturnType]

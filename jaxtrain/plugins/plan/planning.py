@@ -74,9 +74,9 @@ def carry_out(
     if not any(plan.fits for plan in plans):
         raise UserError(
             f"data.batch_size = {plan.facts.batch_size} needs "
-            f"{plan.facts.peak_bytes / 2**30:,.2f} GiB per device, {target} has "
-            f"{plan.usable_bytes / 2**30:,.2f}, and no single change makes it fit: "
-            "--batch max finds the largest batch that fits"
+            f"{plan.facts.peak_bytes / 2**30:,.2f} GiB per device, but {target} has "
+            f"{plan.usable_bytes / 2**30:,.2f} GiB, and no single change suffices: "
+            "find the largest batch that fits with --batch max"
         )
 
 
@@ -164,7 +164,8 @@ def largest_batch(planner: Planner, config: Config) -> Plan:
     if found is None:
         unit = batch_search.batch_unit(config, num_devices)
         raise UserError(
-            f"not even data.batch_size = {unit} fits on {planner.target}: use smaller "
-            "images or a smaller model, or more devices with --parallel.preset fsdp"
+            f"data.batch_size = {unit}, the smallest possible, does not fit on "
+            f"{planner.target}: use smaller images, a smaller model, or more devices "
+            "with --parallel.preset fsdp"
         )
     return found

@@ -63,7 +63,7 @@ def scale(
     if (gpus or platform == "gpu") and max(counts) > len(gpus):
         raise UserError(
             f"--devices {max(counts)}: this machine has {counted(len(gpus), 'GPU')}; "
-            "--platform cpu simulates any number of devices"
+            f"give at most {len(gpus)}, or simulate devices with --platform cpu"
         )
     simulated = not (gpus or target)
     data = stand_in(config.data)
@@ -96,18 +96,18 @@ def _check_target(target: str, platform: str, *, timed: bool) -> None:
     if target not in GPUS:
         meant = nearest(target, GPUS, "; did you mean {!r}?")
         raise UserError(
-            f"--target {target}: expected {', '.join(GPUS)}; --devices sets the "
-            f"numbers of GPUs{meant}"
+            f"--target {target}: expected {', '.join(GPUS)}; give the numbers of GPUs "
+            f"with --devices{meant}"
         )
     if platform != "auto":
         raise UserError(
             f"--target {target} --platform {platform}: a step is compiled for either a "
-            "target or a platform; leave one option out"
+            "target or a platform; leave one of the two options out"
         )
     if timed:
         raise UserError(
-            f"--target {target}: steps for a target are compiled, but cannot be timed; "
-            "add --compile-only"
+            f"--target {target} requires --compile-only, as steps for another GPU "
+            "cannot be timed: add --compile-only"
         )
 
 

@@ -31,7 +31,8 @@ class ScaleArguments:
     )
     mode: Literal["weak", "strong"] = field(
         "weak",
-        help="weak: data.batch_size is per device; strong: it is for all devices.",
+        help="weak: data.batch_size is per device; strong: data.batch_size is for all "
+        "devices.",
     )
     preset: Preset | None = field(
         None,
@@ -49,7 +50,8 @@ class ScaleArguments:
     )
     out: Path | None = field(
         None,
-        help="Folder of scaling.json and scaling.png; None: runs/<name of the config>.",
+        help="Directory of scaling.json and scaling.png; None: runs/<name of the "
+        "config>.",
     )
     platform: Literal["auto", "cpu", "gpu"] = field(
         "auto",

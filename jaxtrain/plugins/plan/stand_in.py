@@ -35,9 +35,9 @@ def stand_in(config: DataConfig) -> DataConfig:
     # The builder runs code of the data set, which may need libraries that are missing.
     except Exception as error:
         raise UserError(
-            f"data.source = {config.source!r} is not prepared, and its shape and "
-            f"classes are unknown ({error}): prepare it, or give --data.source "
-            "synthetic:HxWxC/CLASSES and its splits, train and test"
+            f"data.source = {config.source!r} is not prepared, so the shape and the "
+            f"classes are unknown ({error}): prepare the data set, or give "
+            "--data.source synthetic:HxWxC/CLASSES with the splits train and test"
         ) from error
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
@@ -47,7 +47,10 @@ def stand_in(config: DataConfig) -> DataConfig:
     elif size is not None and not windows:
         height = width = size
     if height is None:
-        raise UserError(f"{config.source}: images differ in size; set data.image_size")
+        raise UserError(
+            f"data.source = {config.source!r}: the images differ in size; set "
+            "data.image_size"
+        )
     return dataclasses.replace(
         config,
         source=f"synthetic:{height}x{width}x{config.channels or channels}/"

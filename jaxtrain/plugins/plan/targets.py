@@ -56,8 +56,8 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
     if name not in names:
         meant = nearest(name, names, "; did you mean {!r}?")
         raise UserError(
-            f"--target {text}: expected {', '.join(names)}, with the number of devices "
-            f"per node as in h100x8{meant}"
+            f"--target {text}: expected {', '.join(names)}, optionally with the number "
+            f"of devices per node, as in h100x8{meant}"
         )
     count = int(number or text[-1] not in "xX")
     if num_nodes < 1 or count < 1:
@@ -66,8 +66,8 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
         )
     if name == HERE and (number or num_nodes > 1):
         raise UserError(
-            f"--target {text} --nodes {num_nodes}: here means all devices of this "
-            "machine; name the GPU to choose a number"
+            f"--target {text} --nodes {num_nodes}: `here` means all devices of this "
+            "machine; give the name of a GPU to choose a number"
         )
     return Target(
         name=name,

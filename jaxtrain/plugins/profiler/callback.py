@@ -16,14 +16,14 @@ def make_profiler(config: Config, profile: bool) -> Callback | None:
         return None
     if profile and steps is not None:
         raise UserError(
-            f"--profile with train.profile_steps = {steps}, which selects the steps to "
-            "profile: leave one of them out"
+            f"--profile with train.profile_steps = {steps}: both options select the "
+            "steps to profile; leave one of the two options out"
         )
     if profile and stages > 1:
         raise UserError(
             f"--profile with parallel.pipeline_stages = {stages}: a trace does not "
             "distinguish the programs of the stages; profile with "
-            "parallel.pipeline_stages 1"
+            "parallel.pipeline_stages = 1"
         )
     # Imported late: few runs are profiled.
     from jaxtrain.plugins.profiler.profiler import Profiler

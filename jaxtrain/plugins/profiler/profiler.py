@@ -86,8 +86,8 @@ class Profiler(Callback):
             return found
         if jax.process_index() == 0 and self._steps is not None:
             print_stderr(
-                f"train.profile_steps = {self._steps}: nothing to profile from step "
-                f"{step} to {end}"
+                f"warning: train.profile_steps = {self._steps}: the run takes no step "
+                f"to profile from step {step} to {end}"
             )
         return None
 

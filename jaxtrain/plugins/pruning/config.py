@@ -20,7 +20,7 @@ COMBINATIONS = (
         option("prune", "sparsity"),
         option("prune", "pattern"),
         "a pattern determines how many weights become 0",
-        "give only one of them",
+        "give only one of the two options",
     ),
     Needs(
         option("prune", "end_epochs"),
@@ -30,14 +30,13 @@ COMBINATIONS = (
     Incompatible(
         PRUNES,
         STAGES,
-        "weights are ranked over all layers, and each stage has only a part of them",
+        "weights are ranked over all layers, but a stage has only some of the layers",
         "set parallel.pipeline_stages to 1",
     ),
     Incompatible(
         PRUNES,
         LBFGS,
-        "its memory of past steps and its line search would change pruned weights "
-        "again",
+        "the L-BFGS history and line search would change pruned weights",
         "use another optimizer.name",
     ),
 )

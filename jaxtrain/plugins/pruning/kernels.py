@@ -44,7 +44,7 @@ def find_kernels(
             option = f"prune.sparsity = {config.sparsity:g}"
         raise UserError(
             f"{option}: the model has no kernels to prune; name other layers in "
-            "prune.layers, or leave the option out. Frozen layers are excluded, and by "
+            f"prune.layers, or leave {option} out. Frozen layers are excluded, and by "
             "default the first layer, the last piece and depthwise convolutions; a "
             "pattern N:M requires a multiple of M input channels"
         )

@@ -31,9 +31,9 @@ def pruning_steps(
         start = max(start, min(unfreeze, total - 1))
     elif start < unfreeze:
         raise UserError(
-            f"prune.start_epochs = {prune.start_epochs:g}: layers are frozen for "
-            f"the first {config.train.first_epochs:g} epochs "
-            "(train.freeze_epochs); set it to that number or more"
+            f"prune.start_epochs = {prune.start_epochs:g}: expected "
+            f"{config.train.first_epochs:g} or more, as layers are frozen for the "
+            f"first {config.train.first_epochs:g} epochs (train.freeze_epochs)"
         )
     if prune.pattern is not None:
         end = start
@@ -48,8 +48,8 @@ def pruning_steps(
         )
     if end >= total:
         raise UserError(
-            f"{last} = {getattr(prune, last.partition('.')[2])}: pruning would end "
-            f"after {end} steps, and the run has {total}: end earlier, so that the "
-            "remaining weights adapt to the pruning"
+            f"{last} = {getattr(prune, last.partition('.')[2])}: pruning ends after "
+            f"{end} steps, but the run has only {total}: decrease {last}, so that the "
+            "remaining weights can adapt"
         )
     return start, end, max(1, (end - start) // NUM_PRUNINGS)

@@ -22,10 +22,11 @@ class QuantizeArguments:
     """Quantize a trained model to 8 bits, to export it or to train it further."""
 
     workdir: Path = field(
-        help="Folder of a run, or of a model if --images is given.",
+        help="Directory of a run, or of a model if --images is given.",
     )
     out: Path = field(
-        help="New folder for the model, in the format of export --format safetensors.",
+        help="New directory for the model, in the format of export --format "
+        "safetensors.",
     )
     calibration: Literal["mse", "percentile", "minmax"] = field(
         "mse",
@@ -34,27 +35,26 @@ class QuantizeArguments:
     )
     num_images: int = field(
         1024,
-        help="Number of images to calibrate ranges and means.",
+        help="Number of images to calibrate activation ranges and means.",
     )
     max_drop: float = field(
         0.05,
-        help="Largest relative drop of the task's main metric, on --num-images images "
-        "of the validation split, else of the test split; without labels, the largest "
+        help="Maximum relative drop of the task's main metric, on --num-images images "
+        "of the validation split, else of the test split; without labels, the maximum "
         "fraction of changed predictions.",
     )
     images: Path | None = field(
         None,
-        help="Folder of calibration images, or of a run whose training images are "
-        "used; None: the training images of --workdir.",
+        help="Folder of calibration images, or directory of a run whose training "
+        "images are used; None: the training images of --workdir.",
     )
     checkpoint: str = field(
         "best",
-        help="Checkpoint of a run: best on the validation split (best), latest, or a "
-        "step.",
+        help="Checkpoint of a run: best (by validation), latest, or a step number.",
     )
     verbose: bool = field(
         False,
-        help="Show all ranges.",
+        help="Show all activation ranges.",
     )
     trust: bool = trust_option()
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()

@@ -95,13 +95,19 @@ def check(model: TrainedModel) -> None:
     about.check_is_one("--workdir: this model")
     why = None
     if about.model.quantize is not None:
-        why = "is quantized already: export it"
+        why = "is already quantized: export the model"
     elif about.model.transform is not None:
-        why = f"has been changed by model.transform = {about.model.transform!r}"
+        why = (
+            f"was changed by model.transform = {about.model.transform!r}: give a model "
+            "without model.transform"
+        )
     elif model.decoder.in_units is not None:
-        why = "predicts numbers in units of the data, for which 256 levels are too few"
+        why = (
+            "predicts numbers in units of the data, for which the 256 levels of int8 "
+            "are too few: use the model in floating point"
+        )
     if why is not None:
-        raise UserError(f"--workdir: this model {why}")
+        raise UserError(f"--workdir: the model {why}")
 
 
 def find_ranges(

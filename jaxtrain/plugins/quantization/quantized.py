@@ -109,8 +109,8 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
     repeated = [name for (kind, name), n in counts.items() if n > 1 and kind != PIECE]
     if repeated:
         raise UserError(
-            f"model.quantize: {type(model).__name__} calls its layer {repeated[0]!r} "
-            "several times, which one activation range cannot cover: leave "
+            f"model.quantize: {type(model).__name__} calls the layer {repeated[0]!r} "
+            "several times, but a layer has only one activation range: leave "
             "model.quantize out, or choose another model"
         )
     _check_products(model, values)
@@ -259,8 +259,9 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
             (x,) = x.data
         if x.place is None or x.place[0] != LAYER_INPUT:
             raise UserError(
-                f"model.quantize: {type(model).__name__} computes products with "
-                f"weights in {value.where or 'its own code'!r} outside of the layers "
-                "that jaxtrain.models.layers.Layers creates, which cannot be "
-                "quantized: create them with it, or leave model.quantize out"
+                f"model.quantize: {type(model).__name__} multiplies by weights in "
+                f"{value.where or 'its own code'!r} outside the layers of "
+                "jaxtrain.models.layers.Layers, which cannot be quantized: create the "
+                "layers with jaxtrain.models.layers.Layers, or leave model.quantize "
+                "out"
             )

@@ -80,9 +80,9 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
         return
     raise UserError(
         f"--max-drop {allowed:g}: {loss.name} {loss.describe()} is {loss.drop:.1%} "
-        "worse in 8 bits than in floats, and nothing was written: fine-tune with "
+        "worse in int8 than in floating point, and nothing was written: fine-tune with "
         "quantization (--model.quantize int8 --model.pretrained RUN), choose another "
-        "--calibration or --images, or a larger --max-drop"
+        "--calibration or --images, or increase --max-drop"
     )
 
 

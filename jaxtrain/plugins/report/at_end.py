@@ -35,7 +35,7 @@ def _write(run: RunState) -> None:
         return run.signals.signum is not None
 
     path = run.workdir / REPORT
-    how = f"{command('report', '--workdir', run.workdir)} writes it"
+    how = f"write the report with {command('report', '--workdir', run.workdir)}"
     try:
         history = read_history(run.workdir)
         limits = SampleLimits(seconds=MAX_SECONDS, should_stop=stopped)
@@ -43,7 +43,9 @@ def _write(run: RunState) -> None:
             run.trainer, history, limits, run.trainer.data.order
         )
         if stopped():
-            print_stderr(f"warning: no {path} (interrupted by a signal); {how}")
+            print_stderr(
+                f"warning: {path} was not written (interrupted by a signal); {how}"
+            )
             return
         atomic_file.write(path, make_page(history, examples))
         if examples.failed:

@@ -21,12 +21,13 @@ class ReportArguments:
     """Write a page on a run: results, curves, mistakes, config; or compare runs."""
 
     workdir: Path = field(
-        help="Folder of a run, finished or not, or of a sweep, whose trials are "
+        help="Directory of a run, finished or not, or of a sweep, whose trials are "
         "compared.",
     )
     out: Path | None = field(
         None,
-        help="Page to write; None: report.html or comparison.html in the folder.",
+        help="HTML page to write; None: report.html or comparison.html in the "
+        "directory.",
     )
     compare: tuple[Path, ...] = field(
         (),
@@ -50,17 +51,18 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
     if comparing and arguments.platform != "auto":
         raise UserError(
             f"--platform {arguments.platform} has no effect with {comparing}, which "
-            "predicts nothing: leave it out"
+            "computes no predictions: leave --platform out"
         )
     if comparing and arguments.trust:
         raise UserError(
-            f"--trust has no effect with {comparing}, which loads no code: leave it out"
+            f"--trust has no effect with {comparing}, which loads no code: leave "
+            "--trust out"
         )
     if sweep is not None:
         if arguments.compare:
             raise UserError(
                 f"--workdir {arguments.workdir} is a sweep, whose trials are compared: "
-                "leave out --compare, or give the folder of a trial"
+                "leave --compare out, or give the directory of a trial"
             )
         name, page = COMPARISON, make_sweep_page(arguments.workdir, sweep)
     elif arguments.compare:
@@ -78,7 +80,8 @@ def run(arguments: ReportArguments, signals: StopSignals) -> None:
     except OSError as error:
         given = f"--out {out}" if arguments.out else f"--workdir {arguments.workdir}"
         raise UserError(
-            f"{given}: cannot write {out} ({error.strerror or error}): give --out FILE"
+            f"{given}: cannot write {out} ({error.strerror or error}): give another "
+            "file with --out"
         ) from None
     print(f"wrote {out}")
 
@@ -99,12 +102,14 @@ def _comparison(history: "History", others: tuple[Path, ...]) -> bytes:
     if len(others) >= MAX_RUNS:
         raise UserError(
             f"--compare: {len(others) + 1} runs, but a page shows at most {MAX_RUNS}: "
-            "leave some out"
+            "leave some runs out"
         )
     histories = [history]
     for workdir in others:
         other = read_history(workdir)
         if other.workdir.resolve() in [h.workdir.resolve() for h in histories]:
-            raise UserError(f"--compare {workdir}: this run is given twice")
+            raise UserError(
+                f"--compare {workdir}: the run is given twice; give the run once"
+            )
         histories.append(other)
     return make_comparison(histories)

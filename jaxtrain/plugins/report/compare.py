@@ -68,7 +68,8 @@ def _other_data(runs: Sequence[Named]) -> str:
         return ""
     return (
         f"Tested on different data than {tested[0][0]}, or on unknown data: "
-        f"{', '.join(others)}. Results cannot be compared, so no best value is marked."
+        f"{', '.join(others)}. The results are not comparable, so no best value is "
+        "marked."
     )
 
 

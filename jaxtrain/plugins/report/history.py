@@ -214,8 +214,8 @@ def read_history(workdir: Path) -> History:
         what = found.what if found else "a model without a run"
         it_is = f"; it is {what}" if workdir.exists() else ""
         raise UserError(
-            f"--workdir {workdir}: holds neither {CONFIG} nor {METRICS} of a run"
-            f"{it_is}: {spec.RUN}"
+            f"--workdir {workdir} contains neither {CONFIG} nor {METRICS} of a "
+            f"run{it_is}: {spec.RUN}"
         )
     missing: list[str] = []
 
@@ -237,7 +237,7 @@ def read_history(workdir: Path) -> History:
 
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if not path.exists():
-        missing.append(f"{CONFIG} cannot be read: there is no such file")
+        missing.append(f"{CONFIG} does not exist")
     config = attempt(path, lambda: config_lib.read_config(path), None)
     # Files whose run ID differs from the ID in the config belong to another run.
     run = attempt(path, lambda: RunId.read(workdir), None) if config else None

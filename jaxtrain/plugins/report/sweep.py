@@ -45,8 +45,8 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
     histories = _histories(folder, ranked)
     if not histories:
         raise UserError(
-            f"--workdir {folder}: no trial of the sweep has started, so there is "
-            "nothing to report; run the sweep first"
+            f"--workdir {folder}: no trial of the sweep has started; run the sweep "
+            "first"
         )
     note = f"The runs of {counted(len(histories), 'trial')} are compared below."
     if len(histories) < len(ranked):

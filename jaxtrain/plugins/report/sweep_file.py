@@ -65,13 +65,13 @@ def read_sweep(folder: Path) -> SweepRecord | None:
     Raises:
       UserError: The file is damaged.
     """
-    advice = "run the sweep again, which rewrites it"
+    advice = "run the sweep again, which rewrites the file"
     record = read_of_run(folder / SWEEP, SweepRecord, advice=advice)
     if record is not None and record["best"] is not None:
         known = {trial["number"] for trial in record["trials"]}
         if record["best"] not in known:
             raise UserError(
-                f"{folder / SWEEP}: best is trial {record['best']}, which is not among "
-                f"its trials: {advice}"
+                f"{folder / SWEEP}: the best trial {record['best']} is not in the list "
+                f"of trials: {advice}"
             )
     return record

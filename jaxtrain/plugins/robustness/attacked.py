@@ -70,20 +70,19 @@ class ThreatModel:
         first = f"--attack {self.attacks[0]}"
         if not task.loss_of_examples:
             raise UserError(
-                f"{first}: attacks increase the loss per example, which "
-                f"task = {name!r} does not define; leave the option out"
+                f"{first}: attacks require a loss per example, which task = {name!r} "
+                "does not define; leave the option out"
             )
         needing = [attack for attack in self.attacks if attack in OF_CLASSES]
         if needing and not task.one_class_an_image:
             raise UserError(
-                f"--attack {needing[0]} needs one class per image, which "
-                f"task = {name!r} does not predict; give --attack pgd"
+                f"--attack {needing[0]} requires one class per image, which task = "
+                f"{name!r} does not predict; give --attack pgd"
             )
         if OF_FOUR in needing and task.num_outputs < 4:
             raise UserError(
-                f"--attack {OF_FOUR}: its loss is a ratio of the first, third and "
-                f"fourth largest logits, and the model has {task.num_outputs} classes; "
-                "give --attack apgd-ce"
+                f"--attack {OF_FOUR} requires 4 or more classes, but the model has "
+                f"{task.num_outputs}; give --attack apgd-ce"
             )
 
 

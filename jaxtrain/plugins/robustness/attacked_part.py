@@ -64,15 +64,19 @@ class Attacked(EvaluationPart):
                 value = getattr(arguments, option)
                 if value is not None:
                     raise UserError(
-                        f"--{option} {value} has no effect without --attack, such as "
-                        "--attack pgd"
+                        f"--{option} {value} has no effect without --attack: add an "
+                        f"attack, such as --attack pgd, or leave --{option} out"
                     )
             return None
         if arguments.epsilon is None:
-            raise UserError(f"--attack {names[0]} requires --epsilon, such as 8/255")
+            raise UserError(
+                f"--attack {names[0]} requires --epsilon: add a value, such as "
+                "--epsilon 8/255"
+            )
         if set(names) == {"fgsm"} and steps is not None:
             raise UserError(
-                f"--steps {steps} has no effect with --attack fgsm, which has one step"
+                f"--steps {steps} has no effect with --attack fgsm, which has one "
+                "step: leave --steps out"
             )
         if steps is not None and steps < 1:
             raise UserError(f"--steps {steps}: expected 1 or more")

@@ -42,7 +42,8 @@ class Corrupted(EvaluationPart):
             return cls(arguments.baseline)
         if arguments.baseline is not None:
             raise UserError(
-                f"--baseline {arguments.baseline} has no effect without --corruptions"
+                f"--baseline {arguments.baseline} has no effect without --corruptions: "
+                "add --corruptions, or leave --baseline out"
             )
         return None
 
@@ -58,8 +59,8 @@ class Corrupted(EvaluationPart):
         moves = moves_targets(subject.task)
         if moves and not subject.task.one_class_an_image:
             raise UserError(
-                "--corruptions: some corruptions move pixels, but not the targets of "
-                f"task = {subject.model.description.task!r}; leave the option out"
+                "--corruptions: some corruptions move pixels without the targets of "
+                f"task = {subject.model.description.task!r}; leave --corruptions out"
             )
         if self._baseline is not None:
             table, _ = levels(*subject.model.image_shape[:2])

@@ -39,9 +39,9 @@ def error(goal: Goal, values: Values) -> float:
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
         raise UserError(
-            f"--corruptions: {goal.metric} = {value!r} cannot be converted to "
-            "an error: expected a number, at most 1 if higher is better (error = 1 - "
-            "metric); leave the option out"
+            f"--corruptions: {goal.metric} = {value!r} cannot be converted to an "
+            "error: expected a number, at most 1 if higher is better (error = 1 - "
+            "metric); leave --corruptions out"
         )
     return 1 - value if goal.higher else value
 
@@ -111,12 +111,13 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
       UserError: The evaluation has no errors, or is for another image size or metric.
     """
     how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
-    make = f"make one with {how}"
+    make = f"create the file with {how}"
     try:
         values = read_of_run(path, BaselineFile, advice=make)
     except UserError as error:
         raise UserError(
-            f"--baseline: no evaluation with corruptions can be read: {error}"
+            "--baseline: expected an evaluation.json written with --corruptions: "
+            f"{error}"
         ) from None
     if values is None:
         raise UserError(f"--baseline {path} does not exist: {make}")
@@ -127,14 +128,15 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     errors = {name: float(np.mean(found[name])) for name in CORRUPTIONS}
     if other != table:
         raise UserError(
-            f"--baseline {path} has errors at the severities of {other}, but images of "
-            f"this size need {table}: evaluate a baseline of the same image size"
+            f"--baseline {path} has errors for the corruption table {other}, but "
+            f"images of this size use {table}: evaluate a baseline with the same image "
+            "size"
         )
     of = values["corruptions"]["metric"]
     if of != metric:
         raise UserError(
-            f"--baseline {path} has errors by {of}, and this task uses {metric}: "
-            "evaluate a model of the same task"
+            f"--baseline {path} has errors of {of}, but this task uses {metric}: "
+            "evaluate a baseline of the same task"
         )
     return errors
 

@@ -42,8 +42,9 @@ class Outliers(EvaluationPart):
         check_classes(f"--ood {self._name}", subject)
         if tta is not None:
             raise UserError(
-                f"--ood {self._name} with views ({tta}): the energy needs logits, "
-                "but views average probabilities; give --tta plain"
+                f"--ood {self._name} with test-time augmentation ({tta}): the energy "
+                "score needs logits, but test-time augmentation averages "
+                "probabilities; give --tta plain"
             )
         self._source = open_other(self._name, subject.model, subject.data)
 

@@ -33,8 +33,8 @@ def checked(name: str, masks: np.ndarray) -> np.ndarray:
     """
     if masks.min() < 0 or masks.max() > IGNORED:
         raise ValueError(
-            f"{name} holds values from {masks.min()} to {masks.max()}: expected "
-            f"classes from 0 to {IGNORED - 1}, and {IGNORED} for ignored pixels"
+            f"{name} has values from {masks.min()} to {masks.max()}: expected class "
+            f"indices from 0 to {IGNORED - 1}, and {IGNORED} for ignored pixels"
         )
     return masks.astype(np.uint8)
 
@@ -48,7 +48,9 @@ def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStor
     counted = masks[masks != IGNORED]
     num = int(counted.max()) + 1 if counted.size else 0
     if num < 2:
-        raise ValueError("label has pixels of only one class: two or more are needed")
+        raise ValueError(
+            "label has pixels of only one class: expected two or more classes"
+        )
     classes = PixelClasses(tuple(map(str, range(num))))
     facts = {PIXEL_CLASSES: classes.names, "digest": digest}
     pixels = DataConfig.max_pixels

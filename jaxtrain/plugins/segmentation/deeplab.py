@@ -123,15 +123,16 @@ class DilatedNet(DenseModel):
         if output_stride > self.stride:
             raise UserError(
                 f"model.output_stride = {output_stride} has no effect: the stride of "
-                f"model.backbone = {name!r} is only {self.stride}; leave it out"
+                f"model.backbone = {name!r} is only {self.stride}; leave "
+                "model.output_stride out"
             )
         layers = dataclasses.replace(layers, init=he_fan_in)
         if aux_weight:
             if len(levels) < 2:
                 raise UserError(
-                    f"model.aux_weight = {aux_weight}: model.backbone = {name!r} has "
-                    "no fourth stage, at whose inputs the auxiliary head is attached; "
-                    "set it to 0"
+                    f"model.aux_weight = {aux_weight}: the auxiliary head requires a "
+                    f"fourth stage, which model.backbone = {name!r} lacks; set "
+                    "model.aux_weight = 0"
                 )
             dropped = DROPPED if dropout is None else dropout
             arguments = levels[0].channels, num_outputs, dropped

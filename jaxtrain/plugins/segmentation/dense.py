@@ -129,8 +129,8 @@ def _make(
     kind = find_row(CLASSIFIERS, "model.backbone", name)
     if not (inspect.isclass(kind) and issubclass(kind, Model)):
         raise UserError(
-            f"model.backbone = {name!r} is {kind!r}, expected a subclass of "
-            "jaxtrain.models.base.Model; see docs/extending.md"
+            f"model.backbone = {name!r} is {kind!r}: expected a subclass of "
+            "jaxtrain.models.base.Model (docs/extending.md)"
         )
     known = inspect.signature(kind.__init__).parameters
     given = {option: x for option, x in options.items() if x is not None}
@@ -138,13 +138,13 @@ def _make(
         if option not in known:
             raise UserError(
                 f"model.{option} = {value!r} has no effect on model.backbone = "
-                f"{name!r}: leave it out, or choose another backbone"
+                f"{name!r}: leave model.{option} out, or choose another backbone"
             )
     if output_stride is not None:
         if "max_stride" not in known:
             raise UserError(
                 f"model.output_stride = {output_stride}: model.backbone = {name!r} "
-                "cannot replace strides by dilation; choose a ResNet"
+                "does not support dilation instead of strides; choose a ResNet"
             )
         given["max_stride"] = output_stride
     if "aux_weight" in known:

@@ -98,7 +98,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     include.check_all_met()
     if not pairs["train"]:
         raise UserError(
-            f"{source} holds no image to train on{include.hint}: expected {LAYOUT}"
+            f"{source} has no training image{include.hint}: expected {LAYOUT}"
             + "".join(f"; {r.title}: {r.text}" for r in scan.remarks())
         )
     files: list[tuple[SizedFile, SizedFile]] = []
@@ -130,7 +130,7 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
     place = scan.folder_called(b"", name)
     if place is None:
         raise UserError(
-            f"{source} has no folder {shown(name)}: expected {LAYOUT}; for other "
+            f"{source} has no directory {shown(name)}: expected {LAYOUT}; for other "
             "layouts give csv:FILE, a table with the columns path and mask"
         )
     return place
@@ -152,13 +152,13 @@ def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, Split
         if split is None:
             problems.add(
                 f"{shown(place)} is not a split ({', '.join(SPLITS)})",
-                "rename it, or move it away",
+                "rename the directory, or move it away",
             )
         elif split in found:
             problems.add(
                 f"{shown(found[split].place)} and {shown(place)} are both the {split} "
                 "split",
-                "merge them, or move one away",
+                "merge the two directories, or move one away",
             )
         else:
             found[split] = SplitFolder(place, _by_stem(scan, place, problems))
@@ -175,7 +175,7 @@ def _by_stem(
         if first != name:
             problems.add(
                 f"{shown(first)} and {shown(name)} differ only in their extensions",
-                "rename one of them: an image and its mask are matched by their names",
+                "rename one of the two files, as images and masks are matched by name",
             )
     return found
 

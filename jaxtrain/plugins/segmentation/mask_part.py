@@ -20,8 +20,8 @@ class MaskArguments:
 
     masks: Path | None = field(
         None,
-        help="Segmentation models: new folder for the predicted mask of each image, a "
-        ".png with a palette, and its .overlay.png, both at the image's size.",
+        help="Segmentation models: new directory for the predicted mask of each image, "
+        "a .png with a palette, and an .overlay.png, both at the image's size.",
     )
 
 
@@ -46,8 +46,8 @@ class PredictedMasks(PredictionPart):
 
         if not isinstance(model.decoder, MaskDecoder):
             raise UserError(
-                f"--masks: task = {model.description.task!r} predicts no masks; "
-                "leave it out"
+                f"--masks: task = {model.description.task!r} predicts no masks; leave "
+                "--masks out"
             )
         assert model.decoder.facts.fit is not None
         return [mask_files(arguments.masks, names, model.decoder.facts.fit)]

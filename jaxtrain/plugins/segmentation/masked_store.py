@@ -128,7 +128,7 @@ class MaskedStore:
                 placed.image_size, (height, width), placed.orientation
             )
             raise UnreadableError(
-                f"its mask{name} has {width}x{height} pixels, and the image "
+                f"the mask{name} has {width}x{height} pixels, but the image "
                 f"{columns}x{rows}{hint}"
             )
         return placed.pixels(numbers, IGNORED)
@@ -165,9 +165,9 @@ def make_masked(
     check_train(source, splits)
     if classes is None:
         raise UserError(
-            f"{source}: no class list for its masks: write {FILES[0]} into "
-            "its folder, or set data.classes to a file: one class per line in index "
-            "order, as name, or name,R,G,B for masks of colours"
+            f"{source}: the class list of the masks is missing: write {FILES[0]} into "
+            "the directory, or set data.classes to a file with one class per line in "
+            "index order: name, or name,R,G,B for masks of colours"
         )
     known = [digest, *classes.names, repr(classes.colours)]
     whole = hashlib.sha256("\0".join(known).encode(errors="replace"))
@@ -207,16 +207,16 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
             unfit.append(str(error))
     if num and len(unfit) == num:
         raise UserError(
-            f"{source}: none of {num} checked examples can be used; {unfit[0]}: give "
+            f"{source}: none of {num} checked examples can be used ({unfit[0]}): give "
             "each image a mask of the same size, with the values listed in "
             f"{store.classes.where}"
         )
     if values == {0, IGNORED} and store.classes.colours is None:
         raise UserError(
-            f"{source}: the checked masks hold only 0 and {IGNORED}, the label of "
-            f"ignored pixels: if {IGNORED} is a class, list the classes with colours, "
-            "such as background,0,0,0 and thing,255,255,255, instead of "
-            f"{store.classes.where}"
+            f"{source}: the checked masks have only the values 0 and {IGNORED}, the "
+            f"label of ignored pixels: if {IGNORED} is a class, list the classes with "
+            f"colours in {store.classes.where}, such as background,0,0,0 and "
+            "thing,255,255,255"
         )
 
 

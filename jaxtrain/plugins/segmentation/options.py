@@ -38,8 +38,9 @@ class SegmentationConfig(Part):
     def validate(self) -> None:
         if self.class_weights is not None and self.loss not in WEIGHTED:
             report(
-                f"class_weights = {self.class_weights!r} has no effect on loss = "
-                f"{self.loss!r}: leave it out, or set loss to {' or '.join(WEIGHTED)}",
+                f"task.class_weights = {self.class_weights!r} has no effect with "
+                f"task.loss = {self.loss!r}: leave task.class_weights out, or set "
+                f"task.loss to {' or '.join(WEIGHTED)}",
                 "class_weights",
             )
         in_range = 0 <= self.ignore_value <= MAX_VALUE

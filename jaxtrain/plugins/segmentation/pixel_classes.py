@@ -74,16 +74,16 @@ class PixelClasses:
                 return _of_colours(values, self.colours, self.where)
             return self._checked(values)
         except UnreadableError as error:
-            raise UnreadableError(f"its mask {mask.name}: {error}") from None
+            raise UnreadableError(f"the mask {mask.name}: {error}") from None
 
     def _checked(self, values: np.ndarray) -> np.ndarray:
         wrong = ((values < 0) | (values >= len(self.names))) & (values != IGNORED)
         if wrong.any():
             row, column = np.argwhere(wrong)[0]
             raise UnreadableError(
-                f"it holds {values[row, column]} in column {column} of row {row}, but "
-                f"{self.where} has the classes 0 to {len(self.names) - 1}; {IGNORED} "
-                "marks ignored pixels"
+                f"the value {values[row, column]} in column {column} of row {row} is "
+                f"not a class: expected 0 to {len(self.names) - 1}, the classes of "
+                f"{self.where}, or {IGNORED} for ignored pixels"
             )
         return values.astype(np.uint8)
 
@@ -142,7 +142,9 @@ def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
     names = tuple(shown(nfc(fields[0].strip())) for fields in lines)
     _check_differ([name or "(empty)" for name in names], where, "name")
     if "" in names:
-        raise UserError(f"{where}, line {names.index('') + 1}: the name is empty")
+        raise UserError(
+            f"{where}, line {names.index('') + 1}: the class name is empty; give a name"
+        )
     if width == 1:
         return PixelClasses(names, None, where)
     colours = tuple(
@@ -158,8 +160,8 @@ def _check_differ(values: Sequence[Any], where: str, what: str) -> None:
         first = values.index(value) + 1
         if first != number:
             raise UserError(
-                f"{where}, line {number}: {value} is the {what} of line {first} "
-                f"already; give each class a unique {what}"
+                f"{where}, line {number}: {value} is already the {what} of line "
+                f"{first}; give each class a unique {what}"
             )
 
 
@@ -200,14 +202,16 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
 def _numbers(values: np.ndarray) -> np.ndarray:
     """Convert stored values to integers (H, W), including grey stored as RGB."""
     if values.dtype.kind not in "bui":
-        raise UnreadableError(f"its pixels are {values.dtype}: save integers")
+        raise UnreadableError(
+            f"the pixels have the dtype {values.dtype}: save integers"
+        )
     if values.ndim == 3:
         # The alpha channel follows one grey or three colour channels.
         colours = values[..., : 3 if values.shape[-1] > 2 else 1]
         if (colours != colours[..., :1]).any():
             raise UnreadableError(
-                "it has colours, but the class list has none: write name,R,G,B for "
-                "each class"
+                "the mask has colours, but the class list has none: write name,R,G,B "
+                "for each class"
             )
         values = colours[..., 0]
     return values.astype(np.int32)
@@ -225,8 +229,8 @@ def _of_colours(
     if wrong.any():
         red, green, blue = values[wrong][0].tolist()
         raise UnreadableError(
-            f"{int(wrong.sum()):,} of its pixels have colours that are not in "
-            f"{where}, such as {red},{green},{blue}"
+            f"{int(wrong.sum()):,} pixels have colours that {where} does not list, "
+            f"such as {red},{green},{blue}"
         )
     return numbers.astype(np.uint8)
 

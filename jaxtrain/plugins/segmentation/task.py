@@ -77,7 +77,7 @@ class Segmentation(Task):
         self._options = options = SegmentationConfig(**given)
         if PIXEL_CLASSES not in facts:
             raise UserError(
-                "task = 'segmentation': the data set has no masks; give a data set "
+                "task = 'segmentation': the data set has no masks; use a data.source "
                 "with masks, such as masks:DIR (docs/segmentation.md)"
             )
         self.class_names = tuple(map(str, facts[PIXEL_CLASSES]))
@@ -85,8 +85,8 @@ class Segmentation(Task):
         self.output_spec = (*image_shape[:2], num)
         if options.ignore_value != IGNORED and options.ignore_value >= num:
             raise UserError(
-                f"ignore_value = {options.ignore_value}: the data set has the classes "
-                f"0 to {num - 1}; {IGNORED} is ignored in addition to this class"
+                f"task.ignore_value = {options.ignore_value}: expected a class of the "
+                f"data set, 0 to {num - 1}, or {IGNORED}"
             )
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):
@@ -95,8 +95,9 @@ class Segmentation(Task):
             self._weights = self._balanced(facts["pixel_counts"]())
         if isinstance(weights, tuple) and len(weights) != num:
             raise UserError(
-                f"class_weights = {weights}: {counted(len(weights), 'weight')} for "
-                f"{num} classes: {', '.join(self.class_names)}"
+                f"task.class_weights = {weights} has "
+                f"{counted(len(weights), 'weight')}: expected {num}, one per class "
+                f"({', '.join(self.class_names)})"
             )
         ignored = None if options.ignore_value == IGNORED else options.ignore_value
         self._metrics = pixel_metrics(self._confusion, self._boundary, num, ignored)
@@ -186,7 +187,7 @@ class Segmentation(Task):
         del class_counts
         whole = "masks of the full image"
         same = "masks are flipped too; False if classes differ by left and right"
-        seen = "a backbone and an upsampling decoder"
+        seen = "encoder-decoder network on a backbone"
         return {
             "data": {"crop_mode": ("squash", whole)},
             "augment": {"horizontal_flip": (True, same)},
@@ -228,9 +229,9 @@ class Segmentation(Task):
         found = int(np.count_nonzero(counts[: self.num_classes]))
         if found < 2:
             raise UserError(
-                "class_weights = 'balanced' has no effect: the masks of the training "
-                f"split have pixels of {counted(found, 'class', 'classes')}; leave it "
-                "out, or add masks with other classes"
+                "task.class_weights = 'balanced' has no effect: the masks of the "
+                f"training split have pixels of {counted(found, 'class', 'classes')}; "
+                "leave task.class_weights out, or add masks with other classes"
             )
         return tuple(relative_weights("balanced", counts[: self.num_classes]).tolist())
 

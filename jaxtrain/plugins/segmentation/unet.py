@@ -107,9 +107,9 @@ class UNet(DenseModel):
         for channels in decoder_channels or _usual_channels(stride, width):
             if stride == 1:
                 raise UserError(
-                    f"model.decoder_channels = {decoder_channels}: model.backbone = "
-                    f"{backbone!r} has a stride of {last.stride}; set "
-                    f"{last.stride.bit_length() - 1} or fewer numbers"
+                    f"model.decoder_channels = {decoder_channels}: expected at most "
+                    f"{last.stride.bit_length() - 1} numbers, as model.backbone = "
+                    f"{backbone!r} has a stride of {last.stride}"
                 )
             stride, joins = stride // 2, False
             if skips and skips[-1].stride >= stride:

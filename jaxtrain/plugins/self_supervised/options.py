@@ -39,8 +39,9 @@ class SelfSupervisedConfig(Part):
     def validate(self) -> None:
         if self.temperature is not None and self.loss != "simclr":
             report(
-                f"temperature = {self.temperature!r} has no effect on loss = "
-                f"{self.loss!r}: leave it out, or set loss to simclr",
+                f"task.temperature = {self.temperature!r} has no effect with task.loss "
+                f"= {self.loss!r}: leave task.temperature out, or set task.loss to "
+                "simclr",
                 "temperature",
             )
         for name in ("size", "projection_size"):

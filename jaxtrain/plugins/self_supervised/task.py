@@ -30,13 +30,13 @@ TEMPERATURE = 0.5
 # Config fields that the losses require.
 VIEWS = Required(
     lambda repeats: repeats == 2,
-    "it compares two views of each image, which are adjacent in a batch",
-    "set data.repeats to 2, and augmentations by data.augment",
+    "the loss compares two views of each image, which are adjacent in a batch",
+    "set data.repeats = 2, and augmentations in data.augment",
 )
 AVERAGE = Required(
     lambda decay: decay is not None,
-    "the target of loss = 'byol' is the moving average of the weights",
-    "set it, to 0.99 for example, or loss to simclr",
+    "the target network of task.loss = 'byol' is the EMA of the weights",
+    "set train.ema_decay, for example to 0.99, or set task.loss to simclr",
 )
 
 
@@ -147,6 +147,6 @@ def _projected(outputs: Any) -> Any:
             "model.aux_weight to 0"
         )
     raise UserError(
-        f"train.freeze: task = {NAME!r} trains through the layers {PROJECTION!r}, "
-        "which cannot be frozen; leave them out"
+        f"train.freeze: task = {NAME!r} trains the layers {PROJECTION!r}, which cannot "
+        "be frozen; remove these layers from train.freeze"
     )

@@ -47,7 +47,7 @@ class Batcher:
             raise RefusedError(
                 503,
                 f"{self.num_waiting} images are waiting, and {num} more would exceed "
-                f"the limit of {self._limits.max_waiting}",
+                f"the limit of {self._limits.max_waiting}: try again later",
             )
         self.num_waiting += num
         try:

@@ -23,11 +23,11 @@ class ServeArguments:
     """Serve the predictions of a trained model over HTTP."""
 
     workdir: Path = field(
-        help="Folder of a run or of a model, a weights file, or hf:OWNER/REPO.",
+        help="Directory of a run or of a model, a weight file, or hf:OWNER/REPO.",
     )
     checkpoint: str = field(
         "best",
-        help="Checkpoint of a run: best, latest or a step.",
+        help="Checkpoint of a run: best (by validation), latest, or a step number.",
     )
     host: str = field(
         "127.0.0.1",
@@ -39,29 +39,29 @@ class ServeArguments:
     )
     max_batch: int = field(
         32,
-        help="Largest number of images in a batch.",
+        help="Maximum number of images in a batch.",
     )
     max_wait_ms: float = field(
         2.0,
-        help="Longest time in milliseconds that an image waits for others to form a "
+        help="Maximum time in milliseconds that an image waits for others to form a "
         "batch.",
     )
     max_waiting: int = field(
         512,
-        help="Largest number of waiting images; further requests get the status 503.",
+        help="Maximum number of waiting images; further requests get the status 503.",
     )
     max_per_client: int | None = field(
         None,
-        help="Largest number of open connections per client address; None: half of "
+        help="Maximum number of open connections per client address; None: half of "
         "--max-waiting.",
     )
     max_bytes: int = field(
         2**24,
-        help="Largest size of a request in bytes.",
+        help="Maximum size of a request in bytes.",
     )
     max_pixels: int = field(
         2**26,
-        help="Largest number of pixels of an image; larger images are refused.",
+        help="Maximum number of pixels of an image; larger images are refused.",
     )
     timeout: float = field(
         30.0,
@@ -93,8 +93,9 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
         model.description.input.check_installed()
         if model.decoder.answer_parts() is None:
             raise UserError(
-                f"--workdir {arguments.workdir}: task = {model.description.task!r} has "
-                "no classes, numbers or boxes to return, and cannot be served"
+                f"--workdir {arguments.workdir}: task = {model.description.task!r} "
+                "cannot be served; give a model that predicts classes, numbers or "
+                "boxes"
             )
         fitted = None
         if arguments.calibrated:
@@ -119,8 +120,7 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
 def _check(arguments: ServeArguments) -> None:
     if name := extras.missing(*NEEDED):
         raise UserError(
-            f"serve needs the extra serve: {extras.install('serve')} ({name} is not "
-            "installed)"
+            f"serve requires {name}, which is not installed: {extras.install('serve')}"
         )
     counts = ("max_batch", "max_waiting", "max_bytes", "max_pixels", "timeout")
     counts += ("max_per_client",)

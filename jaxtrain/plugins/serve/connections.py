@@ -133,7 +133,7 @@ class GuardedProtocol(H11Protocol):
 
     def time_out(self) -> None:
         """Close the connection of a client that sends nothing or too slowly."""
-        self._refuse(408, "the request arrives too slowly")
+        self._refuse(408, "the request arrived too slowly: try again")
 
     def _update_timer(self) -> None:
         """Run the timer while a request is incomplete."""

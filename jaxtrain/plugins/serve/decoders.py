@@ -148,8 +148,8 @@ class _Decoder:
         code = self._process.exitcode
         if code == -signal.SIGPROF:
             seconds = f"{self._cpu_seconds:g} seconds"
-            return f"it takes more than {seconds} of CPU time to decode"
-        return f"its decoder ended with exit code {code}"
+            return f"decoding takes more than {seconds} of CPU time"
+        return f"the decoder exited with code {code}"
 
 
 def _work(connection: Connection, decode: Decode, cpu_seconds: float) -> None:

@@ -30,7 +30,7 @@ def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
-        raise FormError("its content type names no boundary")
+        raise FormError("the content type has no boundary")
     form = _Form()
     names = (name for name in dir(form) if name.startswith("on_"))
     try:
@@ -40,7 +40,7 @@ def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
     except FormParserError as error:
         raise FormError(str(error)) from None
     if not form.ended:
-        raise FormError("it ends before its last boundary")
+        raise FormError("the form ends before the last boundary")
     return form.files
 
 
@@ -61,7 +61,7 @@ class _Form:
     def on_part_begin(self) -> None:
         self._num_fields += 1
         if self._num_fields > MAX_FIELDS:
-            raise FormError(f"it has more than {MAX_FIELDS} fields")
+            raise FormError(f"the form has more than {MAX_FIELDS} fields")
         self._disposition, self._name, self._content = b"", None, []
 
     def on_header_field(self, data: bytes, start: int, end: int) -> None:
@@ -82,7 +82,7 @@ class _Form:
         if b"filename" not in options:
             return
         if len(self.files) == MAX_FILES:
-            raise FormError(f"it has more than {MAX_FILES} files")
+            raise FormError(f"the form has more than {MAX_FILES} files")
         self._name = _decoded(options[b"filename"] or options[b"name"])
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:

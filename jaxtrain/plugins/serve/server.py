@@ -34,7 +34,8 @@ def listen(host: str, port: int) -> socket.socket:
         opened.close()
         raise UserError(
             f"--host {host} --port {port}: cannot listen on this address "
-            f"({getattr(error, 'strerror', None) or error}): choose another"
+            f"({getattr(error, 'strerror', None) or error}): choose another --host or "
+            "--port"
         ) from None
     return opened
 

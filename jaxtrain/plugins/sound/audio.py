@@ -42,8 +42,8 @@ def open_audio(name: str, config: DataConfig) -> Opened:
         store, splits = open_files(name, config, SOUNDS)
     if not isinstance(store, ImageFileStore):
         raise UserError(
-            f"{config.source} lists masks, which sounds do not have: give a column "
-            "label, or name columns in data.targets"
+            f"{config.source} has a column mask, which sounds do not support: add a "
+            "column label, or name columns in data.targets"
         )
     facts = {**store.facts, INPUT: SoundInput(config.sound)}
     parts = store.root, store.names, store.target, facts, store.remarks
@@ -55,6 +55,6 @@ def _check_no_columns(config: DataConfig) -> None:
         value = getattr(config, field)
         if value:
             raise UserError(
-                f"data.{field} = {value!r} has no effect on folders of classes: list "
-                "the sounds in a table, audio:FILE.csv, or leave it out"
+                f"data.{field} = {value!r} has no effect on class folders: list the "
+                f"sounds in a table, audio:FILE.csv, or leave data.{field} out"
             )

@@ -47,8 +47,8 @@ def check_installed() -> None:
     """
     if extras.missing("soundfile"):
         raise UserError(
-            f"sound files need the extra audio: {extras.install('audio')} (soundfile "
-            "is not installed)"
+            "sound files require soundfile, which is not installed: "
+            f"{extras.install('audio')}"
         )
 
 
@@ -122,7 +122,9 @@ def look_at(data: FileData) -> SoundLook:
         for block in file.blocks(BLOCK // channels, dtype="float32", always_2d=True):
             num, clipped = num + len(block), clipped or _is_clipped(block)
         if num != file.frames:
-            raise UnreadableError(f"it ends after {num:,} of {file.frames:,} samples")
+            raise UnreadableError(
+                f"the file ends after {num:,} of {file.frames:,} samples"
+            )
         channel = "1 channel" if channels == 1 else f"{channels} channels"
         stored = f"{file.samplerate} Hz, {channel}, {file.subtype}"
         return SoundLook(file.format, stored, file.samplerate, num, clipped)
@@ -154,7 +156,7 @@ def _opened(data: FileData) -> Iterator[Any]:
         raise UnreadableError("the file is empty")
     is_wav = data[:4] == b"RIFF" and data[8:12] == b"WAVE"
     if not (is_wav or data[:4] == b"fLaC"):
-        raise UnreadableError("it is not a WAV or FLAC file")
+        raise UnreadableError("not a WAV or FLAC file")
     check_installed()
     # soundfile is an optional dependency, which type checkers may not find.
     soundfile: Any = importlib.import_module("soundfile")
@@ -179,12 +181,12 @@ def _check(file: Any) -> None:
     within = channels <= MAX_CHANNELS and 0 < rate <= MAX_RATE
     if num * channels > MAX_SAMPLES or not within:
         raise UnreadableError(
-            f"it has {num:,} samples of {channels} channels at {rate:,} Hz: at most "
-            f"{MAX_SAMPLES:,} samples over all channels, {MAX_CHANNELS} channels and "
-            f"{MAX_RATE:,} Hz are supported"
+            f"the file has {num:,} samples of {channels} channels at {rate:,} Hz: "
+            f"expected at most {MAX_SAMPLES:,} samples over all channels, "
+            f"{MAX_CHANNELS} channels and {MAX_RATE:,} Hz"
         )
     if num < 1:
-        raise UnreadableError("it has no samples")
+        raise UnreadableError("the file has no samples")
 
 
 def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
@@ -203,7 +205,9 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
     file.seek(first)
     wave = file.read(last - first, dtype="float64", always_2d=True).mean(axis=1)
     if len(wave) != last - first:
-        raise UnreadableError(f"it ends after {first + len(wave):,} of {num:,} samples")
+        raise UnreadableError(
+            f"the file ends after {first + len(wave):,} of {num:,} samples"
+        )
     if rate != sound.sample_rate:
         from scipy.signal import resample_poly
 

@@ -34,7 +34,7 @@ class SweepArguments:
     )
     workdir: Path | None = field(
         None,
-        help="Folder of the sweep and its trials; None: runs/<name of the "
+        help="Directory of the sweep and its trials; None: runs/<name of the "
         "config>-sweep.",
     )
     trials: int = field(
@@ -66,7 +66,9 @@ class SweepArguments:
 def run(arguments: SweepArguments, signals: StopSignals) -> None:
     """Train the trials; write the best config and the report."""
     if extras.missing("optuna"):
-        raise UserError(f"sweep needs Optuna: {extras.install('sweep')}")
+        raise UserError(
+            f"sweep requires Optuna, which is not installed: {extras.install('sweep')}"
+        )
     _check(arguments)
     with collector.held_back():
         from jaxtrain.parallel import devices
@@ -113,6 +115,6 @@ def _check(arguments: SweepArguments) -> None:
     for name in ("stop_after_steps", "profile_steps"):
         if (value := getattr(train, name)) is not None:
             raise UserError(
-                f"train.{name} = {value}: trials of a sweep run to the end, and are "
-                "not profiled; leave it out"
+                f"train.{name} = {value} is not supported in a sweep, whose trials run "
+                f"to the end without profiling: leave train.{name} out"
             )

@@ -36,7 +36,9 @@ def make_sampler(
     if "seed" in options:
         seed = options["seed"]
         if not isinstance(seed, int) or seed < 0:
-            raise UserError(f"--sampler-options seed {seed}: expected 0 or more")
+            raise UserError(
+                f"--sampler-options seed {seed}: expected a seed of 0 or more"
+            )
     kind = _find("--sampler", optuna.samplers, name)
     if "seed" in inspect.signature(kind).parameters:
         trial_seed = np.random.SeedSequence([seed, number]).generate_state(1)[0]

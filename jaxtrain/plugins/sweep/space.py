@@ -52,8 +52,8 @@ class SearchSpace:
             overrides = self._function(trial)
             if not isinstance(overrides, Mapping):
                 raise UserError(
-                    f"{FUNCTION}() returned {type(overrides).__name__}, expected a "
-                    'dict such as {"optimizer.learning_rate": 0.1}'
+                    f"{FUNCTION}() returned {type(overrides).__name__}: return a dict "
+                    'such as {"optimizer.learning_rate": 0.1}'
                 )
             known = paths(_with_parts(self._config, overrides))
             for path in overrides:
@@ -63,8 +63,8 @@ class SearchSpace:
             except (TypeError, ValueError) as error:
                 raise UserError(
                     f"{FUNCTION}() returned a value that JSON does not support "
-                    f"({error}): give numbers, strings, True, False, None, and lists "
-                    "of them"
+                    f"({error}): return numbers, strings, True, False, None, and lists "
+                    "of these values"
                 ) from None
         for value in drawn.values():
             names = value if isinstance(value, list) else [value]
@@ -73,7 +73,10 @@ class SearchSpace:
 
     def _check_path(self, path: Any, known: list[str]) -> None:
         if path in FIXED:
-            raise UserError(f"{path} cannot be searched: {FIXED[path]}")
+            raise UserError(
+                f"{path} cannot be searched: {FIXED[path]}; remove {path} from the "
+                f"dict of {FUNCTION}()"
+            )
         section, _, _ = str(path).rpartition(".")
         is_option = section in known and isinstance(get(self._config, section), dict)
         if path not in known and not is_option:

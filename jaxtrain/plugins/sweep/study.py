@@ -40,9 +40,9 @@ HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
 # Number of consecutive kills without a new checkpoint after which a trial has failed.
 MAX_KILLS = 3
 FIX = (
-    "end other programs that lock it, and check its permissions and the free space; if "
-    "it is damaged, the values of its trials are lost: restore it from a backup, or "
-    "choose another --workdir"
+    "stop other programs that lock the file, and check its permissions and the free "
+    "disk space; if the file is damaged, restore the file from a backup, or choose "
+    "another --workdir"
 )
 # User attributes of the study and its trials. A copy that resumes a trial has the
 # attribute TRIAL, the number of that trial in the sweep.
@@ -140,7 +140,7 @@ class SweepStudy:
         try:
             self.optuna = optuna.load_study(storage=storage, study_name=NAME)
         except KeyError:
-            raise _unusable(folder / STUDY, "it contains no sweep") from None
+            raise _unusable(folder / STUDY, "the file contains no sweep") from None
 
     def check_same(self, config: Config) -> None:
         """Check that a resumed sweep has the same config.
@@ -158,9 +158,9 @@ class SweepStudy:
         if changed:
             shown = "\n  ".join(changed)
             raise UserError(
-                f"{self._folder} contains a sweep of another config, whose trials "
-                f"cannot be compared with new trials:\n  {shown}\nUse the config of "
-                "the sweep, or choose another --workdir"
+                f"{self._folder} contains a sweep of another config, with which new "
+                f"trials are not comparable:\n  {shown}\nUse the config of the sweep, "
+                "or choose another --workdir"
             )
 
     def number_of(self, attempt: int) -> int:

@@ -106,10 +106,10 @@ def carry_out(
     if reporter.pruned is not None and "eval" not in summary:
         raise optuna.TrialPruned
     if summary["best"] is None:
-        raise TrialFailed("its validation metric was never finite")
+        raise TrialFailed("the validation metric was never finite")
     # Metric of the saved weights: the best checkpoint may have been deleted.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)
     if value is None or not math.isfinite(value):
-        raise TrialFailed(f"validation {metric} of its saved model is not finite")
+        raise TrialFailed(f"validation {metric} of the saved model is not finite")
     return value

@@ -151,7 +151,8 @@ def find_goal(config: Config) -> Goal:
     setup = build_setup(config)
     if setup.timetable.eval_every_steps is None:
         raise UserError(
-            "a sweep compares trials by the validation split, which is missing or not "
-            "evaluated: set data.validation_fraction or data.validation_split"
+            "a sweep ranks trials by a validation metric, but the validation split is "
+            "missing or not evaluated: set data.validation_fraction or "
+            "data.validation_split"
         )
     return setup.best

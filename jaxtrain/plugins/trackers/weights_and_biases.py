@@ -63,7 +63,8 @@ class WandbWriter(ConfiguredWriter):
         except Exception as error:  # W&B raises many kinds of errors.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
-                "run `wandb login`, set WANDB_MODE=offline, or leave the field out"
+                "run `wandb login`, set WANDB_MODE=offline, or leave "
+                "logging.wandb_project out"
             ) from error
 
     @classmethod
@@ -76,8 +77,8 @@ class WandbWriter(ConfiguredWriter):
         # namespace package; `extras.missing` ignores it.
         if extras.missing("wandb"):
             raise UserError(
-                f"logging.wandb_project = {config.wandb_project!r} needs the extra "
-                f"wandb: {extras.install('wandb')}"
+                f"logging.wandb_project = {config.wandb_project!r} requires wandb, "
+                f"which is not installed: {extras.install('wandb')}"
             )
 
     def write(self, kind: str, step: int, values: Values) -> None:

@@ -240,9 +240,10 @@ def _left_out(
     num = int(has_unknown.sum())
     if num > math.ceil(data.max_bad_fraction * len(source)) or lost.all():
         raise UserError(
-            f"data.source = {data.source!r}: {num:,} of {counted(len(source), 'image')}"
-            f" have classes unknown to the model, {listed(mapping.unknown)}, more than "
-            f"data.max_bad_fraction = {data.max_bad_fraction} allows; the model has "
+            f"data.source = {data.source!r}: {num:,} of "
+            f"{counted(len(source), 'image')} have classes unknown to the model "
+            f"({listed(mapping.unknown)}), more than data.max_bad_fraction = "
+            f"{data.max_bad_fraction} allows; the model has the classes "
             f"{listed(mapping.known)}. Rename the classes, remove the images, or "
             "increase data.max_bad_fraction"
         )

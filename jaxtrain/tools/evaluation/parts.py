@@ -105,8 +105,8 @@ def check_pictures(option: str, subject: "Subject") -> None:
     kind = subject.model.description.input
     if not kind.are_pictures:
         raise UserError(
-            f"{option} needs a model of images, but the model takes {kind.noun}s; "
-            "leave the option out"
+            f"{option} requires a model of images, but the model takes {kind.noun}s; "
+            f"leave {option} out"
         )
 
 
@@ -114,6 +114,6 @@ def check_classes(option: str, subject: "Subject") -> None:
     """Raise UserError unless the task has one class per image."""
     if not subject.task.one_class_an_image:
         raise UserError(
-            f"{option}: task = {subject.model.description.task!r} does not predict "
-            "one class per image; leave the option out"
+            f"{option}: task = {subject.model.description.task!r} does not predict one "
+            f"class per image; leave {option} out"
         )

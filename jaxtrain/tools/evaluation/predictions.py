@@ -36,8 +36,8 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
     task = task_of_model(config, model, splits.train.facts, config.data)
     if not task.one_class_an_image:
         raise UserError(
-            f"--workdir {workdir}: task = {config.task.name!r} does not predict one "
-            "class per image, so its labels cannot be checked"
+            f"--workdir {workdir}: label checks require one class per image, which "
+            f"task = {config.task.name!r} does not predict; leave --workdir out"
         )
     subject = Subject(
         model=model, task=task, data=config.data, size=splits.seen_size, fit=splits.fit

@@ -134,7 +134,8 @@ def _check(asked: Asked, subject: Subject) -> None:
     if asked.calibrate and asked.split in ("validation", "all"):
         raise UserError(
             f"--calibrate with --split {asked.split}: the temperature is fitted on the "
-            "validation split, which would also evaluate it; evaluate another split"
+            "validation split, so metrics on this split would be biased; choose "
+            "another --split"
         )
     for part in asked.parts.values():
         part.check(subject, asked.tta)
@@ -188,7 +189,7 @@ def _describe_classes(subject: Subject) -> Iterator[str]:
     if classes.unknown:
         yield (
             f"{source} has {counted(classes.num_unknown, 'image')} of classes unknown "
-            f"to the model, which are left out: {listed(classes.unknown)}"
+            f"to the model, which are excluded: {listed(classes.unknown)}"
         )
 
 

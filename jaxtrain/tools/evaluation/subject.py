@@ -106,7 +106,7 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
         if getattr(data, name) not in (getattr(blank, name), value):
             raise UserError(
                 f"data.{name} = {getattr(data, name)!r} has no effect on an evaluation "
-                f"of these weights, which require {value!r}: leave it out"
+                f"of these weights, which require {value!r}: leave data.{name} out"
             )
     own = dataclasses.replace(DataConfig(), **fixed)
     task = make_part(TASKS, about.task, about.task_options)
@@ -131,16 +131,15 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
             raise UserError(
-                f"data.{name} = {value!r} has no effect on an evaluation, which "
-                "prepares images as the run did: leave it out"
+                f"data.{name} = {value!r} has no effect on an evaluation, which uses "
+                f"the preprocessing of the run: leave data.{name} out"
             )
     for name in HELD_OUT:
         value = getattr(given, name)
         if given.source == run.source and value != getattr(run, name):
             raise UserError(
-                f"data.{name} = {value!r} would hold out other images of "
-                f"{run.source} than the run did, including its training images: leave "
-                "it out"
+                f"data.{name} = {value!r} would hold out other images of {run.source} "
+                f"than the run, including training images: leave data.{name} out"
             )
 
 
@@ -157,8 +156,7 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
             whole = f"data.crop_mode is {crop_mode}"
             why = "data.crop_pct is 1" if crop_mode == "center" else whole
         raise UserError(
-            f"--tta {tta}: {why}, so there are no pixels outside the centre crop: use "
-            "--tta flip"
+            f"--tta {tta}: {why}, so the centre crop covers all pixels: give --tta flip"
         )
     larger = round(data.image_size / crop_pct)
     return dataclasses.replace(data, image_size=larger, crop_pct=1.0, **AS_EVALUATED)
@@ -184,15 +182,16 @@ def task_of_model(
     if task.num_outputs != about.num_outputs:
         raise UserError(
             f"data.source = {data.source!r} has {describe()}, but the model has "
-            f"{about.num_outputs} outputs: use a data set with the classes of training"
+            f"{about.num_outputs} outputs: use a data set with the classes of the "
+            "training data"
         )
     if task.class_names is not None and about.class_names is not None:
         _check_names(task.class_names, about.class_names, data)
     if task.column_names != about.column_names:
         raise UserError(
             f"data.source = {data.source!r} has {describe()}, but the model was "
-            f"trained on {', '.join(about.column_names or ())}: name the same columns, "
-            "in the same order, by data.targets"
+            f"trained on {', '.join(about.column_names or ())}: name these columns in "
+            "this order in data.targets"
         )
     return task
 
@@ -257,8 +256,8 @@ def _open_split(
     named_splits = splits.named()
     if split not in named_splits:
         raise UserError(
-            f"{data.source} has no {split} split, only {', '.join(named_splits)}: "
-            "choose another --split, and leave out --calibrate"
+            f"{data.source} has the splits {', '.join(named_splits)}, but no {split} "
+            "split: choose another --split, and leave --calibrate out"
         )
     return named_splits[split], splits.seen_size, splits.fit
 
@@ -274,7 +273,7 @@ def _check_shape(
         ]
         raise UserError(
             f"{data.source} has {kinds[0]}, but the model takes {kinds[1]}: use a data "
-            "set of the input type of training"
+            f"set of {kinds[1]}"
         )
     height, width, channels = source.model_input_shape
     found = size or height, size or width, channels

@@ -358,7 +358,7 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(method: Part):
         ),
         (
             f"--method trades --task {CONSISTENT}",
-            "compares class probabilities of images",
+            "requires class probabilities of images",
         ),
         (
             "--method adversarial --optimizer.name lbfgs",

@@ -137,9 +137,9 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     ("words", "message"),
     [
         ("seeded one --greedy --out s", "that no model was trained on"),
-        ("one --out s", "1 model: give two or more"),
-        ("nothing one --out s", "the first model must be the folder of a run"),
-        ("one wide --out s", "model 2 differs from the first: model = "),
+        ("one --out s", "1 model: expected two or more"),
+        ("nothing one --out s", "the first model is not the directory of a run"),
+        ("one wide --out s", "model 2 differs from the first model: model = "),
     ],
 )
 def test_what_is_refused(here: Path, words: str, message: str):

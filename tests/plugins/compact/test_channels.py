@@ -154,11 +154,11 @@ def test_numbers_of_channels_that_there_cannot_be_are_refused():
     rows = {
         "conv9": (
             3,
-            "conv9 = 3: .* of 5 layers can, such as conv1; perhaps you meant conv4",
+            "conv9 = 3: .* one of 5 layers, such as conv1; perhaps you meant conv4",
         ),
         "head/linear": (
             3,
-            "can be removed .its channels are outputs of the model.; channels",
+            "cannot be removed .its channels are outputs of the model",
         ),
         "conv1": (5, "conv1 = 5: expected 1 to 4$"),
     }

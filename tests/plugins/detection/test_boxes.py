@@ -105,7 +105,7 @@ def test_windows_that_the_host_cuts_take_boxes_along(tmp_path: Path) -> None:
 
 def test_packed_they_would_lose_their_places(tmp_path: Path, made: Any) -> None:
     folder = write_coco(tmp_path / "set", made)
-    with pytest.raises(UserError, match="targets refer to pixels of the images"):
+    with pytest.raises(UserError, match="targets that refer to pixels"):
         pack(config(f"coco:{folder}"), tmp_path / "packed", size=None, format="jpeg")
 
 
@@ -186,9 +186,7 @@ def test_a_hostile_yaml_is_refused(tmp_path: Path, made: Any) -> None:
     for i in range(1, 13):
         lines.append(f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 10)}]")
     (folder / "data.yaml").write_text("\n".join(lines))
-    with pytest.raises(
-        UserError, match=r"data\.yaml is not valid YAML: it has an alias"
-    ):
+    with pytest.raises(UserError, match=r"data\.yaml is not valid YAML: aliases of"):
         sources.load(config(f"yolo:{folder}"), seed=0)
     (folder / "data.yaml").write_text("names: " + "[" * 2000)
     with pytest.raises(UserError, match=r"data\.yaml is not valid YAML"):

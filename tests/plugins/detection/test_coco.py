@@ -176,9 +176,9 @@ def test_names_sizes_and_ids_of_images_are_read(tmp_path: Path, change: Any) -> 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"file_name": "nowhere.png"}, "1 that are not there, such as images[0], now"),
-        ({"file_name": "../other.png"}, "1 that lead out of the folder"),
-        ({"file_name": "link.png"}, "1 that lead out of the folder"),
+        ({"file_name": "nowhere.png"}, "1 that do not exist, such as images[0], now"),
+        ({"file_name": "../other.png"}, "1 outside the directory of the data set"),
+        ({"file_name": "link.png"}, "1 outside the directory of the data set"),
         ({"file_name": "pipe.png"}, "1 that are not regular files"),
         ({"file_name": None}, "1 no file_name"),
         ({"id": None}, "1 without id"),

@@ -212,8 +212,11 @@ def test_the_report_has_the_classes_and_pictures(here: Path) -> None:
         ("--config recipe.py --data.augment.mixup 0.2", "of mixed images would"),
         ("--config recipe.py --data.augment.cutmix 0.5", "the pasted patch hides"),
         ("--config recipe.py --data.sampling balanced", "boxes of several classes"),
-        ("--config recipe.py --data.image-size 36", "not a multiple of 8"),
-        ("--config recipe.py --task.strides 1 2", "at the strides 2, 4, and"),
+        (
+            "--config recipe.py --data.image-size 36",
+            "not a multiple of the last stride, 8",
+        ),
+        ("--config recipe.py --task.strides 1 2", "at the strides 2, 4, but"),
         ("--config recipe.py --task.strides 8 4", "strides = (8, 4)"),
     ],
 )

@@ -182,19 +182,19 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no folder of labels": (
         {"images/val/2.png": "", "images/val/3.png": ""},
-        "images/val: 2 images, but there is no label directory; add labels",
+        "images/val: 2 images, but the label directory is missing; add labels",
     ),
     "no such split": (
         {"images/extra/2.png": ""},
-        "images/extra is not a split .*; rename it, or move it away",
+        "images/extra is not a split .*; rename the directory, or move it away",
     ),
     "a list of what is not there": (
         {"data.yaml": "train: a.txt\n" + YAML, "a.txt": "\nimages/train/7.png"},
-        r"a\.txt, line 2: images/train/7\.png does not exist; fix the list",
+        r"a\.txt, line 2: images/train/7\.png does not exist; correct the list",
     ),
     "a path outside": (
         {"data.yaml": "train: ../other\n" + YAML, "../other/1.png": ""},
-        r"\.\./other leads to .*/other, outside of .*data\.allow_outside",
+        r"\.\./other resolves to .*/other, outside .*data\.allow_outside",
     ),
     "names that differ": (
         {
@@ -202,7 +202,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
             "labels/train/classes.txt": "cat",
             "labels/classes.txt": "dog",
         },
-        r"labels/train/classes\.txt and .*labels/classes\.txt have different names",
+        r"labels/train/classes\.txt and .*labels/classes\.txt list different",
     ),
 }
 
@@ -260,11 +260,11 @@ def test_a_path_is_the_folder_of_the_set(tmp_path: Path) -> None:
             "0.5 0.5 0.5 0.2 0.4",
             "'0.5 0.5 0.5 0.2 0.4' is not a box; expected CLASS X Y",
         ),
-        ("0 10 20 100 30 50 90", "a polygon from 10 to 100 is outside its image"),
+        ("0 10 20 100 30 50 90", "coordinates from 10 to 100 is outside the image"),
         ("0 0.5 0.1 0.5 0.2 0.5 0.9", "has no area"),
         ("0 0.5 0.5 0 0.1", "has no area"),
-        ("0 0.9 0.5 0.4 0.1", "is outside its image"),
-        ("2.0 0.5 0.5 0.2 0.4", "there is no class 2"),
+        ("0 0.9 0.5 0.4 0.1", "is outside the image"),
+        ("2.0 0.5 0.5 0.2 0.4", "the class 2 does not exist"),
     ],
 )
 def test_rows(tmp_path: Path, row: str, box: Any) -> None:

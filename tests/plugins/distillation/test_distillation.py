@@ -327,13 +327,13 @@ class Quiet(Classification):
         ({"task": "segmentation"}, "was trained on task = 'segmentation'"),
         (
             {"class_names": ("ant", "bee", "cat", "eel")},
-            "it lacks 'dog' and also has 'eel'; fine-tune it",
+            "the teacher lacks 'dog' and also has 'eel'; fine-tune",
         ),
         (
             {"num_outputs": 5, "class_names": (*NAMES, "eel")},
-            "5 classes, this run has 4: it also has 'eel'",
+            "5 classes, but this run has 4: the teacher also has 'eel'",
         ),
-        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, and"),
+        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, but"),
         ({"input": SoundInput(SoundConfig())}, "data.sound"),
         (
             {"image_shape": (2, 2, 1)},
@@ -351,7 +351,7 @@ def test_a_teacher_that_does_not_fit_is_refused(changes: dict[str, Any], told: s
 
 def test_tasks_that_cannot_be_taught_are_refused():
     method = Distillation(teacher="runs/teacher")
-    with pytest.raises(UserError, match="the task defines an objective"):
+    with pytest.raises(UserError, match="the task defines its own training objective"):
         method.check(Quiet((8, 8, 1), {"num_classes": 4}), "quiet")
     with pytest.raises(UserError, match="defines no distillation loss"):
         method.check(Task(), "embedding")
@@ -379,9 +379,9 @@ def test_a_config_holds_the_digest_of_its_teacher(tmp_path: Path):
         resolve_config(config_of(place, teacher_digest=digest[:8])).config
         == resolved.config
     )
-    with pytest.raises(UserError, match="not the intended weights"):
+    with pytest.raises(UserError, match="give the intended weights"):
         resolve_config(config_of(place, teacher_digest="0" * 8))
-    with pytest.raises(UserError, match=r"aside, but method\.teacher = "):
+    with pytest.raises(UserError, match=r"aside, which contains method\.teacher = "):
         check_kept(config_of(place), tmp_path)
 
 
@@ -390,7 +390,9 @@ def test_trust_shows_the_parts_that_a_teacher_names(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(trust, "trust", shown.append)
     trust.trust_recipe(None, config_of("runs/teacher"))
     assert shown == ["runs/teacher"]
-    with pytest.raises(UserError, match="or a teacher: custom modules of the recipe"):
+    with pytest.raises(
+        UserError, match="or a teacher, as custom code named by the recipe"
+    ):
         trust.trust_recipe(None, Config())
 
 
@@ -429,9 +431,9 @@ def test_a_teacher_whose_checkpoint_is_damaged_is_named(
     trained = resolve.load(str(place))
 
     def fail(*_: Any) -> Any:
-        raise DamagedError("step 8: params/conv1 is not what was saved")
+        raise DamagedError("step 8: params/conv1 does not match the saved digest")
 
-    told = r"method.teacher = .*teacher': step 8: params/conv1 is not"
+    told = r"method.teacher = .*teacher': step 8: params/conv1 does not"
     for find in (fail, lambda *_: dataclasses.replace(trained, read=fail)):
         monkeypatch.setattr(resolve, "load", find)
         with pytest.raises(UserError, match=told):
@@ -458,10 +460,13 @@ def test_weights_that_are_not_finite_are_no_teacher(tmp_path: Path):
 @each_row(
     ("options", "told"),
     [
-        ({}, "teacher = None: distillation needs the weights of a trained"),
+        ({}, "teacher = None: expected the weights of a trained"),
         ({"teacher": "a", "weight": 0.0}, "weight = 0.0: expected 0 < value <= 1"),
         ({"teacher": "a", "temperature": 0.0}, "temperature = 0.0: expected a value"),
-        ({"teacher": "a", "hard": True, "temperature": 2.0}, "no effect with hard"),
+        (
+            {"teacher": "a", "hard": True, "temperature": 2.0},
+            "no effect with method.hard",
+        ),
         ({"teacher": "a", "teacher_digest": "xyz"}, "digits of a SHA-256"),
         ({"teacher": "a", "layers": 2}, "distillation takes teacher, teacher_digest"),
         ({"teacher": "not/there"}, "not/there"),

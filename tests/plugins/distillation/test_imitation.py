@@ -85,7 +85,7 @@ def test_numbers_are_imitated_by_their_square_differences():
     [
         ({}, {"temperature": 2.0, "hard": False}, "have no effect on task = 'regr"),
         ({}, {"temperature": None, "hard": True}, "have no effect on task = 'regr"),
-        ({"loss": "gaussian"}, {"temperature": None, "hard": False}, "mse, l1 and h"),
+        ({"loss": "gaussian"}, {"temperature": None, "hard": False}, "mse, l1 or h"),
     ],
 )
 def test_numbers_have_no_probabilities(options: Any, how: Any, told: str):

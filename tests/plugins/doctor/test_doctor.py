@@ -68,7 +68,7 @@ def test_every_planted_defect_is_found_by_name_and_nothing_else(
         if finding["kind"] == "unreadable"
     }
     assert reasons["empty.png"] == "the file is empty"
-    assert "not an image of a known format" in reasons["text.jpg"]
+    assert "not an image of a supported format" in reasons["text.jpg"]
     # No name obeyed by the terminal, and none of rich's markup.
     assert "\x1b" not in result.stdout + result.stderr
 
@@ -291,7 +291,7 @@ def test_a_photograph_saved_again_is_near():
         (["--check", "--source", "digits", "--config", "{digits}"], "with --config"),
         (["--check", "--config", "{digits}", "--data-dir", "x"], "--data.data-dir"),
         (["--check", "--source", "digits", "--write-clean", "x"], "has no image files"),
-        (["--check", "--workdir", "nowhere"], "give the folder of a run"),
+        (["--check", "--workdir", "nowhere"], "give the directory of a run"),
         (["--check", "--source", "digits", "--out", "/dev/null/x"], "/dev/null/x"),
     ],
 )

@@ -144,7 +144,7 @@ def test_a_recipe_that_fine_tunes(tmp_path: Path):
 
 
 def test_weights_say_what_they_are_of(tmp_path: Path):
-    with pytest.raises(UserError, match=r"mine\.pth is not there"):
+    with pytest.raises(UserError, match=r"mine\.pth does not exist"):
         find_weights(str(tmp_path / "mine.pth"))
 
 
@@ -196,11 +196,11 @@ def test_a_folder_needs_no_word_before_it(
     (tmp_path / "out.png").write_bytes(grey(7))
     words = ["new", "--data", "my birds", "--out", "linked.py"]
     assert main(words) == 2
-    assert "link.png leads to" in capsys.readouterr().err
+    assert "link.png resolves to" in capsys.readouterr().err
     assert main([*words, "--allow-outside"]) == 0
     assert load_config(tmp_path / "linked.py").data.allow_outside
     with pytest.raises(
-        UserError, match="= 'my birds' lacks the source type: write folder:my"
+        UserError, match="= 'my birds' has no source type: write folder:my"
     ):
         open_store(DataConfig(source="my birds"))
 
@@ -236,7 +236,10 @@ def test_times_are_told_roughly(seconds: float, words: str):
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (RuntimeError("python ended with -6, no result:\nabort"), "ended with -6"),
+        (
+            RuntimeError("python exited with code -6 without a result:\nabort"),
+            "exited with code -6",
+        ),
         (TimeoutExpired("python", 9), "not compiled and timed within 9 s"),
     ],
 )
@@ -282,7 +285,7 @@ def test_a_few_steps_are_timed_or_given_up():
     ("words", "message"),
     [
         ("--data digits --out {}/there.py", "already exists"),
-        ("--data digits --out {}/mine.txt", "a recipe is a Python file"),
+        ("--data digits --out {}/mine.txt", "expected a Python file"),
         ("--data nothing:x --out {}/mine.py", "data.source = 'nothing:x'"),
         ("--data digits --out {}/there.py/mine.py", "mine.py: "),
         ("--data digits", "--out"),

@@ -63,7 +63,7 @@ def test_stored_images_stand_above_augmented_ones(
 @each_row(
     ("words", "message"),
     [
-        ("--preview --config run.py --out there.gif", "the preview is a PNG file"),
+        ("--preview --config run.py --out there.gif", "expected a PNG file"),
         ("--preview --config run.py --size 3", "--size 3 has no effect with --preview"),
         ("--preview --config run.py --out run.py/there.png", "--out run.py/there.png"),
     ],

@@ -55,7 +55,7 @@ def test_missing_tensorflow_names_the_extra(tmp_path: Path, without_tensorflow: 
 
 
 def test_missing_manual_dir(tmp_path: Path):
-    with pytest.raises(UserError, match=r"--manual-dir .*nowhere: there is no such"):
+    with pytest.raises(UserError, match=r"--manual-dir .*nowhere: no such directory"):
         prepare("tfds:mnist", data_dir=tmp_path, manual_dir=tmp_path / "nowhere")
 
 

@@ -149,14 +149,14 @@ def test_whole_classes_are_held_out(tmp_path: Path):
         (
             CONTRASTIVE,
             "--train.accumulate-steps 2",
-            "compares each example with others",
+            "compares all examples of a batch",
         ),
         (CONTRASTIVE, "--data.augment.mixup 0.2", "belongs to neither"),
         (ARCFACE, "--train.freeze class_centres", "have no cosines of the layer"),
         (
             'loss="contrastive", margin=0.2',
             "",
-            "margin = 0.2 has no effect on loss = 'contrastive'",
+            "margin = 0.2 has no effect with task.loss = 'contrastive'",
         ),
         ("margin=1.6", "", "margin = 1.6: expected 0 or more, below 1.5 radians"),
     ],

@@ -147,7 +147,7 @@ def test_export_writes_a_file_of_litert(digits_run: Path, tmp_path: Path, capsys
     assert "['0', '1', '2'" in told and "[1, 8, 8, 1]" in told
     rows = {
         "--precision fp16": "--format litert supports fp32, int8; fp16 needs ",
-        "--precision int8": "make one by python main.py quantize",
+        "--precision int8": "quantize the model with python main.py quantize",
         "--batch dynamic": "has a fixed batch size",
     }
     # The program of the page.
@@ -192,7 +192,9 @@ def test_what_litert_cannot_do_is_told(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         Request, "function", lambda self, folded: lambda x: self.apply(None, None, x)
     )
-    with pytest.raises(UserError, match="its converter cannot write this model"):
+    with pytest.raises(
+        UserError, match="the LiteRT converter does not support this model"
+    ):
         litert.LiteRTFile().write(request, tmp_path / "file")
     assert not (tmp_path / "file").exists()
     monkeypatch.setenv("JAXTRAIN_LITERT", str(tmp_path))

@@ -187,7 +187,7 @@ def test_it_is_int8_in_onnx_alone(trained: Any, tmp_path: Path, capsys: Any):
     workdir = trained("convnet")
     words = ("--format", "onnx", "--precision", "fp32")
     assert export(workdir, tmp_path / "file", *words) == 2
-    assert "computes in int8; choose int8" in capsys.readouterr().err
+    assert "computes in int8; give --precision int8" in capsys.readouterr().err
     assert export(workdir, tmp_path / "file", "--format", "stablehlo") == 0
     given = load_model(workdir)
     read = jax.export.deserialize(bytearray((tmp_path / "file").read_bytes()))

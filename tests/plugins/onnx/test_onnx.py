@@ -248,7 +248,7 @@ def test_what_it_does_not_know_is_named():
 
 
 def test_a_function_that_needs_the_number_of_images_is_refused():
-    with pytest.raises(UserError, match=r"--batch dynamic.*by len\(x\)"):
+    with pytest.raises(UserError, match=r"--batch dynamic.*instead of len\(x\)"):
         emit(lambda x: x.reshape(len(x), -1), SHAPE, dtype=np.float32)
 
 

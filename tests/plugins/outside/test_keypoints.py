@@ -281,7 +281,7 @@ def test_without_the_package_its_runs_are_refused_in_a_sentence(trained: Trained
     )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
-    assert "install the package" in done.stderr.splitlines()[-1]
+    assert "install the plug-in" in done.stderr.splitlines()[-1]
 
 
 def test_suggested_commands_fit_the_task(trained: Trained):

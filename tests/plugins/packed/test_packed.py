@@ -221,7 +221,7 @@ def test_unreadable_images_are_left_out_and_told(
     assert f"is packed in {out}: train 37, test 4" in told
     for bad in (3, 17, 39):
         assert f"train: split 'train' of tfds:tiny: image {bad} is unreadable" in told
-    assert told.count("left out of test") == 16
+    assert told.count("excluded from test") == 16
     fields: dict[str, Any] = {"source": f"packed:{out}", "validation_fraction": 0.0}
     labels = read_all(load_images(**fields).train)["target"]
     assert (labels == np.delete(np.arange(40) % 3, [3, 17, 39])).all()
@@ -264,7 +264,7 @@ def test_a_killed_pack_goes_on(
             pack("tfds:tiny", out, **fields)
             break
         except KilledError:
-            with pytest.raises(UserError, match="resumes an interrupted pack"):
+            with pytest.raises(UserError, match="resumes after an interruption"):
                 load_images(source=f"packed:{out}")
             # A shard needs four renames: with more each time, some are whole.
             kills += 1
@@ -366,7 +366,7 @@ def test_a_set_may_have_more_shards_than_files_may_be_open(
     monkeypatch.setattr(system_errors, "MAX_OPEN", 300)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, few_open_files))
     with pytest.raises(
-        UserError, match="has 165 files, but a process may open only 300"
+        UserError, match="has 165 files, but the limit of open files is 300"
     ):
         load_images(source=f"packed:{tmp_path / 'out'}")
 
@@ -486,7 +486,7 @@ def test_a_source_of_ones_own_takes_its_options(
         ("", "give one of --prepare, --check, --preview"),
         ("--verify x --size 3", "--size 3 has no effect with --verify"),
         ("--pack digits", "--out DIR"),
-        ("--pack digits --out NEW", "these images are arrays: give --format raw"),
+        ("--pack digits --out NEW", "the data set has arrays: give --format raw"),
         ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),
         ("--pack digits --out NEW --data.options num 3", "is for custom code"),
         (

@@ -82,7 +82,7 @@ def test_targets(text: str, nodes: int, expected: Target, shown: str):
         ("h100x0", 1, "numbers above 0"),
         ("h100x", 1, "numbers above 0"),
         ("h100", 0, "numbers above 0"),
-        ("here", 2, "here means all devices of this"),
+        ("here", 2, "`here` means all devices of this"),
     ],
 )
 def test_targets_that_there_are_not(text: str, nodes: int, told: str):
@@ -207,7 +207,7 @@ def test_the_largest_batch(
 @pytest.mark.parametrize(
     ("peak", "code", "told"),
     [
-        (lambda c: 10**12 // c.train.accumulate_steps, 2, "no single change makes it"),
+        (lambda c: 10**12 // c.train.accumulate_steps, 2, "no single change suffices"),
         (lambda c: 10**12 if c.train.remat == "none" else 1, 0, "remat full"),
     ],
 )
@@ -244,15 +244,18 @@ def test_what_to_change(
         (["--target", "h100", "--batch", "0"], "--batch 0: expected a number above 0"),
         (
             ["--target", "h100", "--compare", "fsdp,tensr"],
-            "unknown preset 'tensr': expected data_parallel, fsdp, zero1, tensor, "
+            "unknown preset 'tensr'; expected data_parallel, fsdp, zero1, tensor, "
             "spatial, 2d; did you mean 'tensor'?",
         ),
         (
             ["--target", "h100x512", "--batch", "max"],
-            "multiple of 512 examples, and the training split has 461",
+            "multiple of 512 examples, but the training split has only 461",
         ),
         (["--target", "h100", "--check"], "has no NVIDIA GPU, but the plan is for h1"),
-        (["--target", "h100", "--out", "/dev/null/x"], "--out /dev/null/x: cannot"),
+        (
+            ["--target", "h100", "--out", "/dev/null/x"],
+            "--out /dev/null/x: not writable",
+        ),
     ],
 )
 def test_bad_input(
@@ -275,7 +278,7 @@ def test_no_environment(cli: Cli, write_config: Any, monkeypatch: pytest.MonkeyP
     result = cli(*words, JAXTRAIN_GPU_COMPILER="/nowhere")
     assert result.code == 2
     assert "$JAXTRAIN_GPU_COMPILER = /nowhere" in result.stderr
-    assert "`make gpu-compiler` creates .venv-gpu-compiler" in result.stderr
+    assert "create .venv-gpu-compiler with `make gpu-compiler`" in result.stderr
 
 
 def test_a_plugin_of_another_version(monkeypatch: pytest.MonkeyPatch):
@@ -333,7 +336,7 @@ def test_a_process_that_dies_is_told():
     cpu = parse_target("cpu")
     with pytest.raises(UserError, match="was killed, probably out of memory"):
         gpu_compiler.call(cpu, signal.raise_signal, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match="ended with 3, no result"):
+    with pytest.raises(RuntimeError, match="exited with code 3 without a result"):
         gpu_compiler.call(cpu, os._exit, 3)
 
 
@@ -341,7 +344,7 @@ def test_a_process_that_dies_is_told():
 def test_a_process_with_another_jax_is_refused(monkeypatch: pytest.MonkeyPatch):
     version = jax.__version__
     monkeypatch.setattr(jax, "__version__", "9.9.9")
-    with pytest.raises(UserError, match=rf"{version}, but this process has JAX 9\.9"):
+    with pytest.raises(UserError, match=rf"{version}, but expected JAX 9\.9"):
         gpu_compiler.call(parse_target("cpu"), len, "")
 
 
@@ -423,5 +426,5 @@ def test_a_plan_names_the_disk_that_the_run_demands(
         check_space(tmp_path, state, save)
 
     check(plan.disk_bytes)
-    with pytest.raises(UserError, match="the checkpoints may take"):
+    with pytest.raises(UserError, match="of disk space are free"):
         check(plan.disk_bytes - 1)

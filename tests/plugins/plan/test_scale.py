@@ -168,12 +168,18 @@ def test_the_step_is_that_of_a_run():
     [
         (["--devices", "1,x"], "--devices 1,x: expected"),
         (["--devices", "0"], "--devices 0: expected"),
-        (["--devices", "1", "--out", "/dev/null/out"], "--out /dev/null/out: cannot"),
+        (
+            ["--devices", "1", "--out", "/dev/null/out"],
+            "--out /dev/null/out: not writable",
+        ),
         (
             ["--devices", "1", "--target", "h100"],
-            "h100: steps for a target are compiled, but cannot",
+            "h100 requires --compile-only",
         ),
-        (["--devices", "1", "--target", "h100x8"], "--devices sets the numbers"),
+        (
+            ["--devices", "1", "--target", "h100x8"],
+            "give the numbers of GPUs with --devices",
+        ),
         (
             ["--devices", "1", "--target", "h100", "--platform", "cpu"],
             "--target h100 --platform cpu: a step is compiled for either",

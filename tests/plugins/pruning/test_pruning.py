@@ -231,8 +231,8 @@ def test_times_of_a_fine_tuned_run():
             {},
             "prune.end_epochs = 4: pruning ends after 40",
         ),
-        ({"start_epochs": 10.0}, {}, "prune.start_epochs = 10.0: pruning would end"),
-        ({"end_epochs": 10.0}, {}, "prune.end_epochs = 10.0: pruning would end"),
+        ({"start_epochs": 10.0}, {}, "prune.start_epochs = 10.0: pruning ends"),
+        ({"end_epochs": 10.0}, {}, "prune.end_epochs = 10.0: pruning ends"),
         (
             {"start_epochs": 1.0},
             {"train": {"freeze": ("stem*",), "freeze_epochs": 2.0}},

@@ -206,7 +206,7 @@ def test_what_cannot_be_rounded_is_refused(workdir: Path, tmp_path: Path, capsys
     assert main(["quantize", *map(str, given), str(out)]) == 0
     capsys.readouterr()
     words = ("--workdir", out, "--out", tmp_path / "again")
-    assert "is quantized already" in refusal(*words)
+    assert "is already quantized" in refusal(*words)
     plain = tmp_path / "plain"
     words = ["export", "--workdir", str(workdir), "--format", "safetensors"]
     assert main([*words, "--out", str(plain)]) == 0

@@ -108,8 +108,8 @@ def _twice(conv: Any, x: Any, rngs: Any) -> Any:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("OwnProducts", "computes products with weights"),
-        ("TwiceComputed", "calls its layer 'conv' several times"),
+        ("OwnProducts", "multiplies by weights"),
+        ("TwiceComputed", "calls the layer 'conv' several times"),
     ],
 )
 def test_a_model_that_cannot_be_rounded_is_named(name: str, message: str):

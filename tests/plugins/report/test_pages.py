@@ -228,7 +228,7 @@ def test_the_page_tells_where_the_seconds_went(tmp_path: Path):
     assert "training steps: 7 min 30 s, 75.0%" in page
     assert "waiting for data: 2 min 0 s, 20.0%" in page and "start: 30.0 s" in page
     assert "lost to restarts" not in page
-    assert "waiting for data, 20% of the time: raise data.workers" in page
+    assert "waiting for data, 20% of the time: increase data.workers" in page
 
 
 def a_run(workdir: Path, **data: Any) -> History:

@@ -233,7 +233,7 @@ def test_a_page_that_fails_or_is_not_waited_for_fails_no_run(
     told = [x for x in capsys.readouterr().err.splitlines() if "report.html" in x]
     reason = "interrupted by a signal" if stops else "ZeroDivisionError: by a bug"
     assert len(told) == 1 and reason in told[0]
-    assert f"python main.py report --workdir {quoted(run)} writes it" in told[0]
+    assert f"python main.py report --workdir {quoted(run)}" in told[0]
     assert not (run / "report.html").exists()
     assert read_summary(run)["step"] == 1
 
@@ -280,12 +280,10 @@ def test_what_is_gone_is_told_and_the_rest_is_shown(here: Callable[..., Path]):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoints")
     seen = text_of(report(run))
-    assert "config.json cannot be read: there is no such file" in seen
+    assert "config.json does not exist" in seen
     assert "Finished at step 12." in seen and "test accuracy" in seen
     (run / "summary.json").write_text("[1]")
-    assert "summary.json cannot be read: it is not a JSON object" in text_of(
-        report(run)
-    )
+    assert "summary.json is not a JSON object" in text_of(report(run))
 
 
 def test_looking_is_bounded(root: Path, monkeypatch: pytest.MonkeyPatch):
@@ -363,11 +361,11 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
     [
         (
             "--workdir set",
-            "--workdir set: holds neither config.json nor metrics.jsonl of a run; it "
-            "is a folder of images: give the folder of a run",
+            "--workdir set contains neither config.json nor metrics.jsonl of a run; it "
+            "is a folder of images: give the directory of a run",
         ),
-        ("--workdir run --compare run", "--compare run: this run is given twice"),
-        ("--workdir run --compare none", "--workdir none: holds neither"),
+        ("--workdir run --compare run", "--compare run: the run is given twice"),
+        ("--workdir run --compare none", "--workdir none contains neither"),
         ("--workdir run --compare x --platform cpu", "--platform cpu has no effect"),
         (
             f"--workdir run --compare {'x ' * 16}",

@@ -289,7 +289,7 @@ def test_pixelate_and_jpeg_are_those_of_pillow(channels: int):
 
 @pytest.mark.parametrize("shape", [(32, 32, 4), (6, 32, 3)])
 def test_images_that_cannot_be_corrupted_are_refused(shape: tuple[int, int, int]):
-    with pytest.raises(UserError, match="leave the option out"):
+    with pytest.raises(UserError, match="leave --corruptions out"):
         check_shape(shape)
 
 
@@ -321,5 +321,5 @@ def test_a_baseline_is_of_the_same_metric(tmp_path: Path):
     write_digested(path, {"corruptions": found})
     baseline = robustness.read_baseline(path, "CIFAR-10-C", "accuracy")
     assert baseline["fog"] == pytest.approx(0.2)
-    with pytest.raises(UserError, match="errors by accuracy, and this task uses"):
+    with pytest.raises(UserError, match="errors of accuracy, but this task uses"):
         robustness.read_baseline(path, "CIFAR-10-C", "rmse")

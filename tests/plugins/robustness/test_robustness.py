@@ -36,7 +36,7 @@ def whole(folder: Path) -> dict[str, Any]:
 @each_row(
     ("attacks", "num_classes", "message"),
     [
-        (("pgd", "apgd-t"), 3, "fourth largest logits, and the model has 3 classes"),
+        (("pgd", "apgd-t"), 3, "requires 4 or more classes, but the model has 3"),
         (("apgd-ce",), 3, ""),
         (("apgd-t",), 4, ""),
     ],
@@ -74,14 +74,14 @@ def test_attacks_and_other_images_are_told(whole: dict[str, Any]):
     ("words", "message"),
     [
         ("--epsilon 0.1", "--epsilon 0.1 has no effect without --attack"),
-        ("--attack pgd", "requires --epsilon, such as 8/255"),
+        ("--attack pgd", "requires --epsilon: add a value"),
         ("--attack pgd --epsilon 8", "--epsilon 8: expected a number or fraction"),
         ("--attack fgsm --epsilon 0.1 --steps 3", "has no effect with --attack fgsm"),
         ("--attack pgd --epsilon 0.1 --steps 0", "--steps 0: expected 1 or more"),
         ("--baseline run/summary.json", "has no effect without --corruptions"),
-        ("--corruptions --baseline run/summary.json", "no evaluation with corruptions"),
-        ("--tta flip --ood digits", "the energy needs logits"),
-        ("--ood synthetic:8x8x2/4", "images with 2 channels can only be used as they"),
+        ("--corruptions --baseline run/summary.json", "expected an evaluation.json"),
+        ("--tta flip --ood digits", "the energy score needs logits"),
+        ("--ood synthetic:8x8x2/4", "2 channels can only be used in the stored shape"),
     ],
 )
 def test_what_does_not_go_together_is_refused(folder: Path, words: str, message: str):
@@ -126,7 +126,7 @@ def test_a_task_without_classes_is_attacked_and_corrupted(tmp_path: Path):
     assert f"--ood digits: task = '{task}' does not predict" in refused.stderr
     refused = evaluate(tmp_path, "--attack pgd apgd --epsilon 0.1 --trust")
     assert refused.code == 2
-    assert "--attack apgd-ce needs one class per image" in refused.stderr
+    assert "--attack apgd-ce requires one class per image" in refused.stderr
 
 
 @pytest.mark.slow

@@ -148,7 +148,7 @@ def test_what_a_model_consists_of_does_not_depend_on_the_image():
     [
         ({"backbone": "resnet_18"}, "model.backbone = 'resnet_18'.*resnet18"),
         ({"backbone": f"{HERE}:Flat"}, "Flat' has no spatial features"),
-        ({"backbone": f"{HERE}:nothing"}, "is 3, expected a subclass of"),
+        ({"backbone": f"{HERE}:nothing"}, "is 3: expected a subclass of"),
         (
             {"backbone": "lenet", "width": 0.5},
             "model.width = 0.5 has no effect on model.backbone = 'lenet'",

@@ -155,7 +155,10 @@ def test_strides_become_dilation(options: dict[str, Any], rows: int):
 @each_row(
     ("options", "message"),
     [
-        ({"backbone": "vgg11"}, "output_stride = 8: .*'vgg11' cannot replace"),
+        (
+            {"backbone": "vgg11"},
+            "output_stride = 8: .*'vgg11' does not support dilation",
+        ),
         ({"stem": "cifar", "output_stride": 16}, "output_stride = 16 has no effect"),
         ({"padding": "same"}, "model.padding = 'same' has no effect on deeplabv3"),
     ],

@@ -74,11 +74,15 @@ def test_colours_become_numbers():
 @each_row(
     ("classes", "mask", "told"),
     [
-        (CLASSES, stored(MASK + 1), "mask.png: it holds 3 in column 2 of row 0"),
-        (CLASSES, stored(np.array([[[0, 1, 2]]], np.uint8)), "it has colours"),
+        (CLASSES, stored(MASK + 1), "mask.png: the value 3 in column 2 of row 0"),
+        (CLASSES, stored(np.array([[[0, 1, 2]]], np.uint8)), "the mask has colours"),
         (CLASSES, stored(MASK, "JPEG"), "JPEG compression may change"),
-        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: it is not an image"),
-        (COLOURED, stored(np.full((2, 2, 3), 9, np.uint8)), "4 of its pixels .* 9,9,9"),
+        (CLASSES, StoredFile("mask.png", b"x"), "mask.png: not an image"),
+        (
+            COLOURED,
+            stored(np.full((2, 2, 3), 9, np.uint8)),
+            "4 pixels have colours .* 9,9,9",
+        ),
     ],
 )
 def test_other_values_are_refused(classes: PixelClasses, mask: StoredFile, told: str):
@@ -91,8 +95,8 @@ def test_other_values_are_refused(classes: PixelClasses, mask: StoredFile, told:
     [
         ("one", "has 1 lines: expected 2 to 255"),
         ("a\nb,1\n", "line 2: 2 fields"),
-        ("a\na\n", "line 2: a is the name of line 1"),
-        ("a,0,0,0\nb,0,0,0\n", "line 2: .* is the colour of line 1"),
+        ("a\na\n", "line 2: a is already the name of line 1"),
+        ("a,0,0,0\nb,0,0,0\n", "line 2: .* is already the colour of line 1"),
     ],
 )
 def test_a_list_of_classes_is_read_strictly(text: str, told: str, tmp_path: Path):
@@ -188,12 +192,15 @@ def test_names_may_have_capital_letters(tmp_path: Path):
     [
         (lambda f: (f / "masks" / "003.png").unlink(), "images/003.png has no mask"),
         (lambda f: (f / "images" / "003.png").unlink(), "masks/003.png has no image"),
-        (lambda f: (f / "classes.txt").unlink(), "no class list for its masks"),
+        (
+            lambda f: (f / "classes.txt").unlink(),
+            "the class list of the masks is missing",
+        ),
         (
             lambda f: (f / "images" / "003.jpg").write_bytes(b""),
             "differ only in their extensions",
         ),
-        (lambda f: (f / "masks").rename(f / "labels"), "has no folder masks"),
+        (lambda f: (f / "masks").rename(f / "labels"), "has no directory masks"),
     ],
 )
 def test_what_does_not_fit_together_is_told(damage: Any, told: str, tmp_path: Path):
@@ -208,7 +215,7 @@ def test_white_masks_of_things_are_refused(tmp_path: Path):
     for path in (tmp_path / "masks").iterdir():
         mask = np.asarray(Image.open(path)) > 0
         Image.fromarray(255 * mask.astype(np.uint8)).save(path)
-    with pytest.raises(UserError, match="hold only 0 and 255"):
+    with pytest.raises(UserError, match="only the values 0 and 255"):
         opened(f"masks:{tmp_path}")
     (tmp_path / "classes.txt").write_text("around,0,0,0\nthing,255,255,255\n")
     assert opened(f"masks:{tmp_path}")[0].facts[PIXEL_CLASSES] == ("around", "thing")
@@ -217,8 +224,8 @@ def test_white_masks_of_things_are_refused(tmp_path: Path):
 @each_row(
     ("damage", "told"),
     [
-        (lambda mask: mask[:3], "has 16x3 pixels, and the image 16x16"),
-        (lambda mask: mask + 7, "holds 7 in column 0"),
+        (lambda mask: mask[:3], "has 16x3 pixels, but the image 16x16"),
+        (lambda mask: mask + 7, "value 7 in column 0"),
     ],
 )
 def test_masks_of_which_none_fits_are_told_at_once(
@@ -249,7 +256,7 @@ def test_a_mask_that_does_not_fit_is_an_unreadable_example(tmp_path: Path):
     read = read_all(splits.test, unreadable=unreadable)
     assert len(unreadable) == 1
     told = str(unreadable[0])
-    assert "its mask" in told and "has 3x2 pixels, and the image 16x16" in told
+    assert "the mask" in told and "has 3x2 pixels, but the image 16x16" in told
     assert (read["target"][unreadable[0].index] == IGNORED).all()
 
 
@@ -280,7 +287,7 @@ def test_a_table_has_a_column_of_masks(tmp_path: Path):
     assert store.read(np.array([7]))[1][0].name.endswith("masks/007.png")
     with (tmp_path / "list.csv").open("a") as file:
         file.write("images/x.png,../y.png,train\n")
-    with pytest.raises(UserError, match=r"line 10.* is outside the folder"):
+    with pytest.raises(UserError, match=r"line 10.* is outside the directory"):
         opened(f"csv:{tmp_path / 'list.csv'}")
 
 
@@ -294,7 +301,7 @@ def test_arrays_hold_masks(tmp_path: Path):
     read = read_all(splits.train)
     assert read["target"].shape[1:] == (SIDE, SIDE)
     np.savez(file, image=images, label=masks.astype(np.int64) + 300)
-    with pytest.raises(UserError, match="expected classes from 0 to 254"):
+    with pytest.raises(UserError, match="expected class indices from 0 to 254"):
         opened(f"arrays:{file}")
 
 
@@ -312,7 +319,7 @@ def test_data_sets_of_the_library_hold_masks(tmp_path: Path):
     splits = load_images(source=f"hf:{tmp_path / 'set'}", **fields)
     read = read_all(splits.train)
     np.testing.assert_array_equal(read["image"][..., 0] // 70, read["target"])
-    with pytest.raises(UserError, match="no class list for its masks"):
+    with pytest.raises(UserError, match="the class list of the masks is missing"):
         opened(f"hf:{tmp_path / 'set'}")
 
 

@@ -325,8 +325,11 @@ def test_a_pasted_rectangle_brings_its_mask():
 @each_row(
     ("options", "told"),
     [
-        ({"ignore_value": 7}, "ignore_value = 7: the data set has the classes 0 to 3"),
-        ({"class_weights": (1.0, 2.0)}, "2 weights for 4 classes: around"),
+        (
+            {"ignore_value": 7},
+            "ignore_value = 7: expected a class of the data set, 0 to 3",
+        ),
+        ({"class_weights": (1.0, 2.0)}, "2 weights: expected 4, one per class"),
         ({"loss": "lovasz", "class_weights": (1.0,) * 4}, "class_weights .* no effect"),
         ({"ignore_value": 256}, "ignore_value"),
     ],

@@ -221,7 +221,7 @@ def test_a_size_of_coco_that_exif_explains_is_named(
 ) -> None:
     write(tmp_path, "coco", 6)
     source = write_coco(tmp_path, tmp_path / "photo.png", size)
-    with pytest.raises(UserError, match="its boxes are for an image of") as error:
+    with pytest.raises(UserError, match="the boxes are for an image of") as error:
         read_one(DataConfig(source=source, image_size=60, boxes_drawn_on=given))
     assert told in str(error.value)
 

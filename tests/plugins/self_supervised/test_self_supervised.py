@@ -249,11 +249,11 @@ def test_half_precisions_have_about_the_losses_of_float32(tmp_path: Path):
     ("loss", "words", "message"),
     [
         ("simclr", "--data.repeats 1", "data.repeats = 1 with task = 'self_supervi"),
-        ("simclr", "--data.repeats 4", "it compares two views of each image"),
-        ("simclr", "--train.accumulate-steps 2", "compares each example with others"),
+        ("simclr", "--data.repeats 4", "the loss compares two views of each image"),
+        ("simclr", "--train.accumulate-steps 2", "compares all examples of a batch"),
         ("simclr", "--data.augment.mixup 0.2", "is not a view of either"),
-        ("byol", "--train.ema-decay None", "is the moving average of the weights"),
-        ("byol", "--train.freeze projection", "trains through the layers"),
+        ("byol", "--train.ema-decay None", "is the EMA of the weights"),
+        ("byol", "--train.freeze projection", "trains the layers"),
     ],
 )
 def test_what_has_no_meaning_is_refused(
@@ -268,7 +268,7 @@ def test_what_has_no_meaning_is_refused(
 @each_row(
     ("options", "message"),
     [
-        ({"loss": "byol", "temperature": 0.2}, "has no effect on loss = 'byol'"),
+        ({"loss": "byol", "temperature": 0.2}, "has no effect with task.loss = 'byol'"),
         ({"projection_size": 1}, "projection_size = 1: expected 2 to 65536"),
     ],
 )

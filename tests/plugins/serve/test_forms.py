@@ -47,9 +47,9 @@ def test_parts_of_one_name_are_told_apart_and_a_form_within_is_a_file():
 
 
 BAD = {
-    "no boundary": ("multipart/form-data", part() + END, "names no boundary"),
-    "an empty boundary": ("multipart/form-data; boundary=", END, "names no boundary"),
-    "cut off": (KIND, part() + part()[:-9], "ends before its last boundary"),
+    "no boundary": ("multipart/form-data", part() + END, "has no boundary"),
+    "an empty boundary": ("multipart/form-data; boundary=", END, "has no boundary"),
+    "cut off": (KIND, part() + part()[:-9], "ends before the last boundary"),
     "no header": (KIND, b"--edge\r\n\r\nx\r\n" + END, "no Content-Disposition"),
     "no name": (KIND, part(name=b'filename="a"') + END, "no Content-Disposition"),
     "a header that is none": (KIND, b"--edge\r\nA B\r\n\r\n" + END, "header"),

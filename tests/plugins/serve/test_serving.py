@@ -118,17 +118,17 @@ BAD = {
         400,
         b"this is text",
         {},
-        "image is unreadable: it is not an image of",
+        "image is unreadable: not an image of",
     ),
     "cut off": (400, png(0)[:60], {}, "image is unreadable"),
     "empty": (400, b"", {}, "the request is empty"),
     "too many bytes": (413, b"0" * 100_001, {}, "at most 100000 bytes"),
-    "too many pixels": (400, png(0, 101), {}, "more pixels than"),
+    "too many pixels": (400, png(0, 101), {}, "pixels are more than"),
     "too many scans": (
         400,
         jpeg_of_many_scans(90, 90, 101),
         {},
-        "it has 101 scans, above the limit of",
+        "has 101 scans, more than the limit of",
     ),
     "a form in capitals": (
         400,
@@ -302,11 +302,11 @@ def test_programs_of_all_sizes_are_compiled_first(devices: int):
 WRONG = {
     "--max-batch 0: expected a number above 0": "--max-batch 0",
     "cannot listen on this address": "--host 203.0.113.7",
-    "none is not there": "--workdir none",
+    "none does not exist": "--workdir none",
     "--max-wait-ms -1.0: expected 0 or more": "--max-wait-ms -1",
     "--timeout nan: expected a number above 0": "--timeout nan",
     "checkpoint = '²': ": "--checkpoint ²",
-    "temperature.json does not exist: create it with python main.py": "--calibrated",
+    "temperature.json does not exist: fit the temperature with": "--calibrated",
 }
 
 

@@ -257,7 +257,7 @@ def test_a_decoder_that_does_not_end_is_ended_and_replaced():
             with pytest.raises(UnreadableError, match=told):
                 await pool.decode(b"spin")
             assert (await pool.decode(b"good")).shape == (8, 8, 1)
-            with pytest.raises(UnreadableError, match="ended with exit code 3"):
+            with pytest.raises(UnreadableError, match="exited with code 3"):
                 await pool.decode(b"die")
 
     asyncio.run(ask())

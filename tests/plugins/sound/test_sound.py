@@ -79,7 +79,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     words = "predict --workdir run --out out.jsonl tones/test recipe.py"
     cli.done(*words.split())
     *rows, bad = map(json.loads, (here / "out.jsonl").read_text().splitlines())
-    assert bad["error"] == "it is not a WAV or FLAC file"
+    assert bad["error"] == "not a WAV or FLAC file"
     right = [row["label"] == row["filename"].split("/")[2] for row in rows]
     assert np.mean(right) == found["accuracy"]
     names = [here / row["filename"] for row in rows]
@@ -120,7 +120,7 @@ def test_a_server_answers_sounds(here: Path):
             [probabilities[i] for i in range(3)], expected, atol=1e-6
         )
     assert [status for status, _ in bad] == [400, 400]
-    assert "sound is unreadable: it is not a WAV or FLAC" in bad[0][1]["error"]
+    assert "sound is unreadable: not a WAV or FLAC" in bad[0][1]["error"]
     assert health["sound"]["sample_rate"] == 8000
 
 
@@ -155,12 +155,12 @@ def test_devices_do_not_change_a_run(here: Path, tmp_path: Path):
 @each_row(
     ("words", "message"),
     [
-        ("evaluate --workdir run --corruptions", "needs a model of images"),
+        ("evaluate --workdir run --corruptions", "requires a model of images"),
         (
             "evaluate --workdir run --data.source synthetic:16x38x1/3/30 --split all",
             "has no effect with data.source = 'synthetic:",
         ),
-        ("predict --workdir run --explain seen tones/test", "this model takes sounds"),
+        ("predict --workdir run --explain seen tones/test", "the model takes sounds"),
         ("export --workdir run --format saved --out x", "choose another --format"),
         (
             "--config recipe.py --data.image-size 32",

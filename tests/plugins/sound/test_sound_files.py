@@ -93,11 +93,11 @@ def test_a_clip_is_cut_out_of_the_whole_file_resampled(rate: int):
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"ID3" + bytes(100), "it is not a WAV or FLAC file"),
+        (b"ID3" + bytes(100), "not a WAV or FLAC file"),
         (b"RIFF\0\0\0\0WAVE" + bytes(50), "."),
         (b"fLaC" + bytes(50), "."),
         (OSError(2, "No such file or directory"), "No such file"),
-        (written(levels(0)), "it has no sample"),
+        (written(levels(0)), "the file has no sample"),
     ],
 )
 def test_what_is_no_sound_says_why(data: bytes | OSError, message: str):
@@ -122,5 +122,5 @@ def test_a_folder_is_opened_by_classes_and_splits(tmp_path: Path):
     assert batch["image"].shape == (3, 800, 1, 1)
     assert batch["image"].dtype == np.int16
     (tmp_path / "none" / "one").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"holds no sound to train on: .*\.wav \.flac"):
+    with pytest.raises(UserError, match=r"has no training sound: .*\.wav \.flac"):
         sources.load(DataConfig(source=f"audio:{tmp_path}/none"), seed=0)

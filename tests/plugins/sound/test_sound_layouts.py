@@ -40,7 +40,7 @@ def test_the_first_file_says_how_a_folder_is_read(
 
 def test_a_folder_that_is_not_there(tmp_path: Path):
     pytest.importorskip("soundfile")
-    with pytest.raises(UserError, match="none' does not exist, relative to"):
+    with pytest.raises(UserError, match=r"none' does not exist .relative to"):
         open_store(DataConfig(source=f"audio:{tmp_path}/none"))
 
 

@@ -150,7 +150,7 @@ def test_the_report_compares_the_trials(swept: Path):
     assert "failed: data.batch_size = 1000" in page
     assert "<h1>Sweep of 2 trials</h1>" in page
     result = Cli(swept)("report", "--workdir", "sweep", "--compare", "sweep/trial-0000")
-    assert result.code == 2 and "leave out --compare" in result.stderr
+    assert result.code == 2 and "leave --compare out" in result.stderr
 
 
 @pytest.mark.slow
@@ -407,7 +407,7 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
 @each_row(
     ("returned", "told"),
     [
-        ("3", "space() returned int, expected a dict"),
+        ("3", "space() returned int: return a dict"),
         ('{"optimizer.lr": 1}', "'optimizer.lr' is not a field of the config"),
         ('{"task.name": "regression"}', "task.name cannot be searched"),
         ('{"seed": float("nan")}', "space() returned a value that JSON does not"),
@@ -501,7 +501,7 @@ def test_a_study_is_kept_in_a_folder_of_any_name(tmp_path: Path):
     [
         ("empty", "it is empty, 0 bytes): "),
         ("gone", "it is missing, but sweep.json exists): "),
-        ("locked", "database is locked): end other programs that lock it"),
+        ("locked", "database is locked): stop other programs that lock the file"),
         ("read-only", "readonly database): "),
     ],
 )

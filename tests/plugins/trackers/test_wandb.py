@@ -124,7 +124,7 @@ def test_folder_that_wandb_has_left_is_not_wandb(
     monkeypatch.chdir(tmp_path)
     assert main(["--config", DIGITS, "--logging.wandb-project", "p"]) == 2
     told = capsys.readouterr().err
-    assert "needs the extra wandb" in told and "pip install" in told
+    assert "requires wandb, which is not installed" in told and "pip install" in told
     assert "Traceback" not in told and not (tmp_path / "runs").exists()
 
 

@@ -51,9 +51,9 @@ def first_units(
             why = f" ({unpruned[name]})" if name in unpruned else ""
             layers = counted(len(known), "layer")
             raise UserError(
-                f"{FIELD}: {name} = {number}: no channels of this layer can be removed"
-                f"{why}; channels of {layers} can, such as {known[0]}"
-                f"{nearest(name, known, num=3)}"
+                f"{FIELD}: {name} = {number}: channels of this layer cannot be "
+                f"removed{why}; name one of {layers}, such as "
+                f"{known[0]}{nearest(name, known, num=3)}"
             )
         group = channels.groups[name]
         if number % group.unit or not group.unit <= number <= group.channels:

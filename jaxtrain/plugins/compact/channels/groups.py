@@ -153,8 +153,7 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
         told = "; ".join(f"{name}: {reason}" for name, reason in unpruned.items())
         raise UserError(
             f"model {type(model).__name__} has no channels that can be removed "
-            f"({told or 'no conv or dense layer'}): choose another "
-            "model.name"
+            f"({told or 'no conv or dense layer'}): choose another model.name"
         )
     products = [
         product

@@ -147,6 +147,6 @@ def count_uses(output: Node) -> None:
 def unknown(what: str) -> UserError:
     """UserError for an operation that the ONNX export does not support."""
     return UserError(
-        f"--format onnx: the model uses {what}, which the export to ONNX does not "
-        "support; --format stablehlo supports every model"
+        f"--format onnx: the model uses {what}, which the ONNX export does not "
+        "support; choose --format stablehlo, which supports every model"
     )

@@ -59,9 +59,9 @@ def trace(
         if batch is not None or "_DimExpr" not in str(error):
             raise
         raise UserError(
-            "--batch dynamic: the model, or the postprocessing of its task, needs "
-            f"a fixed batch size ({error}): reshape by x.shape[0], and not by len(x), "
-            "or give --batch 16"
+            "--batch dynamic: the model, or the postprocessing of its task, needs a "
+            f"fixed batch size ({error}): reshape with x.shape[0] instead of len(x), "
+            "or give a fixed size, such as --batch 16"
         ) from error
     images = Node("Input", (), given.shape, np.dtype(dtype))
     return images, _read(closed.jaxpr, closed.consts, [images])[0]

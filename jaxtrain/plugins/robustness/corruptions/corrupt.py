@@ -103,11 +103,11 @@ def check_shape(image_shape: tuple[int, int, int]) -> None:
     height, width, channels = image_shape
     if channels not in (1, 3):
         raise UserError(
-            f"--corruptions supports images of 1 or 3 channels, not {channels}; leave "
-            "the option out"
+            f"--corruptions: expected images of 1 or 3 channels, not {channels}; leave "
+            "--corruptions out"
         )
     if min(height, width) < 8:
         raise UserError(
-            f"--corruptions: images of {width}x{height} pixels are too small: expected "
-            "8x8 or more; leave the option out"
+            "--corruptions: expected images of 8x8 pixels or more, not "
+            f"{width}x{height}; leave --corruptions out"
         )
