@@ -1,7 +1,4 @@
-"""PartitionSpecs of a model's arrays.
-
-Arrays may be annotated: `with_partitioning` of NNX and of Linen.
-"""
+"""PartitionSpecs of a model's arrays, and annotations of NNX and Linen modules."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,15 +30,17 @@ def make_specs(model: nnx.Module, sizes: Mapping[str, int]) -> dict[str, P]:
     annotated, specs = annotated_specs(model), {}
     for keys, variable in nnx.to_flat_state(nnx.state(model)):
         path, shape = "/".join(map(str, keys)), variable.shape
-        axes: list[Any] = [*annotated.get(path, ())]
-        axes += [None] * (len(shape) - len(axes))
+        axes: list[Any] = [None] * len(shape)
+        if path in annotated:
+            specs[path] = P(*annotated[path], *axes[len(annotated[path]) :])
+            continue
         dim = variable.get_metadata("split_dim", None)
         if dim is not None and shape[dim] % sizes["model"] == 0:
             axes[dim] = "model"
         if isinstance(variable, GroupStat) and len(shape) == 2:
             axes[0] = BATCH_AXES
-        shards = isinstance(variable, nnx.Param) and path not in annotated
-        specs[path] = add_fsdp(axes, shape, sizes["fsdp"]) if shards else P(*axes)
+        is_param = isinstance(variable, nnx.Param)
+        specs[path] = add_fsdp(axes, shape, sizes["fsdp"]) if is_param else P(*axes)
     return specs
 
 

@@ -251,7 +251,6 @@ class Layout:
         Additional leading dims, such as of the memory of L-BFGS, are not sharded.
         Arrays with other shapes, such as factored moments, are replicated.
         """
-
         sizes = self.mesh.shape
 
         def sharding(path: Any, x: Any) -> NamedSharding:
@@ -271,9 +270,14 @@ class Layout:
 
 
 def add_fsdp(axes: Sequence[Any], shape: tuple[int, ...], size: int) -> P:
-    """Add the `fsdp` axis to the largest unsharded dim that its size divides.
+    """Shard the largest free dim that `size` divides over the `fsdp` axis.
 
-    Small arrays stay unsharded.
+    Small arrays are not sharded.
+
+    Args:
+      axes: Mesh axis of each dim, or None for a free dim.
+      shape: Shape of the array.
+      size: Number of devices of the `fsdp` axis.
     """
     free = [i for i, n in enumerate(shape) if not axes[i] and n % size == 0]
     if math.prod(shape) < MIN_SHARDED_SIZE or not free:
