@@ -108,8 +108,7 @@ def mesh_of(**sizes: int) -> Any:
 
 def layout(shard_params: bool = True, tx: Any = ADAMW, **sizes: int) -> Layout:
     mesh = mesh_of(**sizes)
-    specs = make_specs(resnet50(), mesh.shape)
-    return Layout(mesh, specs, shard_params, optimizer=tx)
+    return Layout(mesh, make_specs(resnet50(), mesh.shape), shard_params, optimizer=tx)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -176,11 +175,8 @@ class Stats(nnx.Module):
 
 def test_other_state_of_two_dims_is_whole():
     mesh = mesh_of(data=4)
-    rules = Layout(
-        mesh,
-        make_specs(Stats(), mesh.shape),
-        sharded_as={"average": {"model_state": "model_state"}},
-    )
+    kinds = {"average": {"model_state": "model_state"}}
+    rules = Layout(mesh, make_specs(Stats(), mesh.shape), sharded_as=kinds)
     tree = nnx.to_pure_dict(nnx.state(Stats()))
     extras = {"average": {"model_state": tree}}
     found = rules.state(state_of({}, optax.identity(), model_state=tree, extras=extras))
