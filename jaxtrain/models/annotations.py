@@ -1,15 +1,47 @@
-"""Sharding annotations of parameters: `with_partitioning` of NNX and of Linen."""
+"""PartitionSpecs of a model's arrays, and annotations of NNX and Linen modules."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flax import nnx
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
+from jaxtrain.models.batch_norm import GroupStat
+from jaxtrain.parallel.layout import add_fsdp
+from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.problems import Problem
 
 # Mesh axes that shard parameters; other axes shard the batch and images.
 PARAMETER_AXES = ("fsdp", "model")
+
+
+def make_specs(model: nnx.Module, sizes: Mapping[str, int]) -> dict[str, P]:
+    """Make the PartitionSpec of each array of a model, by path.
+
+    Annotated arrays are sharded as annotated. For other arrays, the `model` axis shards
+    the dim that the layer declares (`split_dim`), the batch axes shard the groups of
+    batch-norm statistics, and the `fsdp` axis shards large parameters.
+
+    Args:
+      model: Model, which may be abstract.
+      sizes: Number of devices of each mesh axis.
+    """
+    annotated, specs = annotated_specs(model), {}
+    for keys, variable in nnx.to_flat_state(nnx.state(model)):
+        path, shape = "/".join(map(str, keys)), variable.shape
+        axes: list[Any] = [None] * len(shape)
+        if path in annotated:
+            specs[path] = P(*annotated[path], *axes[len(annotated[path]) :])
+            continue
+        dim = variable.get_metadata("split_dim", None)
+        if dim is not None and shape[dim] % sizes["model"] == 0:
+            axes[dim] = "model"
+        if isinstance(variable, GroupStat) and len(shape) == 2:
+            axes[0] = BATCH_AXES
+        is_param = isinstance(variable, nnx.Param)
+        specs[path] = add_fsdp(axes, shape, sizes["fsdp"]) if is_param else P(*axes)
+    return specs
 
 
 def annotated_specs(model: nnx.Module) -> dict[str, P]:

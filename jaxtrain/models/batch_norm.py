@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -127,17 +126,10 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
 
 def momenta(model: nnx.Module) -> dict[str, float]:
     """Momentum of each running statistic, by path."""
-    return {path: stat.get_metadata("momentum") for path, stat in _stats(model)}
-
-
-def grouped(model: nnx.Module) -> frozenset[str]:
-    """Paths of running statistics with a leading group dim."""
-    return frozenset(path for path, stat in _stats(model) if len(stat.shape) == 2)
-
-
-def _stats(model: nnx.Module) -> Iterator[tuple[str, GroupStat]]:
-    for path, stat in nnx.to_flat_state(nnx.state(model, GroupStat)):
-        yield "/".join(map(str, path)), stat
+    return {
+        "/".join(map(str, path)): stat.get_metadata("momentum")
+        for path, stat in nnx.to_flat_state(nnx.state(model, GroupStat))
+    }
 
 
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -234,14 +234,6 @@ def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
     return [rate * index / max(1, num_blocks - 1) for index in range(num_blocks)]
 
 
-def split_dims(model: nnx.Module) -> dict[str, int | None]:
-    """Dims split over the `model` axis, by path of the array (see `Layout`)."""
-    return {
-        "/".join(map(str, path)): variable.get_metadata("split_dim", None)
-        for path, variable in nnx.to_flat_state(nnx.state(model))
-    }
-
-
 def scale_channels(channels: int, width: float) -> int:
     """Compute `width * channels`, rounded, at least 1."""
     return max(1, round(channels * width))

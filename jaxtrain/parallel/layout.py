@@ -1,7 +1,7 @@
 """`Layout`: shardings and memory layouts of a run's arrays on its mesh."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.copies import Arrays, Copies
 from jaxtrain.parallel.data_sharding import num_batch_shards
-from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES, divides
+from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.trees import by_path, path_name
 
 # Smaller arrays, such as biases, are replicated: a collective would cost more.
@@ -43,30 +43,26 @@ class Layout:
 
     Attributes:
       mesh: Mesh of the devices.
-      split_dims: Dim of each array, by path, that is sharded over the `model` axis, as
-        a negative index. None does not shard the array.
+      specs: PartitionSpecs of the model's arrays, by path, with the `fsdp` axis
+        (`jaxtrain.models.annotations.make_specs`). Other arrays are replicated.
       shard_params: Whether parameters are sharded over the `fsdp` axis (ZeRO stage 3,
         arXiv:1910.02054), in addition to optimizer state and averages (stage 1).
       copies: Weights that are trained as per-device copies. None disables copies.
-      grouped: Paths of statistics whose first dim is sharded like the batch.
       kernel_order: Dims of kernels from major to minor in memory. None means
         row-major.
       optimizer: Optimizer, for `optax.tree_map_params` to find parameter-like arrays in
         its state.
       sharded_as: State field whose sharding an array of `extras` follows, by transform
         and key (`StepTransform.sharded_as`); other arrays are replicated.
-      annotations: PartitionSpecs of annotated arrays of the model, by path.
     """
 
     mesh: Mesh
-    split_dims: Mapping[str, int | None]
+    specs: Mapping[str, P]
     shard_params: bool = True
     copies: Copies | None = None
-    grouped: frozenset[str] = frozenset()
     kernel_order: tuple[int, ...] | None = None
     optimizer: optax.GradientTransformation = field(default_factory=optax.identity)
     sharded_as: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    annotations: Mapping[str, P] = field(default_factory=dict)
 
     @property
     def platform(self) -> str:
@@ -81,17 +77,16 @@ class Layout:
 
     def state(self, state: Any) -> Any:
         """Return the shardings of a full TrainState."""
-        as_moments = partial(self._sharded_as, "opt_state")
         opt_state = optax.tree_map_params(
             lambda params: jax.eval_shape(self.optimizer.init, params),
-            as_moments,
+            partial(self._sharded_as, "opt_state"),
             state.opt_state,
-            transform_non_params=self._replicated,
+            transform_non_params=partial(self._sharded_as, None),
             is_leaf=lambda of_params: True,
         )
         return replace(
             state,
-            step=self._replicated(state.step),
+            step=self._sharded_as(None, state.step),
             params=self._sharded_as("params", state.params),
             model_state=self._sharded_as("model_state", state.model_state),
             opt_state=opt_state,
@@ -101,12 +96,7 @@ class Layout:
     def extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         """Return the shardings of the extra arrays of a step transform."""
         kinds = self.sharded_as.get(name, {})
-        return {
-            key: self._sharded_as(kinds[key], tree)
-            if key in kinds
-            else jax.tree.map(self._replicated, tree)
-            for key, tree in extra.items()
-        }
+        return {k: self._sharded_as(kinds.get(k), tree) for k, tree in extra.items()}
 
     def formats(self, state: Any) -> Any:
         """Return the shardings and memory layouts of a full TrainState."""
@@ -114,8 +104,7 @@ class Layout:
 
     def weights(self, weights: Any) -> Any:
         """Return the shardings and memory layouts of the weights of a teacher."""
-        shardings = self._shardings(weights, shared=self.shard_params)
-        return self._formats(weights, shardings)
+        return self._formats(weights, self._sharded_as("params", weights))
 
     def _formats(self, arrays: Any, shardings: Any) -> Any:
         return jax.tree.map(
@@ -131,7 +120,7 @@ class Layout:
 
     def gather_params(self, params: Any) -> Any:
         """All-gather parameters over the `fsdp` axis, inside jit."""
-        return self._constrain(params, shared=False)
+        return self._constrain(self._gathered_specs, params)
 
     def gather_extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
         """All-gather the sharded extra arrays of a transform, inside jit."""
@@ -143,58 +132,39 @@ class Layout:
 
     def trained_params(self, params: Any) -> Any:
         """All-gather parameters and make their per-device copies, inside jit."""
-
-        def copy(copies: Copies, weights: Arrays) -> Arrays:
-            return copies.make(weights, self._specs(weights, shared=self.shard_params))
-
-        return self._map_by_kind(params, copy, self.gather_params)
+        specs = self._param_specs
+        return self._map_by_kind(specs, params, Copies.make, self.gather_params)
 
     def shard_grads(self, grads: Any) -> Any:
         """Constrain the sharding of partial gradients, inside jit.
 
         Gradients are sharded; gradients of per-device copies stay on their device.
         """
-
-        def own(copies: Copies, grads: Arrays) -> Arrays:
-            return copies.place(grads, self._specs(_row_shapes(grads), shared=False))
-
-        return self._map_by_kind(grads, own, partial(self._constrain, shared=True))
+        constrain = partial(self._constrain, self.specs)
+        return self._map_by_kind(self.specs, grads, Copies.place, constrain)
 
     def reduce_grads(self, grads: Any) -> Any:
         """Reduce partial gradients of per-device copies over devices, inside jit."""
-
-        def add_up(copies: Copies, grads: Arrays) -> Arrays:
-            specs = self._specs(_row_shapes(grads), shared=True)
-            return self._constrain(copies.sum(grads, specs), shared=True)
-
-        return self._map_by_kind(grads, add_up, lambda summed: summed)
+        return self._map_by_kind(self.specs, grads, Copies.sum, lambda summed: summed)
 
     def all_reduce_grads(self, grads: Any) -> Any:
         """All-reduce partial gradients over devices, inside jit; shapes stay the same.
 
         Methods that perturb the trained parameters, such as SAM, need these gradients.
         """
-
-        def everywhere(copies: Copies, grads: Arrays) -> Arrays:
-            specs = self._specs(_row_shapes(grads), shared=False)
-            return copies.sum_in_place(grads, specs)
-
-        return self._map_by_kind(grads, everywhere, lambda reduced: reduced)
+        all_reduce = Copies.sum_in_place
+        return self._map_by_kind(self.specs, grads, all_reduce, lambda reduced: reduced)
 
     def all_reduced_norm(self, grads: Any) -> jax.Array:
         """Return the norm of all-reduced gradients, in float32 or wider."""
+        copied = frozenset[str]() if self.copies is None else self.copies.paths
 
-        def squares(x: jax.Array) -> jax.Array:
-            return jnp.sum(jnp.square(widen(x)))
+        def squares(path: str, x: jax.Array) -> jax.Array:
+            total = jnp.sum(jnp.square(widen(x)))
+            # The gradients of all copies are equal.
+            return total / x.shape[0] if path in copied else total
 
-        def copies_part(copies: Copies, grads: Arrays) -> Arrays:
-            del copies  # The gradients of all copies are equal.
-            return {n: squares(x) / x.shape[0] for n, x in grads.items()}
-
-        def others_fn(grads: Any) -> Any:
-            return jax.tree.map(squares, grads)
-
-        parts = jax.tree.leaves(self._map_by_kind(grads, copies_part, others_fn))
+        parts = [squares(path, x) for path, x in by_path(grads).items()]
         return jnp.sqrt(sum(parts, jnp.float32(0)))
 
     def grad_specs(self, grads: Any) -> Any:
@@ -207,7 +177,7 @@ class Layout:
             sizes = self.mesh.shape
             return P(*(a if a and sizes[a] > 1 else None for a in sharding.spec))
 
-        return jax.tree.map(spec, self._shardings(grads, shared=True))
+        return jax.tree.map(spec, self._shardings(self.specs, grads))
 
     def images(self, images: Any) -> Any:
         """Shard images, activations or their gradients, inside jit."""
@@ -230,15 +200,14 @@ class Layout:
 
         return jax.tree.map(sharding, images)
 
-    def _constrain(self, tree: Any, *, shared: bool) -> Any:
-        """Constrain a tree to its shardings, with the `fsdp` axis if `shared`."""
-        shardings = self._shardings(tree, shared=shared)
-        return jax.lax.with_sharding_constraint(tree, shardings)
+    def _constrain(self, specs: Mapping[str, P], tree: Any) -> Any:
+        return jax.lax.with_sharding_constraint(tree, self._shardings(specs, tree))
 
     def _map_by_kind(
         self,
+        specs: Mapping[str, P],
         tree: Any,
-        copied_fn: Callable[[Copies, Arrays], Arrays],
+        copied_fn: Callable[[Copies, Arrays, Mapping[str, P]], Arrays],
         others_fn: Callable[[Any], Any],
     ) -> Any:
         """Apply `copied_fn` to arrays with per-device copies, `others_fn` to others."""
@@ -247,52 +216,74 @@ class Layout:
         flat, treedef = by_path(tree), jax.tree.structure(tree)
         copied = {n: x for n, x in flat.items() if n in self.copies.paths}
         others = {n: x for n, x in flat.items() if n not in copied}
-        results = {**copied_fn(self.copies, copied), **others_fn(others)}
+        specs = {n: specs[n] for n in copied}
+        results = {**copied_fn(self.copies, copied, specs), **others_fn(others)}
         return treedef.unflatten(results[name] for name in flat)
 
-    def _sharded_as(self, field: str, tree: Any) -> Any:
-        """Return the shardings of arrays that are sharded like a TrainState field."""
-        shared = field == "opt_state" or (field == "params" and self.shard_params)
-        return self._shardings(tree, shared=shared)
+    @property
+    def _gathered_specs(self) -> dict[str, P]:
+        """PartitionSpecs without the `fsdp` axis."""
+        return {
+            path: P(*(axis if axis != "fsdp" else None for axis in spec))
+            for path, spec in self.specs.items()
+        }
 
-    def _replicated(self, x: Any) -> NamedSharding:
-        return NamedSharding(self.mesh, P(*[None] * len(x.shape)))
+    @property
+    def _param_specs(self) -> Mapping[str, P]:
+        return self.specs if self.shard_params else self._gathered_specs
+
+    def _sharded_as(self, field: str | None, tree: Any) -> Any:
+        """Return the shardings of arrays that are sharded like a TrainState field.
+
+        None replicates the arrays.
+        """
+        specs = {
+            None: {},
+            "params": self._param_specs,
+            "model_state": self._gathered_specs,
+            "opt_state": self.specs,
+        }
+        return self._shardings(specs[field], tree)
+
+    def _shardings(self, specs: Mapping[str, P], tree: Any) -> Any:
+        """Return the shardings of arrays by path.
+
+        Additional leading dims, such as of the memory of L-BFGS, are not sharded.
+        Arrays with other shapes, such as factored moments, are replicated.
+        """
+        sizes = self.mesh.shape
+
+        def sharding(path: Any, x: Any) -> NamedSharding:
+            spec = specs.get(path_name(path), P())
+            axes = [*[None] * (x.ndim - len(spec)), *spec]
+            fits = len(axes) == x.ndim and all(
+                dim % sizes.get(axis, 1) == 0
+                for dim, axis in zip(x.shape, axes, strict=True)
+            )
+            return NamedSharding(self.mesh, P(*axes) if fits else P(*[None] * x.ndim))
+
+        return jax.tree_util.tree_map_with_path(sharding, tree)
 
     def _order_of(self, x: Any) -> MemoryLayout | None:
         order = self.kernel_order if x.ndim == 4 else None
         return None if order is None else MemoryLayout(order)
 
-    def _specs(self, arrays: Arrays, *, shared: bool) -> dict[str, P]:
-        return {n: self._spec(n, x.shape, shared=shared) for n, x in arrays.items()}
 
-    def _shardings(self, tree: Any, *, shared: bool) -> Any:
-        def sharding(path: Any, leaf: Any) -> NamedSharding:
-            spec = self._spec(path_name(path), leaf.shape, shared=shared)
-            return NamedSharding(self.mesh, spec)
+def add_fsdp(axes: Sequence[Any], shape: tuple[int, ...], size: int) -> P:
+    """Shard the largest free dim that `size` divides over the `fsdp` axis.
 
-        return jax.tree_util.tree_map_with_path(sharding, tree)
+    Small arrays are not sharded.
 
-    def _spec(self, path: str, shape: tuple[int, ...], *, shared: bool) -> P:
-        annotated = self.annotations.get(path)
-        if annotated is not None and divides(annotated, shape, self.mesh.shape):
-            return P(*(a if shared or a != "fsdp" else None for a in annotated))
-        axes: list[Any] = [None] * len(shape)
-        dim, model = self.split_dims.get(path), self.mesh.shape["model"]
-        if dim is not None and len(shape) >= -dim and shape[dim] % model == 0:
-            axes[dim] = "model"
-        if path in self.grouped:
-            axes[0] = BATCH_AXES
-        if shared and math.prod(shape) >= MIN_SHARDED_SIZE:
-            fsdp = self.mesh.shape["fsdp"]
-            free = [i for i, n in enumerate(shape) if not axes[i] and n % fsdp == 0]
-            if free:
-                axes[max(free, key=lambda i: shape[i])] = "fsdp"
+    Args:
+      axes: Mesh axis of each dim, or None for a free dim.
+      shape: Shape of the array.
+      size: Number of devices of the `fsdp` axis.
+    """
+    free = [i for i, n in enumerate(shape) if not axes[i] and n % size == 0]
+    if math.prod(shape) < MIN_SHARDED_SIZE or not free:
         return P(*axes)
-
-
-def _row_shapes(copies: Arrays) -> Any:
-    """Return the shape and dtype of a single copy of each array."""
-    return {n: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for n, x in copies.items()}
+    dim = max(free, key=lambda i: shape[i])
+    return P(*axes[:dim], "fsdp", *axes[dim + 1 :])
 
 
 def _image_spec(ndim: int) -> P:

@@ -1,12 +1,12 @@
 """Device mesh: named axes over the devices of all processes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import AxisType, Mesh
 
 from jaxtrain.config import MESH_AXES, ParallelConfig, Preset
 from jaxtrain.errors import UserError, counted
@@ -101,16 +101,3 @@ def axis_sizes(
 def has_accelerators(mesh: Mesh) -> bool:
     """Whether the devices of a mesh are accelerators rather than CPUs."""
     return mesh.devices.flat[0].platform != "cpu"
-
-
-def divides(
-    spec: PartitionSpec, shape: Sequence[int], sizes: Mapping[str, int]
-) -> bool:
-    """Whether the mesh axes of a spec divide the shape of an array evenly.
-
-    Args:
-      sizes: Number of devices of each axis.
-    """
-    names = zip(shape, spec, strict=False)
-    even = all(name is None or size % sizes[name] == 0 for size, name in names)
-    return even and len(spec) <= len(shape)

@@ -18,10 +18,8 @@ from jax.sharding import Mesh
 from jaxtrain import data as data_lib
 from jaxtrain.config.checking import check_names
 from jaxtrain.data.window_grid import WindowGrid, grid_of
-from jaxtrain.models.annotations import annotated_specs
-from jaxtrain.models.batch_norm import grouped
+from jaxtrain.models.annotations import make_specs
 from jaxtrain.models.blueprint import Blueprint
-from jaxtrain.models.layers import split_dims
 from jaxtrain.models.projection import Projection
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.problems import ProblemList
@@ -209,17 +207,16 @@ def build_setup(
     ranked_from = max(one.settled_after for one in transforms)
     timetable = replace(timetable, ranked_from=ranked_from)
     shard_params = config.parallel.preset != "zero1"
+    specs = make_specs(model, mesh.shape)
     layouts = [
         Layout(
             mesh,
-            split_dims(model),
+            specs,
             shard_params,
             copies(config, policy, model, mesh),
-            grouped(model),
             kernel_order,
             phases[-1].tx,
             {one.name: one.sharded_as for one in transforms},
-            annotated_specs(model),
         )
         for mesh in meshes
     ]

@@ -8,21 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
 import jaxtrain
 from jaxtrain.config import MESH_AXES
 from jaxtrain.errors import UserError
-from jaxtrain.models.annotations import annotated_specs, check_annotations
+from jaxtrain.models.annotations import (
+    annotated_specs,
+    check_annotations,
+    make_specs,
+)
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.trainer.model_checks import check_pieces
 from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.training import precision
-from jaxtrain.training.state import TrainState
+from jaxtrain.training.state import TrainState, split_model
 from tests.helpers.annotated import config_of
 from tests.helpers.numerics import FP64, TOLERANCE
 from tests.helpers.processes import ROOT
@@ -58,9 +64,18 @@ def test_annotations_of_nnx_and_linen_are_read(name: str, expected: dict[str, P]
     assert annotated_specs(model_of(name)) == expected
 
 
+class OneAnnotated(nnx.Module):
+    """Two kernels, one of which is annotated."""
+
+    def __init__(self) -> None:
+        kernel, names = jnp.zeros((64, 128)), ("fsdp", "model")
+        self.one = nnx.Param(kernel, out_sharding=names, eager_sharding=False)
+        self.other = nnx.Param(kernel)
+
+
 def test_the_fsdp_axis_shares_what_is_annotated_and_no_other_dim():
-    kernel = {"kernel": jax.ShapeDtypeStruct((64, 128), "f4")}
-    params = {"one": kernel, "other": kernel}
+    mesh, model = mesh_of(fsdp=4, model=2), nnx.eval_shape(OneAnnotated)
+    params, specs = split_model(model)[1], make_specs(model, mesh.shape)
     step: Any = jax.ShapeDtypeStruct((), "i4")
     state = TrainState(
         step=step,
@@ -69,20 +84,21 @@ def test_the_fsdp_axis_shares_what_is_annotated_and_no_other_dim():
         opt_state=jax.eval_shape(ADAMW.init, params),
         extras={},
     )
-    annotations = {"one/kernel": P("fsdp", "model")}
     for shard_params in (True, False):
-        layout = Layout(
-            mesh_of(fsdp=4, model=2),
-            {},
-            shard_params,
-            optimizer=ADAMW,
-            annotations=annotations,
-        )
+        layout = Layout(mesh, specs, shard_params, optimizer=ADAMW)
         found = jax.tree.map(lambda s: s.spec, layout.state(state))
         of_params = P("fsdp", "model") if shard_params else P(None, "model")
-        assert found.params["one"]["kernel"] == of_params
-        assert found.opt_state[0].mu["one"]["kernel"] == P("fsdp", "model")
-        assert found.opt_state[0].mu["other"]["kernel"] == P(None, "fsdp")
+        assert found.params["one"] == of_params
+        assert found.opt_state[0].mu["one"] == P("fsdp", "model")
+        assert found.opt_state[0].mu["other"] == P(None, "fsdp")
+
+
+def test_an_annotation_of_fewer_axes_is_of_the_first_dims():
+    specs = make_specs(model_of("Annotated"), mesh_of(fsdp=4, model=2).shape)
+    assert specs["second/kernel"] == P("model", None)
+    # Large, but of the annotation alone; and too small for any axis.
+    assert specs["first/kernel"] == P("fsdp", "model")
+    assert specs["first/bias"] == P(None)
 
 
 @each_row(

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
 from jaxtrain import config as config_lib
 from jaxtrain import keys
@@ -209,8 +210,13 @@ def compare_gradients() -> list[float]:
         copies = Copies(
             mesh, copied_paths(model), jnp.dtype("float64"), jnp.dtype("float64")
         )
-        dims = {"conv/kernel": -1, "dense/kernel": -2}
-        layout = Layout(mesh, dims, copies=copies)
+        specs = {
+            "conv/kernel": P(None, None, None, "model"),
+            "conv/bias": P(None),
+            "dense/kernel": P("model", "fsdp"),
+            "dense/bias": P(None),
+        }
+        layout = Layout(mesh, specs, copies=copies)
         where = jax.tree.map(lambda x: x.sharding, layout.weights(params))
 
         def loss(params: Any, copied: bool) -> jax.Array:
@@ -244,7 +250,8 @@ def sum_in(dtype: str) -> float:
     paths = frozenset({"conv/bias"})
     copies = Copies(mesh, paths, jnp.dtype("bfloat16"), jnp.dtype(dtype))
     grads = {"conv": {"bias": jnp.array([[256.0]] + [[1.0]] * 7)}}
-    summed = jax.jit(Layout(mesh, {}, copies=copies).reduce_grads)(grads)
+    layout = Layout(mesh, {"conv/bias": P(None)}, copies=copies)
+    summed = jax.jit(layout.reduce_grads)(grads)
     assert summed["conv"]["bias"].dtype == jnp.float32
     return summed["conv"]["bias"].item()
 

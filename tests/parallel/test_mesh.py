@@ -5,8 +5,10 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 import pytest
+from flax import nnx
 from jax.sharding import AbstractMesh
 from jax.sharding import PartitionSpec as P
 
@@ -18,14 +20,15 @@ from jaxtrain.config import (
     ResNetConfig,
 )
 from jaxtrain.errors import UserError
-from jaxtrain.models.batch_norm import grouped
-from jaxtrain.models.layers import split_dims
+from jaxtrain.models.annotations import make_specs
+from jaxtrain.models.batch_norm import GroupStat
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.parallel.mesh import axis_sizes
 from jaxtrain.trainer.setup import make_blueprint
 from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.training import precision
 from jaxtrain.training.create import CreateState
+from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.state import TrainState
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import recipe
@@ -94,8 +97,8 @@ def abstract_state(optimizer: optax.GradientTransformation) -> Any:
 
 
 @functools.cache
-def split() -> Any:
-    return split_dims(RESNET50.abstract())
+def resnet50() -> Any:
+    return RESNET50.abstract()
 
 
 def mesh_of(**sizes: int) -> Any:
@@ -103,9 +106,8 @@ def mesh_of(**sizes: int) -> Any:
 
 
 def layout(shard_params: bool = True, tx: Any = ADAMW, **sizes: int) -> Layout:
-    statistics = grouped(RESNET50.abstract())
     mesh = mesh_of(**sizes)
-    return Layout(mesh, split(), shard_params, grouped=statistics, optimizer=tx)
+    return Layout(mesh, make_specs(resnet50(), mesh.shape), shard_params, optimizer=tx)
 
 
 def bytes_per_device(state: Any, layout: Layout) -> int:
@@ -162,36 +164,59 @@ def state_of(params: Any, tx: Any, **fields: Any) -> TrainState:
     return TrainState(**given | {"params": params} | fields)
 
 
+class Stats(nnx.Module):
+    """Has statistics of groups, and other state of two dims."""
+
+    def __init__(self) -> None:
+        self.mean = GroupStat(jnp.zeros((4, 8)))
+        self.largest = nnx.BatchStat(jnp.zeros((64, 64)))
+
+
 def test_other_state_of_two_dims_is_whole():
-    names = ["norm/mean", "scale/largest"]
-    array = jax.ShapeDtypeStruct((4, 8), "f4")
-    tree = {"norm": {"mean": array}, "scale": {"largest": array}}
-    rules = Layout(
-        mesh_of(data=4),
-        dict.fromkeys(names),
-        grouped=frozenset(names[:1]),
-        sharded_as={"average": {"model_state": "model_state"}},
-    )
+    mesh = mesh_of(data=4)
+    kinds = {"average": {"model_state": "model_state"}}
+    rules = Layout(mesh, make_specs(Stats(), mesh.shape), sharded_as=kinds)
+    tree = nnx.to_pure_dict(nnx.state(Stats()))
     extras = {"average": {"model_state": tree}}
     found = rules.state(state_of({}, optax.identity(), model_state=tree, extras=extras))
     for state in (found.model_state, found.extras["average"]["model_state"]):
-        assert state["norm"]["mean"].spec == P(("data", "fsdp"), None)
-        assert state["scale"]["largest"].spec == P(None, None)
+        assert state["mean"].spec == P(("data", "fsdp"), None)
+        assert state["largest"].spec == P(None, None)
 
 
 def test_moments_are_split_as_the_parameter_of_the_whole_path():
     """A layer in a block is not the layer of its name at the top of the model."""
-    dims = {"conv1/kernel": -1, "block/conv1/kernel": -2, "block/conv2/kernel": None}
+    specs = {"conv1/kernel": P(None, "model"), "block/conv1/kernel": P("model", None)}
     kernel = {"kernel": jax.ShapeDtypeStruct((4, 4), "f4")}
     params = {"conv1": kernel, "block": {"conv1": kernel, "conv2": kernel}}
     state = state_of(params, ADAMW, extras={"other": {"conv1": kernel}})
-    found = Layout(mesh_of(model=2), dims, optimizer=ADAMW).state(state)
+    found = Layout(mesh_of(model=2), specs, optimizer=ADAMW).state(state)
     moments = found.opt_state[0].mu
     assert moments["conv1"]["kernel"].spec == P(None, "model")
     assert moments["block"]["conv1"]["kernel"].spec == P("model", None)
     assert moments["block"]["conv2"]["kernel"].spec == P(None, None)
     # What no transform declares is replicated, whatever its path.
     assert found.extras["other"]["conv1"]["kernel"].spec == P(None, None)
+
+
+def test_state_of_an_optimizer_may_have_other_shapes_than_the_parameters():
+    kernel, bias = (jax.ShapeDtypeStruct(shape, "f4") for shape in ((64, 64), (64,)))
+    params = {"kernel": kernel, "bias": bias}
+    specs = {"kernel": P("fsdp", "model"), "bias": P("model")}
+
+    def placed(tx: Any) -> Any:
+        layout = Layout(mesh_of(fsdp=2, model=2), specs, optimizer=tx)
+        state = state_of(params, tx)
+        found = layout.state(state).opt_state
+        jax.tree.map(lambda x, s: s.shard_shape(x.shape), state.opt_state, found)
+        return jax.tree.map(lambda s: s.spec, found)
+
+    memory = placed(make_optimizer(OptimizerConfig(name="lbfgs"), None))[0]
+    assert memory.diff_params_memory["kernel"] == P(None, "fsdp", "model")
+    assert memory.diff_params_memory["bias"] == P(None, "model")
+    factored = placed(optax.adafactor(0.1, min_dim_size_to_factor=8))[0]
+    assert factored.v_row == {"kernel": P(None), "bias": P(None)}
+    assert factored.v["bias"] == P("model")
 
 
 @pytest.mark.slow

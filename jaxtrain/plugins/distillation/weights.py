@@ -22,7 +22,7 @@ from jaxtrain.data.input_kind import InputKind
 from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.data_sharding import replicated
-from jaxtrain.parallel.layout import Layout
+from jaxtrain.parallel.layout import Layout, add_fsdp
 from jaxtrain.plugins.distillation.imitations import teacher_options
 from jaxtrain.plugins.distillation.teacher import Teacher
 from jaxtrain.tasks.base import Task
@@ -32,7 +32,7 @@ from jaxtrain.training.eval_step import prepare_plain
 from jaxtrain.training.forward import predict
 from jaxtrain.training.methods.inputs import MethodContext, MethodInputs
 from jaxtrain.training.precision import Policy, parse
-from jaxtrain.trees import num_bytes
+from jaxtrain.trees import by_path, num_bytes
 from jaxtrain.weights import NUM_SHOWN
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import Transfer, Weights, abstract_weights
@@ -139,11 +139,11 @@ def plan_teacher(
     weights = abstract_weights(about)
     trained.check_whole(weights, f"{named} does not match its model description")
     policy = parse(about.precision)
-    # The student's layout is keyed by parameter paths, which may also exist in the
-    # teacher.
-    alone = dataclasses.replace(
-        layout, split_dims={}, annotations={}, copies=None, grouped=frozenset[str]()
-    )
+    specs = {
+        path: add_fsdp([None] * x.ndim, x.shape, layout.mesh.shape["fsdp"])
+        for path, x in by_path(weights).items()
+    }
+    alone = dataclasses.replace(layout, specs=specs, copies=None)
     teacher = Teacher(
         apply=partial(_apply, nnx.graphdef(about.abstract), policy, alone),
         layout=alone,
