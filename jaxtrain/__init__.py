@@ -6,20 +6,71 @@ The public API is `__all__`; docs/api.md describes it.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jaxtrain.config import CLASSES
+
 if TYPE_CHECKING:
-    from jaxtrain.api import evaluate as evaluate
-    from jaxtrain.api import open_trainer
-    from jaxtrain.api import train as train
-    from jaxtrain.config.augment import AugmentConfig as AugmentConfig
-    from jaxtrain.config.checkpoint import CheckpointConfig as CheckpointConfig
-    from jaxtrain.config.data import DataConfig as DataConfig
-    from jaxtrain.config.log import LoggingConfig as LoggingConfig
-    from jaxtrain.config.model import ModelConfig as ModelConfig
-    from jaxtrain.config.optimizer import OptimizerConfig as OptimizerConfig
-    from jaxtrain.config.parallel import ParallelConfig as ParallelConfig
-    from jaxtrain.config.root import Config as Config
-    from jaxtrain.config.sound import SoundConfig as SoundConfig
-    from jaxtrain.config.train import TrainConfig as TrainConfig
+    from jaxtrain.api import evaluate as evaluate, open_trainer, train as train
+    from jaxtrain.config import (
+        AdagradConfig as AdagradConfig,
+        AdamConfig as AdamConfig,
+        AdamWConfig as AdamWConfig,
+        AdanConfig as AdanConfig,
+        AdEMAMixConfig as AdEMAMixConfig,
+        AdoptConfig as AdoptConfig,
+        AugmentConfig as AugmentConfig,
+        CheckpointConfig as CheckpointConfig,
+        ClassificationConfig as ClassificationConfig,
+        ConstantSchedule as ConstantSchedule,
+        ConvNetConfig as ConvNetConfig,
+        ConvNeXtConfig as ConvNeXtConfig,
+        CosineRestartsSchedule as CosineRestartsSchedule,
+        CosineSchedule as CosineSchedule,
+        CustomConfig as CustomConfig,
+        CustomModelConfig as CustomModelConfig,
+        CustomOptimizerConfig as CustomOptimizerConfig,
+        CustomSchedule as CustomSchedule,
+        DAdaptAdamWConfig as DAdaptAdamWConfig,
+        DataConfig as DataConfig,
+        DenseNetConfig as DenseNetConfig,
+        EfficientNetConfig as EfficientNetConfig,
+        ExponentialSchedule as ExponentialSchedule,
+        InceptionConfig as InceptionConfig,
+        LambConfig as LambConfig,
+        LarsConfig as LarsConfig,
+        LBFGSConfig as LBFGSConfig,
+        LeNetConfig as LeNetConfig,
+        LinearSchedule as LinearSchedule,
+        LionConfig as LionConfig,
+        LoggingConfig as LoggingConfig,
+        MobileNetConfig as MobileNetConfig,
+        ModelConfig as ModelConfig,
+        MultilabelConfig as MultilabelConfig,
+        MuonConfig as MuonConfig,
+        OneCycleSchedule as OneCycleSchedule,
+        OptimizerConfig as OptimizerConfig,
+        ParallelConfig as ParallelConfig,
+        PlainConfig as PlainConfig,
+        PlateauSchedule as PlateauSchedule,
+        PolynomialSchedule as PolynomialSchedule,
+        ProdigyConfig as ProdigyConfig,
+        RegNetConfig as RegNetConfig,
+        RegressionConfig as RegressionConfig,
+        ResNetConfig as ResNetConfig,
+        RMSpropConfig as RMSpropConfig,
+        SamConfig as SamConfig,
+        ScheduleConfig as ScheduleConfig,
+        ScheduleFreeAdamWConfig as ScheduleFreeAdamWConfig,
+        ScheduleFreeSGDConfig as ScheduleFreeSGDConfig,
+        SGDConfig as SGDConfig,
+        SGDWConfig as SGDWConfig,
+        SoundConfig as SoundConfig,
+        StepSchedule as StepSchedule,
+        TrainConfig as TrainConfig,
+        VGGConfig as VGGConfig,
+        WarmupStableDecaySchedule as WarmupStableDecaySchedule,
+        WhitenedCNNConfig as WhitenedCNNConfig,
+        WideResNetConfig as WideResNetConfig,
+    )
     from jaxtrain.inference.load import load_model as load_model
     from jaxtrain.plugin import Plugin as Plugin
     from jaxtrain.tasks.base import Task as Task
@@ -40,17 +91,7 @@ _PUBLIC = {
     "StepTransform": ("jaxtrain.training.transforms.base", "StepTransform"),
     "Task": ("jaxtrain.tasks.base", "Task"),
     "Plugin": ("jaxtrain.plugin", "Plugin"),
-    "Config": ("jaxtrain.config", "Config"),
-    "AugmentConfig": ("jaxtrain.config", "AugmentConfig"),
-    "CheckpointConfig": ("jaxtrain.config", "CheckpointConfig"),
-    "DataConfig": ("jaxtrain.config", "DataConfig"),
-    "LoggingConfig": ("jaxtrain.config", "LoggingConfig"),
-    "ModelConfig": ("jaxtrain.config", "ModelConfig"),
-    "OptimizerConfig": ("jaxtrain.config", "OptimizerConfig"),
-    "ParallelConfig": ("jaxtrain.config", "ParallelConfig"),
-    "SoundConfig": ("jaxtrain.config", "SoundConfig"),
-    "TrainConfig": ("jaxtrain.config", "TrainConfig"),
-}
+} | {name: ("jaxtrain.config", name) for name in CLASSES}
 
 __all__ = list(_PUBLIC)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -17,8 +17,7 @@ from jaxtrain.errors import Interrupted, UserError
 from jaxtrain.parallel import devices
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.tools.evaluation.evaluated_model import open_model
-from jaxtrain.tools.evaluation.result import Asked, views_of
-from jaxtrain.tools.evaluation.result import evaluate as evaluate_model
+from jaxtrain.tools.evaluation.result import Asked, evaluate as evaluate_model, views_of
 from jaxtrain.trainer import train as run
 from jaxtrain.trainer.callback import Callback, Callbacks, make_callbacks
 from jaxtrain.trainer.trainer import Trainer

@@ -14,8 +14,7 @@ import tyro
 
 from jaxtrain import console, invocation, own
 from jaxtrain.commands import COMMANDS, DEFAULT
-from jaxtrain.config import help as help_lib
-from jaxtrain.config import recipe
+from jaxtrain.config import help as help_lib, recipe
 from jaxtrain.console import print_stderr
 from jaxtrain.errors import (
     START_AGAIN,

@@ -166,6 +166,9 @@ _MODULES = {
     "WideResNetConfig": "models",
 }
 
+# Classes of a config: its sections and parts.
+CLASSES = tuple(name for name in _MODULES if name.endswith(("Config", "Schedule")))
+
 __all__ = [
     "CONFIG",
     "CROP_MODE",

@@ -15,8 +15,7 @@ from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
-from jaxtrain.json_files.run_id import FIELD as RUN_ID
-from jaxtrain.json_files.run_id import RunId
+from jaxtrain.json_files.run_id import FIELD as RUN_ID, RunId
 
 # Types of options that are read without their class.
 SCALAR = bool | int | float | str

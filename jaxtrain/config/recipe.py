@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import tyro
 
-from jaxtrain import config as config_lib
-from jaxtrain import own
+from jaxtrain import config as config_lib, own
 from jaxtrain.config import Config
 from jaxtrain.config.base import unchecked
 from jaxtrain.config.checking import checked

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flax import nnx
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
 from jaxtrain.models.batch_norm import GroupStat
 from jaxtrain.parallel.layout import add_fsdp

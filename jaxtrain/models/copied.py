@@ -5,8 +5,7 @@ from typing import Any
 
 import jax
 from flax import nnx
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
 from jaxtrain.parallel.mesh import BATCH_AXES
 

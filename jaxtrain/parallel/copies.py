@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.mesh import BATCH_AXES

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import jax
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.problems import Problem

@@ -9,10 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from jax.experimental.layout import Format
-from jax.experimental.layout import Layout as MemoryLayout
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
+from jax.experimental.layout import Format, Layout as MemoryLayout
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.copies import Arrays, Copies

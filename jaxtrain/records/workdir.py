@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypedDict
 
-from jaxtrain import atomic_file, links
-from jaxtrain import config as config_lib
+from jaxtrain import atomic_file, config as config_lib, links
 from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import check_name, unused
 from jaxtrain.config import Config

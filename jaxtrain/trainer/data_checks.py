@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxtrain import config as config_lib
-from jaxtrain import tasks
+from jaxtrain import config as config_lib, tasks
 from jaxtrain.config.part import TASKS, make_part
 from jaxtrain.data.augment import check_augmentations
 from jaxtrain.data.loader import check_sampling

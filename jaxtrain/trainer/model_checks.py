@@ -11,8 +11,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
-from jaxtrain import config as config_lib
-from jaxtrain import own
+from jaxtrain import config as config_lib, own
 from jaxtrain.models.annotations import check_annotations, is_annotated
 from jaxtrain.models.base import Model
 from jaxtrain.parallel import data_sharding

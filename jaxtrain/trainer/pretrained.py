@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxtrain import keys
-from jaxtrain import weights as weights_lib
+from jaxtrain import keys, weights as weights_lib
 from jaxtrain.data.replacements import read_filled
 from jaxtrain.errors import UserError
 from jaxtrain.parallel.device_put import put_like

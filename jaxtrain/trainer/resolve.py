@@ -13,9 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxtrain import config as config_lib
-from jaxtrain import own
-from jaxtrain import weights as weights_lib
+from jaxtrain import config as config_lib, own, weights as weights_lib
 from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.errors import UserError

@@ -18,8 +18,7 @@ from jaxtrain.json_files.run_id import RunId
 from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.processes.watchdog import Watchdog
-from jaxtrain.records import workdir as workdir_lib
-from jaxtrain.records import writers
+from jaxtrain.records import workdir as workdir_lib, writers
 from jaxtrain.records.folder_lock import locked
 from jaxtrain.records.metrics_file import read_last
 from jaxtrain.records.run_log import RunLog, show_table

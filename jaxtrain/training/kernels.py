@@ -5,8 +5,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.experimental.layout import Layout as MemoryLayout
-from jax.experimental.layout import with_layout_constraint
+from jax.experimental.layout import Layout as MemoryLayout, with_layout_constraint
 
 from jaxtrain import scopes
 from jaxtrain.dtypes import widen

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers
 
-from jaxtrain.config import OptimizerConfig
-from jaxtrain.config import optimizers as parts
+from jaxtrain.config import OptimizerConfig, optimizers as parts
 from jaxtrain.config.base import default_of
 from jaxtrain.config.optimizer import LINE_SEARCH
 from jaxtrain.config.part import Part

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import optax
 from jax.typing import ArrayLike
 
-from jaxtrain.config import OptimizerConfig
-from jaxtrain.config import schedule as parts
+from jaxtrain.config import OptimizerConfig, schedule as parts
 from jaxtrain.errors import UserError
 from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES

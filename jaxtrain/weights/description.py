@@ -22,8 +22,7 @@ from jaxtrain.data.window_grid import WindowGrid, grid_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import read_object
-from jaxtrain.json_files.run_id import FIELD as RUN_ID
-from jaxtrain.json_files.run_id import RunId
+from jaxtrain.json_files.run_id import FIELD as RUN_ID, RunId
 from jaxtrain.models.base import Model
 from jaxtrain.models.blueprint import Blueprint, plain_spec
 from jaxtrain.models.projection import Projection

@@ -144,13 +144,13 @@ def test_help_lists_every_field_with_default_and_meaning(cli: Cli):
     result = cli("--config", DIGITS, "--help-all", COLUMNS="100")  # One column.
     assert result.code == 0
     text = " ".join(result.stdout.replace("\u2502", " ").split())
-    names = {f"{part}.name" for part in part_tables(Config)}
-    for path in paths():
+    names, config = {f"{part}.name" for part in part_tables(Config)}, parse()
+    for path in paths(config):
         if path in names:
             continue  # The name of a part is the value of `--optimizer`.
         assert f"--{path.replace('_', '-')}" in text, path
         above, _, name = path.rpartition(".")
-        section = type(get(Config(), above)) if above else Config
+        section = type(get(config, above)) if above else Config
         meaning = meanings(section)[name]
         assert meaning and "".join(meaning.split()) in "".join(text.split()), path
     assert "(default: 64)" in text

@@ -9,6 +9,7 @@ from jaxtrain import own
 from jaxtrain.cli import main, parse
 from jaxtrain.config import (
     Config,
+    CustomOptimizerConfig,
     SGDConfig,
     TrainConfig,
     replace,
@@ -90,7 +91,10 @@ def test_a_name_that_no_plugin_here_has_is_refused(
     field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     config = Config(optimizer=SGDConfig(learning_rate=0.1))
-    config = replace(config, field, UNKNOWN)
+    value: Any = UNKNOWN
+    if field == "optimizer":
+        value = CustomOptimizerConfig(name=UNKNOWN, learning_rate=0.1)
+    config = replace(config, field, value)
     (tmp_path / "config.json").write_text(to_json(config, RunId.new(tmp_path)))
     assert main(["--workdir", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()

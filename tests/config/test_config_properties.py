@@ -6,8 +6,7 @@ import json
 from typing import Any, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import (

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxtrain import config as config_lib
-from jaxtrain import tasks
+from jaxtrain import config as config_lib, tasks
 from jaxtrain.config import (
     PlainConfig,
     from_json,

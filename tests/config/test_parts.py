@@ -202,7 +202,7 @@ def test_another_part_ignores_the_options_of_the_recipe(
     for field in TABLES:
         same = get(found, field) == get(before, field)
         assert same == (field not in part)
-        assert get(found, field).name == part.get(field, getattr(before, field).name)
+        assert get(found, field).name == part.get(field, get(before, field).name)
     err = capsys.readouterr().err
     assert told in err and err.count("ignores the recipe's") == bool(told)
 

@@ -19,8 +19,7 @@ from jaxtrain.data import images, opening, sources
 from jaxtrain.data.fit import Fit
 from jaxtrain.errors import UserError
 from jaxtrain.evaluation import calibration
-from jaxtrain.inference import folder as folder_of_models
-from jaxtrain.inference import temperature
+from jaxtrain.inference import folder as folder_of_models, temperature
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.tools.evaluation import subject
 from jaxtrain.tools.evaluation.predictions import predict_splits

@@ -25,8 +25,7 @@ from jaxtrain.config import (
     LeNetConfig,
 )
 from jaxtrain.errors import ExportError, UserError
-from jaxtrain.export import Precision, check, stablehlo
-from jaxtrain.export import export as export_lib
+from jaxtrain.export import Precision, check, export as export_lib, stablehlo
 from jaxtrain.export.check import padded
 from jaxtrain.export.exporter import EXPORTERS, find_exporter
 from jaxtrain.export.request import HALF, Request

@@ -5,8 +5,7 @@ from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
-from flax import linen as nn
-from flax import nnx
+from flax import linen as nn, nnx
 
 
 class CNN(nnx.Module):

@@ -8,11 +8,9 @@ from jaxtrain.models import googlenet, inception_v3
 from jaxtrain.models.activations import hard_swish, silu
 from jaxtrain.models.convnext import ConvNeXt
 from jaxtrain.models.densenet import DenseNet
-from jaxtrain.models.efficientnet import SQUEEZE as SILU_SQUEEZE
-from jaxtrain.models.efficientnet import EfficientNetV2S
+from jaxtrain.models.efficientnet import SQUEEZE as SILU_SQUEEZE, EfficientNetV2S
 from jaxtrain.models.inverted_residual import InvertedStage
-from jaxtrain.models.mobilenet import SQUEEZE as HARD_SQUEEZE
-from jaxtrain.models.mobilenet import MobileNetV3
+from jaxtrain.models.mobilenet import SQUEEZE as HARD_SQUEEZE, MobileNetV3
 from jaxtrain.models.preact_resnet import PreActBottleneck, PreActResNet, WideResNet
 from jaxtrain.models.regnet import RegNet
 from jaxtrain.models.residual import (

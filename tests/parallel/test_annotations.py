@@ -13,8 +13,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
-from jax.sharding import AbstractMesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxtrain
 from jaxtrain.config import MESH_AXES

@@ -17,8 +17,7 @@ import pytest
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 
-from jaxtrain import config as config_lib
-from jaxtrain import keys
+from jaxtrain import config as config_lib, keys
 from jaxtrain.config import (
     Config,
     DataConfig,

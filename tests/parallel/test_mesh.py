@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import optax
 import pytest
 from flax import nnx
-from jax.sharding import AbstractMesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import AbstractMesh, PartitionSpec as P
 
 from jaxtrain import keys
 from jaxtrain.config import (
     MESH_AXES,
     Config,
+    OptimizerConfig,
     ParallelConfig,
     ResNetConfig,
 )

@@ -22,8 +22,7 @@ from jaxtrain.records import atomic_output as whole_lib
 from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.records.workdir import folder_of_results
 from jaxtrain.tasks.classification import Classification
-from jaxtrain.tools.evaluation import evaluated_model
-from jaxtrain.tools.evaluation import result as evaluation
+from jaxtrain.tools.evaluation import evaluated_model, result as evaluation
 
 RESULT: dict[str, Any] = {
     "data": {

@@ -14,8 +14,7 @@ import pytest
 from jaxtrain.cli import main
 from jaxtrain.processes.signals import Grace
 from jaxtrain.tasks.metrics import Goal
-from jaxtrain.trainer import train as train_lib
-from jaxtrain.trainer import trainer as trainer_lib
+from jaxtrain.trainer import train as train_lib, trainer as trainer_lib
 from jaxtrain.trainer.best_checkpoint import BestCheckpoint
 from jaxtrain.trainer.callback import Evaluation
 from jaxtrain.trainer.calls import CallQueue

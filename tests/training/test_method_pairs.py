@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from jaxtrain import tasks
-from jaxtrain.config import AugmentConfig, SamConfig
-from jaxtrain.config import part as part_lib
+from jaxtrain.config import AugmentConfig, SamConfig, part as part_lib
 from jaxtrain.config.part import make_part
 from jaxtrain.config.root import SECTIONS
 from jaxtrain.training.methods import METHODS

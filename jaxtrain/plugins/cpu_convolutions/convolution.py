@@ -15,8 +15,7 @@ from typing import Any
 import jax
 from flax import nnx
 from jax import lax
-from jax.sharding import Mesh
-from jax.sharding import PartitionSpec as P
+from jax.sharding import Mesh, PartitionSpec as P
 
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.plugins.cpu_convolutions.gradients import (

@@ -10,8 +10,7 @@ from subprocess import TimeoutExpired
 import jax
 import numpy as np
 
-from jaxtrain.config import Config
-from jaxtrain.config import replace as change
+from jaxtrain.config import Config, replace as change
 from jaxtrain.data.datasets import should_cache
 from jaxtrain.data.sources import Source
 from jaxtrain.errors import UserError

@@ -21,8 +21,7 @@ import jax
 from jaxtrain import own
 from jaxtrain.environments import ROOT, Environment
 from jaxtrain.errors import UserError
-from jaxtrain.parallel.devices import nvidia_gpus, xla_flags
-from jaxtrain.parallel.devices import start as start_jax
+from jaxtrain.parallel.devices import nvidia_gpus, start as start_jax, xla_flags
 from jaxtrain.plugins.plan.targets import CPU, Target
 
 PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")

@@ -22,8 +22,7 @@ import sqlalchemy.event
 import sqlalchemy.exc
 from optuna.trial import FrozenTrial, TrialState
 
-from jaxtrain import atomic_file, links
-from jaxtrain import config as config_lib
+from jaxtrain import atomic_file, config as config_lib, links
 from jaxtrain.checkpoints import CHECKPOINTS
 from jaxtrain.checkpoints.folder import newest_step
 from jaxtrain.config import Config

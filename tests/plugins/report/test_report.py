@@ -20,9 +20,7 @@ from jaxtrain.cli import main
 from jaxtrain.config.recipe import read_run
 from jaxtrain.data import loader
 from jaxtrain.inference.load import load_model
-from jaxtrain.plugins.report import at_end as end_report
-from jaxtrain.plugins.report import collect as examples
-from jaxtrain.plugins.report import sample
+from jaxtrain.plugins.report import at_end as end_report, collect as examples, sample
 from jaxtrain.plugins.report.history import read_history
 from jaxtrain.plugins.report.sample import SampleLimits
 from jaxtrain.trainer.setup import build_setup

@@ -22,8 +22,7 @@ from jaxtrain.plugins.serve.limits import most_connections
 from tests.helpers.decoding import obey
 from tests.helpers.rows import each_row
 from tests.helpers.waiting import PATIENCE, wait_until
-from tests.plugins.serve.running import LIMITS as QUICK
-from tests.plugins.serve.running import OneClass, Running, png
+from tests.plugins.serve.running import LIMITS as QUICK, OneClass, Running, png
 
 HALF_A_LINE = b"POST /pre"
 NO_BODY = b"POST /predict HTTP/1.1\r\nhost: here\r\ncontent-length: 5000\r\n\r\n"
