@@ -25,7 +25,8 @@ import onnxruntime
 from flax import nnx
 from pairs import Seconds, compare, take_turns, tell, timed
 
-from jaxtrain.config import ModelConfig
+from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import make_part
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.onnx.onnx_file import emit
@@ -54,7 +55,7 @@ def write_ours(name: str, path: Path) -> None:
     """Export our model, with random weights."""
     policy = jmp.get_policy("params=float32,compute=float32,output=float32")
     shape = (SIZE, SIZE, 3)
-    config = ModelConfig(name=name)
+    config = make_part(MODEL_PARTS, name)
     blueprint = Blueprint(
         config=config, image_shape=shape, num_outputs=1000, policy=policy
     )

@@ -30,11 +30,12 @@ from jaxtrain import config as config_lib
 from jaxtrain.config import (
     Config,
     DataConfig,
-    ModelConfig,
     ParallelConfig,
     SGDConfig,
     TrainConfig,
 )
+from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import make_part
 from jaxtrain.parallel.device_memory import peak_bytes
 from jaxtrain.plugins.plan import gpu_compiler
 from jaxtrain.plugins.plan.facts import Facts, compile_facts
@@ -65,7 +66,7 @@ def config_of(batch_size: int, name: str = "resnet50", **parallel: Any) -> Confi
         data=DataConfig(
             source="synthetic:224x224x3/1000", batch_size=batch_size, cache="stream"
         ),
-        model=ModelConfig(name=name, **plain),
+        model=make_part(MODEL_PARTS, name, plain),
         optimizer=SGDConfig(learning_rate=0.1, momentum=0.9, weight_decay=1e-4),
         parallel=ParallelConfig(**parallel),
         train=TrainConfig(steps=100),

@@ -31,10 +31,12 @@ from jaxtrain.config import (
     ConvNetConfig,
     DataConfig,
     LoggingConfig,
-    OptimizerConfig,
     SGDConfig,
     TrainConfig,
+    replace,
 )
+from jaxtrain.config.optimizer import OPTIMIZERS
+from jaxtrain.config.part import make_part
 from jaxtrain.data import sources
 from jaxtrain.inference.model import TrainedModel, make_model
 from jaxtrain.json_files.run_id import RunId
@@ -49,7 +51,9 @@ def runs_of(epochs: float, rate: float) -> dict[str, Sections]:
     half = epochs / 2
 
     def free(name: str, rate: float) -> Sections:
-        config = OptimizerConfig(name=name, learning_rate=rate, warmup_fraction=0.1)
+        config = replace(
+            make_part(OPTIMIZERS, name), learning_rate=rate, warmup_fraction=0.1
+        )
         return {"optimizer": config}
 
     lookahead = SGDConfig(learning_rate=rate, warmup_fraction=0.1, lookahead_steps=5)

@@ -19,7 +19,9 @@ import numpy as np
 from cases import CASES, default_case, make_config
 from pairs import tell_each
 
-from jaxtrain.config import Config, OptimizerConfig
+from jaxtrain.config import Config
+from jaxtrain.config.optimizer import OPTIMIZERS
+from jaxtrain.config.part import make_part
 from jaxtrain.parallel import devices
 from jaxtrain.plugins.plan.measure import create_inputs, lower_step
 from jaxtrain.trainer.setup import build_setup
@@ -75,7 +77,8 @@ def main() -> None:
             name,
             measure(
                 replace(
-                    config, optimizer=OptimizerConfig(name=name, learning_rate=RATE)
+                    config,
+                    optimizer=replace(make_part(OPTIMIZERS, name), learning_rate=RATE),
                 )
             ),
         )

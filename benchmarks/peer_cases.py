@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from jaxtrain.config import (
     ConvNetConfig,
+    CustomModelConfig,
     LeNetConfig,
     ModelConfig,
     ResNetConfig,
@@ -74,13 +75,13 @@ CASES = {
         (PHOTO, 128),
     ),
     "bottleneck_stage": Case(
-        ModelConfig(name=f"{BLOCKS}:BottleneckStage"),
+        CustomModelConfig(name=f"{BLOCKS}:BottleneckStage"),
         resnet(None, [3], True),
         (STAGE, 8),
         (STAGE, 128),
     ),
     "mobilenet_v2_blocks": Case(
-        ModelConfig(name=f"{BLOCKS}:InvertedResiduals"),
+        CustomModelConfig(name=f"{BLOCKS}:InvertedResiduals"),
         ("inverted_residuals", {}),
         (BLOCK, 32),
         (BLOCK, 256),

@@ -20,6 +20,8 @@ import time
 from functools import partial
 from typing import Any
 
+from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import make_part
 from jaxtrain.zoo import counted
 from jaxtrain.zoo.counted import Counted, MatchingWeights
 from jaxtrain.zoo.published import PUBLISHED
@@ -42,7 +44,6 @@ def count(name: str) -> dict[str, int]:
         Config,
         CustomConfig,
         DataConfig,
-        ModelConfig,
         Part,
         SGDConfig,
     )
@@ -65,7 +66,7 @@ def count(name: str) -> dict[str, int]:
     config = Config(
         task=task,
         data=data,
-        model=ModelConfig(name=name),
+        model=make_part(MODEL_PARTS, name),
         optimizer=optimizer,
     )
     own.allow([task.name])

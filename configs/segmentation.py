@@ -26,8 +26,7 @@ from jaxtrain.config import (
     MuonConfig,
     TrainConfig,
 )
-from jaxtrain.plugins.segmentation.model_options import UNetConfig
-from jaxtrain.plugins.segmentation.options import SegmentationConfig
+from jaxtrain.plugins.segmentation.options import SegmentationConfig, UNetConfig
 
 
 def get_config() -> Config:

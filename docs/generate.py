@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import jaxtrain
+from jaxtrain.config import CLASSES
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
 from jaxtrain.config.fields import get
@@ -125,7 +126,8 @@ def config_page() -> str:
         default = get(Config(), path)
         if shared := default.shared():
             rows = _fields(path, default, shared)
-            parts.append(f"## `{path}`: fields of all\n\n{rows}\n")
+            about = "Fields that all parts of the table have."
+            parts.append(f"## `{path}`\n\n{about}\n\n{rows}\n")
         names: dict[type[Part], list[str]] = {}
         for name, kind in part_classes(table).items():
             names.setdefault(kind, []).append(name)
@@ -133,8 +135,10 @@ def config_page() -> str:
             about = (kind.__doc__ or "").partition("\n")[0]
             options = kind.option_names()
             told = _fields(path, kind(), options) if options else "No options."
-            title = f"`{path}` {', '.join(listed)}"
-            parts.append(f"## {title}\n\n`{kind.__name__}`: {about}\n\n{told}\n")
+            title, text = listed[0], f"`{kind.__name__}`: {about}"
+            if len(listed) > 1:
+                title, text = kind.__name__, f"{about} Names: {', '.join(listed)}."
+            parts.append(f"## `{path}` {title}\n\n{_filled(text)}\n\n{told}\n")
     return "\n".join(parts)
 
 
@@ -164,7 +168,7 @@ def models_page() -> str:
 
 def api_page() -> str:
     """Return docs/api.md: the public names, by their docstrings."""
-    sections = [x for x in jaxtrain.__all__ if x.endswith("Config") and x != "Config"]
+    sections = [x for x in jaxtrain.__all__ if x in CLASSES and x != "Config"]
     names = [name for name in jaxtrain.__all__ if name not in sections]
     parts = [_api_part(name, getattr(jaxtrain, name)) for name in names]
     at = names.index("Trainer")

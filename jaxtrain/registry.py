@@ -38,10 +38,10 @@ def call_row(table: Mapping[str, Any], part: Any, field: str, *args: Any) -> Any
         arguments.
     """
     row, options = find_row(table, field, part.name), part.arguments()
-    if isinstance(row, Row):
-        return row.build(*args, **options)
-    check_call(field, part.name, row, *args, **options)
-    return row(*args, **options)
+    build = row.build if isinstance(row, Row) else row
+    if not isinstance(row, Row) or row.Options is None:
+        check_call(field, part.name, build, *args, **options)
+    return build(*args, **options)
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:

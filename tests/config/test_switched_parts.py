@@ -26,7 +26,8 @@ def get_config():
     optimizer = AdamWConfig(
         learning_rate=1e-3, weight_decay=0.05, b2=0.99, schedule=CosineSchedule()
     )
-    return Config(optimizer=optimizer, model=ResNetConfig(name="resnet18", stem="cifar"))
+    model = ResNetConfig(name="resnet18", stem="cifar")
+    return Config(optimizer=optimizer, model=model)
 """
 Parse = Callable[..., Config]
 

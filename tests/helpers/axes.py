@@ -33,7 +33,7 @@ from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import data_sharding, devices, layout
 from jaxtrain.parallel.copies import Copies
-from jaxtrain.plugins.segmentation.model_options import DeepLabConfig, UNetConfig
+from jaxtrain.plugins.segmentation.options import DeepLabConfig, UNetConfig
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.run_data import load_data

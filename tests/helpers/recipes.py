@@ -4,15 +4,18 @@ from pathlib import Path
 
 from jaxtrain.config.root import SECTIONS
 
-# Class of the options of each task and method of a plug-in -> its plug-in.
+# Class of each task, method and model of a plug-in -> its plug-in.
 PART_CLASSES = {
     "AdversarialConfig": "adversarial",
+    "DeepLabConfig": "segmentation",
     "DetectionConfig": "detection",
     "DistillationConfig": "distillation",
     "EmbeddingConfig": "embedding",
+    "FCOSConfig": "detection",
     "SegmentationConfig": "segmentation",
     "SelfSupervisedConfig": "self_supervised",
     "TradesConfig": "adversarial",
+    "UNetConfig": "segmentation",
 }
 
 

@@ -10,7 +10,7 @@ from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.stores import ArrayStore
 from jaxtrain.plugins.detection.options import FCOSConfig
-from jaxtrain.plugins.segmentation.model_options import UNetConfig
+from jaxtrain.plugins.segmentation.options import UNetConfig
 
 NUM, SIDE = 24, 16
 HERE = "tests.helpers.task_sources"

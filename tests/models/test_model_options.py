@@ -12,7 +12,7 @@ from jaxtrain.config.model import MODELS as MODEL_PARTS
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
-from jaxtrain.plugins.segmentation.model_options import DeepLabConfig, UNetConfig
+from jaxtrain.plugins.segmentation.options import DeepLabConfig, UNetConfig
 from jaxtrain.registry import find_row
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import split_model

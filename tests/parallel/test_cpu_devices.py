@@ -62,7 +62,7 @@ def test_numbers_that_cannot_be_had_are_refused():
     gpu = types.SimpleNamespace(platform="gpu")
     with (
         mock.patch.object(jax, "devices", lambda: [gpu]),
-        pytest.raises(UserError, match=r"cpu_devices = 1000: the run is on gpu"),
+        pytest.raises(UserError, match=r"cpu_devices = 1000 has no effect on gpu"),
     ):
         cpu_devices.choose(many, [], 0)
 

@@ -15,7 +15,7 @@ from jaxtrain import keys
 from jaxtrain.config import (
     MESH_AXES,
     Config,
-    OptimizerConfig,
+    LBFGSConfig,
     ParallelConfig,
     ResNetConfig,
 )
@@ -211,7 +211,7 @@ def test_state_of_an_optimizer_may_have_other_shapes_than_the_parameters():
         jax.tree.map(lambda x, s: s.shard_shape(x.shape), state.opt_state, found)
         return jax.tree.map(lambda s: s.spec, found)
 
-    memory = placed(make_optimizer(OptimizerConfig(name="lbfgs"), None))[0]
+    memory = placed(make_optimizer(LBFGSConfig(), None))[0]
     assert memory.diff_params_memory["kernel"] == P(None, "fsdp", "model")
     assert memory.diff_params_memory["bias"] == P(None, "model")
     factored = placed(optax.adafactor(0.1, min_dim_size_to_factor=8))[0]

@@ -4,6 +4,7 @@ import dataclasses
 import importlib.metadata
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -18,8 +19,14 @@ import pytest
 from jaxtrain import plugin
 from jaxtrain.cli import main
 from jaxtrain.commands import COMMANDS
-from jaxtrain.config import Config
-from jaxtrain.config.metadata import with_metadata
+from jaxtrain.config import (
+    Config,
+    CustomOptimizerConfig,
+    CustomSchedule,
+    OptimizerConfig,
+    ScheduleConfig,
+)
+from jaxtrain.config.metadata import field, with_metadata
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
 from jaxtrain.export.exporter import EXPORTERS
@@ -38,7 +45,6 @@ from jaxtrain.training.methods import METHODS
 from jaxtrain.training.optimizers import make_optimizer
 from jaxtrain.training.schedules import make_schedule
 from jaxtrain.zoo import listing
-from tests.helpers.parts import optimizer_config
 from tests.helpers.processes import ROOT
 from tests.helpers.rows import each_row
 from tests.helpers.runs import read_lines
@@ -108,6 +114,22 @@ def test_rows_of_other_packages_join_the_core_and_are_imported_when_they_are_rea
         table["broken"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FlatConfig(OptimizerConfig):
+    """Options of the optimizer of a plug-in."""
+
+    name: str = field("flat", init=False)
+    sign: float = field(1.0, help="Factor of each step.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RisingSchedule(ScheduleConfig):
+    """Options of the schedule of a plug-in."""
+
+    name: str = field("rising", init=False)
+    end_factor: float = field(1.0, help="First learning rate.")
+
+
 def optimizer(schedule: Any, weight_decay: float, sign: float = 1.0) -> Any:
     """Add to each weight the learning rate, whatever the gradient."""
     del weight_decay
@@ -123,28 +145,39 @@ def schedule(peak: float, total: int, warmup: int, **options: float) -> Any:
     return lambda step: peak * (step + options.get("end_factor", 1))
 
 
-FLAT = Row(optimizer)
-RISING = Row(schedule, ("end_factor",))
+FLAT = Row(optimizer, FlatConfig)
+UNTYPED = Row(optimizer)
+RISING = Row(schedule, RisingSchedule)
 BOTH = Plugin(
     name="both",
-    optimizers={"flat": f"{__name__}:FLAT", "own_flat": f"{__name__}:optimizer"},
+    optimizers={
+        "flat": f"{__name__}:FLAT",
+        "untyped": f"{__name__}:UNTYPED",
+        "own_flat": f"{__name__}:optimizer",
+    },
     schedules={"rising": f"{__name__}:RISING", "own_rising": f"{__name__}:schedule"},
 )
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("optimizer", "schedule", "expected"),
     [
-        ({"name": "flat", "schedule": "own_rising"}, 3.0),
-        ({"name": "flat", "schedule": "rising", "end_factor": 3.0}, 7.0),
-        ({"name": "own_flat", "schedule": "rising", "options": {"sign": -1.0}}, -3.0),
+        (FlatConfig(), "own_rising", 3.0),
+        (FlatConfig(sign=-1.0), RisingSchedule(end_factor=3.0), -7.0),
+        (FlatConfig(), CustomSchedule(name="rising", options={"end_factor": 3.0}), 7.0),
+        (
+            CustomOptimizerConfig(name="own_flat", options={"sign": -1.0}),
+            CustomSchedule(name="own_rising", options={"end_factor": 2.0}),
+            -5.0,
+        ),
+        (CustomOptimizerConfig(name="untyped", options={"sign": 2.0}), "rising", 6.0),
     ],
 )
 def test_optimizers_and_schedules_of_a_plugin_take_options_as_rows_or_functions(
-    options: dict[str, Any], expected: float, monkeypatch: pytest.MonkeyPatch
+    optimizer: Any, schedule: Any, expected: float, monkeypatch: pytest.MonkeyPatch
 ):
     install(monkeypatch, both=BOTH)
-    config = optimizer_config(learning_rate=1.0, **options)
+    config = dataclasses.replace(optimizer, learning_rate=1.0, schedule=schedule)
     rate = make_schedule(config, total_steps=2, warmup_steps=0)
     tx, params = make_optimizer(config, rate), jnp.zeros(2)
     state = tx.init(params)
@@ -155,22 +188,21 @@ def test_optimizers_and_schedules_of_a_plugin_take_options_as_rows_or_functions(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("name", "options", "message"),
     [
-        ({"name": "flat", "b1": 0.9}, "optimizer.b1 = 0.9 has no effect on flat"),
-        ({"name": "own_flat", "b1": 0.9}, "b1 = 0.9 has no effect on own_flat"),
-        ({"name": "flat", "options": {"sign": 1.0}}, "flat has fields of the section"),
-        ({"name": "own_flat", "options": {"x": 1.0}}, "does not accept its arguments"),
-        ({"name": "flt"}, "perhaps you meant flat"),
+        ("flat", {"b1": 0.9}, "flat takes sign, not 'b1'"),
+        ("own_flat", {"b1": 0.9}, "'own_flat' does not accept .* argument 'b1'"),
+        ("untyped", {"b1": 0.9}, "'untyped' does not accept .* argument 'b1'"),
+        ("flt", {}, "perhaps you meant flat"),
     ],
 )
 def test_an_optimizer_of_a_plugin_is_refused_what_it_does_not_take(
-    options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+    name: str, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ):
     install(monkeypatch, both=BOTH)
-    config = optimizer_config(learning_rate=1.0, **options)
+    custom = CustomOptimizerConfig(name=name, learning_rate=1.0, options=options)
     with pytest.raises(UserError, match=message):
-        make_optimizer(config, jnp.asarray)
+        make_optimizer(Config(optimizer=custom).optimizer, jnp.asarray)
 
 
 @pytest.mark.slow
@@ -178,8 +210,8 @@ def test_a_run_trains_with_an_optimizer_and_a_schedule_of_a_plugin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     install(monkeypatch, both=BOTH)
-    words = "--optimizer.name flat --optimizer.schedule rising --optimizer.schedule.end-factor 2"
-    words += " --optimizer.learning-rate 0.01 --optimizer.weight-decay 0"
+    words = "--optimizer flat --optimizer.schedule rising"
+    words += " --optimizer.schedule.end-factor 2 --optimizer.learning-rate 0.01 --optimizer.weight-decay 0"
     words += " --optimizer.warmup-fraction None --train.epochs None --train.steps 2"
     words += " --train.eval-every-epochs None --logging.every-steps 1"
     config = str(ROOT / "configs/digits.py")

@@ -35,9 +35,9 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
     text = recipe(
         task=f"MultilabelConfig({OPTIONS[loss]})",
         data=data,
-        model='ConvNetConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
+        model='ConvNetConfig(width=0.125, pretrained="tiny.safetensors")',
         optimizer=f"SGDConfig(learning_rate={labelled.RATE}, "
-        'momentum=0.9, nesterov=False, schedule="constant", warmup_fraction=0.0)',
+        "momentum=0.9, nesterov=False, warmup_fraction=0.0)",
         train=f"TrainConfig(steps={labelled.STEPS})",
         logging="LoggingConfig(every_steps=1, tensorboard=False)",
     )

@@ -44,7 +44,7 @@ BOXES = recipe(
     task="DetectionConfig(strides=(4, 8))",
     data='DataConfig(source="coco:boxes/annotations/instances_train.json", '
     'image_size=32, batch_size=8, images_dir="boxes/train", max_boxes=60)',
-    model='ModelConfig(name="fcos", backbone="convnet", width=0.125, '
+    model='FCOSConfig(backbone="convnet", width=0.125, '
     "pyramid_channels=8, head_layers=1)",
     **SHORT,
 )

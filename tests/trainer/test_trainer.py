@@ -18,6 +18,7 @@ from jaxtrain.config import (
     ConvNetConfig,
     DataConfig,
     LoggingConfig,
+    ProdigyConfig,
     SGDConfig,
     TrainConfig,
     replace,
@@ -216,7 +217,7 @@ def test_a_callback_sets_the_rate_of_any_schedule(config: Config, tmp_path: Path
 
 
 def test_optimizers_that_go_by_the_rate_refuse_a_factor(config: Config, tmp_path: Path):
-    estimates = replace(config, "optimizer.name", "prodigy")
+    estimates = replace(config, "optimizer", ProdigyConfig(learning_rate=1.0))
     with pytest.raises(UserError, match=r"prodigy.* a callback that scales"):
         jaxtrain.train(estimates, tmp_path / "run", callbacks=[Slow(factor=0.25)])
     assert not (tmp_path / "run").exists()

@@ -16,7 +16,7 @@ from jaxtrain.config import (
     ModelConfig,
     ResNetConfig,
 )
-from jaxtrain.plugins.segmentation.model_options import UNetConfig
+from jaxtrain.plugins.segmentation.options import UNetConfig
 from jaxtrain.training.state import split_model
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN, ArrayNames

@@ -7,7 +7,7 @@ import pytest
 
 from jaxtrain.config import ConvNetConfig, ModelConfig, ResNetConfig, VGGConfig
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.segmentation.model_options import UNetConfig
+from jaxtrain.plugins.segmentation.options import UNetConfig
 from jaxtrain.weights import sources
 from jaxtrain.weights.identify import (
     Identified,

@@ -20,7 +20,7 @@ from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
-from jaxtrain.plugins.segmentation.model_options import DeepLabConfig
+from jaxtrain.plugins.segmentation.options import DeepLabConfig
 
 # Dropout rate of the FCN heads, including the auxiliary head, and the ratio of their
 # input channels to their hidden channels.

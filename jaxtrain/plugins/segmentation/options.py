@@ -1,15 +1,27 @@
-"""Options of the task segmentation."""
+"""Options of the task segmentation and of its models."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from jaxtrain.config.base import report
+import tyro
+
+from jaxtrain.config.base import report, row_of
 from jaxtrain.config.metadata import field
+from jaxtrain.config.models import (
+    AUX_WEIGHT,
+    NORM_EPSILON,
+    PADDING,
+    STEM,
+    Padding,
+    Residual,
+    Stem,
+)
 from jaxtrain.config.part import Part
 from jaxtrain.data.pixel_classes import MAX_VALUE
 
 # Losses that support class_weights.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
+BACKBONE = "Backbone, a classifier; None: that of the model."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +63,63 @@ class SegmentationConfig(Part):
         )
         expected = "balanced, or values of 0 or more, at least one above 0"
         self._check("class_weights", ok, expected)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UNetConfig(Residual):
+    """U-Net with a classifier as the encoder (Ronneberger et al. 2015)."""
+
+    name: str = field("unet", init=False)
+    backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
+        None, help=BACKBONE
+    )
+    stem: Stem | None = field(None, help=STEM)
+    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
+    padding: Padding | None = field(None, help=PADDING)
+    decoder_channels: tuple[int, ...] | None = field(
+        None,
+        help="Channels of each decoder block; each block doubles the resolution, and "
+        "the logits are resized to the image. None: 256, halved from block to block "
+        "down to 16, times the width, up to the size of the image.",
+    )
+    aux_weight: float | None = field(None, help=AUX_WEIGHT, in_training=True)
+
+    def validate(self) -> None:
+        super().validate()
+        self._positive("norm_epsilon")
+        self._not_negative("aux_weight")
+        self._all(
+            ["decoder_channels"],
+            lambda channels: bool(channels) and min(channels) > 0,
+            "one or more positive numbers",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeepLabConfig(Residual):
+    """DeepLabv3 and FCN with a ResNet (Chen et al. 2017, Long et al. 2014)."""
+
+    name: Annotated[
+        Literal[
+            "deeplabv3_resnet50",
+            "deeplabv3_resnet101",
+            "fcn_resnet50",
+            "fcn_resnet101",
+        ],
+        tyro.conf.Suppress,
+    ] = field("deeplabv3_resnet50")
+    backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
+        None, help=BACKBONE
+    )
+    stem: Stem | None = field(None, help=STEM)
+    output_stride: int | None = field(
+        None,
+        help="Output stride, 8, 16 or 32: pixels of the image per pixel of the "
+        "backbone's last feature map; later stages are dilated instead of strided.",
+    )
+    aux_weight: float | None = field(None, help=AUX_WEIGHT, in_training=True)
+
+    def validate(self) -> None:
+        super().validate()
+        self._all(["output_stride"], (8, 16, 32).__contains__, "8, 16 or 32")
+        self._not_negative("aux_weight")

@@ -24,7 +24,7 @@ from jaxtrain.models.blocks import ConvNorm
 from jaxtrain.models.head import Head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
-from jaxtrain.plugins.segmentation.model_options import UNetConfig
+from jaxtrain.plugins.segmentation.options import UNetConfig
 
 # Default channels of the first decoder block; each later block has half as many.
 CHANNELS, LEAST = 256, 16

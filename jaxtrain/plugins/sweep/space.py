@@ -55,6 +55,7 @@ class SearchSpace:
                     f"{FUNCTION}() returned {type(overrides).__name__}: return a dict "
                     'such as {"optimizer.learning_rate": 0.1}'
                 )
+            overrides = _named(overrides)
             known = paths(_with_parts(self._config, overrides))
             for path in overrides:
                 self._check_path(path, known)
@@ -98,6 +99,7 @@ def apply(config: Config, overrides: Overrides) -> Config:
     Raises:
       UserError: Invalid values, or an invalid combination.
     """
+    overrides = _named(overrides)
     config = _with_parts(config, overrides)
     values = json.loads(json.dumps(dataclasses.asdict(config)))
     for group in ONE_OF.values():
@@ -112,10 +114,18 @@ def apply(config: Config, overrides: Overrides) -> Config:
     return from_json(json.dumps(values))
 
 
+def _named(overrides: Mapping[str, Any]) -> Overrides:
+    """Spell the names of parts in full: `optimizer.schedule.name`."""
+    parts = part_tables(Config)
+    return {f"{p}.name" if p in parts else p: x for p, x in overrides.items()}
+
+
 def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
     """Replace sections whose `name` is overridden by the defaults of that name."""
-    for section, table in part_tables(config).items():
-        name = overrides.get(f"{section}.name", getattr(config, section).name)
-        if name != getattr(config, section).name:
-            config = replace(config, section, make_part(table, name))
+    for path, table in part_tables(config).items():
+        part = get(config, path)
+        name = overrides.get(f"{path}.name", part.name)
+        if name != part.name:
+            new = dataclasses.replace(make_part(table, name), **part.shared())
+            config = replace(config, path, new)
     return config

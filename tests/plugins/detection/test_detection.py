@@ -36,7 +36,7 @@ def detecting(**sections: str) -> str:
         "task": "DetectionConfig(strides=(4, 8), keep=20)",
         "data": 'DataConfig(source="coco:set", image_size=32, batch_size=16, '
         "eval_batch_size=8, augment=AugmentConfig(horizontal_flip=True))",
-        "model": 'ModelConfig(name="fcos", backbone="convnet", width=0.25, '
+        "model": 'FCOSConfig(backbone="convnet", width=0.25, '
         "pyramid_channels=16, head_layers=1)",
         "optimizer": "AdamWConfig(learning_rate=0.003)",
         "train": f"TrainConfig(steps={STEPS}, eval_every_steps={STEPS})",
@@ -268,7 +268,7 @@ def test_new_proposes_detection(
     Cli(tmp_path).done("new", "--data", "set", "--out", "new.py")
     text = (tmp_path / "new.py").read_text()
     assert "task=DetectionConfig(" in text
-    assert 'name="fcos"' in text
+    assert "model=FCOSConfig(" in text
     assert 'crop_mode="border"' in text
     assert "random_resized_crop" not in text
 

@@ -510,9 +510,9 @@ def test_losses_of_twenty_steps_are_those_of_pytorch(
         data='DataConfig(source="arrays:train.npz", '
         f"batch_size={labelled.NUM}, validation_fraction=0.0, test_split='train', "
         f"allow_overlap=True, mean={labelled.MEAN}, std={labelled.STD})",
-        model='ConvNetConfig(name="convnet", width=0.125, pretrained="tiny.safetensors")',
-        optimizer=f'OptimizerConfig(name="sgd", learning_rate={labelled.RATE}, '
-        'momentum=0.9, nesterov=False, schedule="constant", warmup_fraction=0.0)',
+        model='ConvNetConfig(width=0.125, pretrained="tiny.safetensors")',
+        optimizer=f"SGDConfig(learning_rate={labelled.RATE}, "
+        "momentum=0.9, nesterov=False, warmup_fraction=0.0)",
         method=f"DistillationConfig({options})",
         train=f"TrainConfig(steps={labelled.STEPS})",
         logging="LoggingConfig(every_steps=1, tensorboard=False)",

@@ -488,7 +488,7 @@ def test_a_source_of_ones_own_takes_its_options(
         ("--pack digits", "--out DIR"),
         ("--pack digits --out NEW", "the data set has arrays: give --format raw"),
         ("--pack digits --out NEW --format raw --size 0", "--size 0: expected"),
-        ("--pack digits --out NEW --data.options num 3", "is for custom code"),
+        ("--pack digits --out NEW --data.options num 3", "data.options = {'num': 3}"),
         (
             "--pack digits --out NEW --data.image-size 8",
             "data.image_size = 8 has no effect with --pack, only data.options and",

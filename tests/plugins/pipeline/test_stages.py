@@ -61,15 +61,14 @@ FULL = {
     "data": 'DataConfig(source="digits", batch_size=32, eval_batch_size=16, '
     'test_split="test[:40]", validation_fraction=0.02, '
     "augment=AugmentConfig(crop_padding=1, horizontal_flip=True))",
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.001, clip_norm=5.0, '
-    "weight_decay=1e-3)",
+    "optimizer": "SGDConfig(learning_rate=0.001, clip_norm=5.0, weight_decay=1e-3)",
     "train": "TrainConfig(steps=8, ema_decay=0.9, accumulate_steps=4, "
     "eval_every_steps=4)",
     "logging": "LoggingConfig(every_steps=1)",
 }
 DEEP = {
     **FULL,
-    "model": 'ModelConfig(name="tests.helpers.shallow:EvenResNet", options=dict('
+    "model": 'CustomModelConfig(name="tests.helpers.shallow:EvenResNet", options=dict('
     'width=0.125, stem="cifar", dropout=0.1))',
 }
 FLAT = {**FULL, "model": 'ConvNetConfig(name="convnet", width=0.25, dropout=0.1)'}
@@ -150,8 +149,8 @@ def test_loss_scale_and_muon_are_those_of_one_device(tmp_path: Path):
     The logits alone are float16, which is enough for a scale: products in float16 would
     round otherwise where XLA fuses otherwise.
     """
-    muon = '"muon", learning_rate=0.01, clip_norm=1.0'
-    changes = {**SHALLOW, "optimizer": f"OptimizerConfig(name={muon})"}
+    muon = "MuonConfig(learning_rate=0.01, clip_norm=1.0)"
+    changes = {**SHALLOW, "optimizer": muon}
     words = ["--precision", "params=float64,compute=float64,output=float16"]
     (tmp_path / "one").mkdir()
     one = run(tmp_path / "one", changes, 1, 1, *words)

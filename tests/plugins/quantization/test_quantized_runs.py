@@ -28,8 +28,8 @@ LENGTH = "steps=8, ema_decay=0.9, eval_every_steps=4"
 SHORT = {
     "data": 'DataConfig(source="synthetic:8x8x1/4/96", batch_size=16)',
     "model": 'ConvNetConfig(name="convnet", width=0.0625, quantize="int8")',
-    "optimizer": 'OptimizerConfig(name="sgd", learning_rate=0.1, schedule="step", '
-    "milestones=(0.75,))",
+    "optimizer": "SGDConfig(learning_rate=0.1, "
+    "schedule=StepSchedule(milestones=(0.75,)))",
     "train": f"TrainConfig({LENGTH})",
     "checkpoint": "CheckpointConfig(every_steps=2)",
     "logging": "LoggingConfig(every_steps=4, tensorboard=False)",

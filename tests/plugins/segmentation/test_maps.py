@@ -17,7 +17,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.models.auxiliary import WithAuxiliary
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.plugins.segmentation import voc
-from jaxtrain.plugins.segmentation.model_options import DeepLabConfig
+from jaxtrain.plugins.segmentation.options import DeepLabConfig
 from jaxtrain.training.forward import apply_model, predict
 from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import by_path, path_name
@@ -160,7 +160,7 @@ def test_strides_become_dilation(options: dict[str, Any], rows: int):
             "output_stride = 8: .*'vgg11' does not support dilation",
         ),
         ({"stem": "cifar", "output_stride": 16}, "output_stride = 16 has no effect"),
-        ({"padding": "same"}, "model.padding = 'same' has no effect on deeplabv3"),
+        ({"padding": "same"}, "deeplabv3_resnet50 takes .*, not 'padding'"),
     ],
 )
 def test_what_does_not_fit_is_refused(options: dict[str, Any], message: str):
