@@ -64,8 +64,9 @@ class Plugin:
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       weights_options: Options of methods that name trained weights, like
         `model.pretrained`.
-      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, or of a
-        function that `optimizer.name` may refer to, with `optimizer.options`.
+      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, with a
+        `jaxtrain.config.OptimizerConfig` of its options, or of a function that takes
+        `optimizer.options`.
       schedules: Learning-rate schedule -> "module:name", as for `optimizers`, of a
         function of the peak learning rate, the steps of the run and the warm-up steps.
       evaluations: Key of the result of an evaluation -> "module:Class" of an

@@ -315,7 +315,7 @@ from jaxtrain import config
 def get_config():
     return config.Config(
         data=config.DataConfig(batch_size=64),
-        model=config.model_config(Small),
+        model=Small,
         optimizer=config.SGDConfig(learning_rate=0.1),
         train=config.TrainConfig(steps=2),
     )
@@ -326,14 +326,14 @@ def get_config():
 
 
 WRONG = {
-    "--model.name none.py:Small": "no file none.py",
-    "--model.name my_model.py:Large": "has no 'Large'; expected",
-    "--model.name my_model.py:first --model.dropout None": "requires conv, norm, x",
-    "--model.name broken.py:Small": "importing broken.py failed: ZeroDivisionError",
-    "--model.name json.py:Small": "another module is already named 'json'",
-    "--model.name my_model.py:Small --model.options depth 3": "options are: channels",
-    "--model.options depth 3": "model.options = {'depth': 3} is for custom code",
-    "--optimizer.name my_model.py:last": "does not accept its arguments",
+    "--model none.py:Small": "no file none.py",
+    "--model my_model.py:Large": "has no 'Large'; expected",
+    "--model my_model.py:first": "requires conv, norm, x",
+    "--model broken.py:Small": "importing broken.py failed: ZeroDivisionError",
+    "--model json.py:Small": "another module is already named 'json'",
+    "--model my_model.py:Small --model.options depth 3": "options are: channels",
+    "--model.options depth 3": "--model.options: convnet has width, dropout",
+    "--optimizer my_model.py:last": "does not accept its arguments",
     "--data.source my_source.py:np": "expected a class or a function",
     "--data.augment.own wrong.py:half": "return an array of the same dtype and shape",
     "--train.metrics my_metric.py:confident": "expected a jaxtrain.tasks.metrics",
@@ -422,10 +422,10 @@ def unnamed():
 TOLD = {
     "--task traps.py:Columns": "expected one value per example",
     "--task traps.py:Forgotten": "set num_outputs",
-    "--model.name traps.py:Wide --model.dropout None": "expected (2, 10)",
-    "--model.name traps.py:Twice --model.dropout None": "the name of another layer",
-    "--model.name traps.py:Taken --model.dropout None": "got the layer name 'train'",
-    "--model.name traps.py:Hidden --model.dropout None": "the layer 'train' hides",
+    "--model traps.py:Wide": "expected (2, 10)",
+    "--model traps.py:Twice": "the name of another layer",
+    "--model traps.py:Taken": "got the layer name 'train'",
+    "--model traps.py:Hidden": "the layer 'train' hides",
     "--train.metrics traps.py:split": "another metric already has the name",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
     "--data.source traps.py:unnamed --data.batch-size 4": "but 2 class names",
@@ -453,9 +453,9 @@ def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
     assert value is None if name == "none" else 0 < value <= 1
 
 
-PARTS = "--model.name my_model.py:Small --data.source my_source.py:stripes "
+PARTS = "--model my_model.py:Small --data.source my_source.py:stripes "
 PARTS += (
-    "--optimizer.name my_optimizer.py:adan --train.metrics my_metric.py:confidence "
+    "--optimizer my_optimizer.py:adan --train.metrics my_metric.py:confidence "
 )
 PARTS += "--data.augment.own my_augmentation.py:invert"
 AFTER = [
