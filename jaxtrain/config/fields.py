@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: Config, section, or their class, which has the default task and method.
+      section: Config, section, or their class, which has the default parts.
     """
     return leaves(section)
 

@@ -85,7 +85,7 @@ class Part(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomConfig(Part):
-    """A task or method without declared options, such as user-defined code.
+    """A part without declared options, such as a user-defined task.
 
     Attributes:
       name: Name, or import path: path/to/file.py:name or package.module:name.
