@@ -80,14 +80,15 @@ def switch_part(config: Config, path: str, name: str) -> Config:
     part, table = get(config, path), part_tables(config)[path]
     if part.name == name:
         return config
+    with unchecked():
+        new = dataclasses.replace(make_part(table, name), **part.shared())
+        switched = replace(config, path, new)
     if options := part.changed():
         shown = ", ".join(f"{path}.{n} = {value!r}" for n, value in options.items())
         print_stderr(
             f"--{path} {name}: ignores the recipe's {part.name} options: {shown}"
         )
-    with unchecked():
-        new = dataclasses.replace(make_part(table, name), **part.shared())
-        return replace(config, path, new)
+    return switched
 
 
 def clear_replaced(config: Config, given: dict[str, str]) -> Config:

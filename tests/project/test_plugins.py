@@ -210,9 +210,9 @@ def test_a_run_trains_with_an_optimizer_and_a_schedule_of_a_plugin(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     install(monkeypatch, both=BOTH)
+    words = "--optimizer flat --optimizer.schedule rising"
     words += " --optimizer.schedule.end-factor 2 --optimizer.learning-rate 0.01"
     words += " --optimizer.weight-decay 0"
-    words += " --optimizer.schedule.end-factor 2 --optimizer.learning-rate 0.01 --optimizer.weight-decay 0"
     words += " --optimizer.warmup-fraction None --train.epochs None --train.steps 2"
     words += " --train.eval-every-epochs None --logging.every-steps 1"
     config = str(ROOT / "configs/digits.py")

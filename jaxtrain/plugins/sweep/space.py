@@ -8,6 +8,7 @@ from typing import Any
 
 from jaxtrain import own
 from jaxtrain.config import ONE_OF, Config, from_json, get, paths, replace
+from jaxtrain.config.base import unchecked
 from jaxtrain.config.metadata import with_metadata
 from jaxtrain.config.part import make_part, part_tables
 from jaxtrain.config.user_code import load_function, running
@@ -121,11 +122,15 @@ def _named(overrides: Mapping[str, Any]) -> Overrides:
 
 
 def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Replace sections whose `name` is overridden by the defaults of that name."""
-    for path, table in part_tables(config).items():
-        part = get(config, path)
-        name = overrides.get(f"{path}.name", part.name)
-        if name != part.name:
-            new = dataclasses.replace(make_part(table, name), **part.shared())
-            config = replace(config, path, new)
+    """Replace parts whose name is overridden by the defaults of that name.
+
+    The config is not checked: overrides of other fields may make it valid.
+    """
+    with unchecked():
+        for path, table in part_tables(config).items():
+            part = get(config, path)
+            name = overrides.get(f"{path}.name", part.name)
+            if name != part.name:
+                new = dataclasses.replace(make_part(table, name), **part.shared())
+                config = replace(config, path, new)
     return config

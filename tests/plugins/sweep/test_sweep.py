@@ -14,7 +14,17 @@ from jax.errors import JaxRuntimeError
 from optuna.trial import TrialState as OptunaState
 
 from jaxtrain.checkpoints.folder import committed_steps
-from jaxtrain.config import Config, DataConfig, SamConfig, TrainConfig, get
+from jaxtrain.config import (
+    AdamConfig,
+    AdamWConfig,
+    Config,
+    CosineSchedule,
+    DataConfig,
+    SamConfig,
+    SGDConfig,
+    TrainConfig,
+    get,
+)
 from jaxtrain.config.recipe import load_config, read_run
 from jaxtrain.errors import (
     BadNumbersError,
@@ -386,9 +396,13 @@ def _running(trials: SweepStudy, attempt: int) -> int:
         ({"train.steps": 9}, {"train.epochs": None, "train.steps": 9}),
         ({"data.mean": [0.5]}, {"data.mean": (0.5,)}),
         (
-            # Each alone would be refused.
-            {"optimizer.name": "sgd", "optimizer.momentum": 0.9},
-            {"optimizer.name": "sgd", "optimizer.momentum": 0.9},
+            # Another optimizer has the learning rate of the config.
+            {"optimizer.name": "adamw", "optimizer.b1": 0.8},
+            {"optimizer": AdamWConfig(learning_rate=0.3, b1=0.8)},
+        ),
+        (
+            {"optimizer": "adam", "optimizer.schedule": "cosine"},
+            {"optimizer": AdamConfig(learning_rate=0.3, schedule=CosineSchedule())},
         ),
         ({"task.loss": "focal"}, {"task.loss": "focal"}),
         ({"method.name": "sam"}, {"method": SamConfig()}),
@@ -396,12 +410,27 @@ def _running(trials: SweepStudy, attempt: int) -> int:
 )
 def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, Any]):
     config = Config(
-        train=TrainConfig(steps=8), data=DataConfig(std=(1.0,), mean=(0.0,))
+        optimizer=SGDConfig(learning_rate=0.3),
+        train=TrainConfig(steps=8),
+        data=DataConfig(std=(1.0,), mean=(0.0,)),
     )
     if "task.loss" in overrides:
         config = Config(task=SegmentationConfig(), train=TrainConfig(steps=8))
     found = apply(config, overrides)
     assert {path: get(found, path) for path in changed} == changed
+
+
+def test_parts_of_overrides_are_checked_together():
+    config = Config(optimizer=SGDConfig(schedule="cosine"), train=TrainConfig(steps=8))
+    found = apply(
+        config,
+        {
+            "optimizer.name": "schedule_free_adamw",
+            "optimizer.schedule.name": "constant",
+        },
+    )
+    assert found.optimizer.name == "schedule_free_adamw"
+    assert found.optimizer.schedule.name == "constant"
 
 
 @each_row(
