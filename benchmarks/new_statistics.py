@@ -33,7 +33,6 @@ from jaxtrain.config import (
     LoggingConfig,
     SGDConfig,
     TrainConfig,
-    replace,
 )
 from jaxtrain.config.optimizer import OPTIMIZERS
 from jaxtrain.config.part import make_part
@@ -51,7 +50,7 @@ def runs_of(epochs: float, rate: float) -> dict[str, Sections]:
     half = epochs / 2
 
     def free(name: str, rate: float) -> Sections:
-        config = replace(
+        config = dataclasses.replace(
             make_part(OPTIMIZERS, name), learning_rate=rate, warmup_fraction=0.1
         )
         return {"optimizer": config}

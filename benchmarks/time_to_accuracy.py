@@ -150,7 +150,7 @@ def in_plain_torch(config: Config, image_shape: tuple[int, ...]) -> dict[str, An
         "batch_size": data.batch_size,
         "eval_batch_size": eval_batch_size(data),
         "rate": optimizer.learning_rate,
-        "momentum": optimizer.momentum,
+        "momentum": optimizer.arguments()["momentum"],
         "weight_decay": optimizer.weight_decay,
         "label_smoothing": config.task.arguments()["label_smoothing"],
         "ema_decay": options.ema_decay,

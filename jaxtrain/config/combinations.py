@@ -78,7 +78,7 @@ class Feature:
 
 def _shown(value: Any) -> str:
     """Return the value of a field, or the name of a part, as text."""
-    return repr(value.name if isinstance(value, Section) else value)
+    return repr(getattr(value, "name", value) if isinstance(value, Section) else value)
 
 
 def option(section: str, *names: str) -> Feature:

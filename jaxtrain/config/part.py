@@ -254,8 +254,8 @@ def typed_options(
     ]
     taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
     try:
-        replaced: Any = kind
-        options = kind(**taken) if kind is of else replace(replaced, **taken)
+        made: Any = kind
+        options: Typed = made(**taken) if made is of else replace(made, **taken)
     except ProblemsError as error:
         texts += [problem.text for problem in error.problems]
     else:

@@ -17,6 +17,7 @@ from jaxtrain.commands.train import TrainArguments
 from jaxtrain.config import (
     Config,
     ConstantSchedule,
+    ConvNetConfig,
     CosineSchedule,
     CustomConfig,
     get,
@@ -137,7 +138,7 @@ def test_fine_tuning_replaces_the_schedule_of_the_file(
 
 def test_lists_and_none():
     config = parse("--data.mean", "0.1", "--data.std", "0.2", "--model.dropout", "None")
-    assert config.data.mean == (0.1,) and config.model.dropout is None
+    assert config.data.mean == (0.1,) and config.model == ConvNetConfig()
 
 
 def test_help_lists_every_field_with_default_and_meaning(cli: Cli):

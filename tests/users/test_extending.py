@@ -454,9 +454,7 @@ def test_metric_of_numpy_or_of_nothing_is_recorded(name: str, folder: Path):
 
 
 PARTS = "--model my_model.py:Small --data.source my_source.py:stripes "
-PARTS += (
-    "--optimizer my_optimizer.py:adan --train.metrics my_metric.py:confidence "
-)
+PARTS += "--optimizer my_optimizer.py:adan --train.metrics my_metric.py:confidence "
 PARTS += "--data.augment.own my_augmentation.py:invert"
 AFTER = [
     "predict --workdir run cat.png",

@@ -131,7 +131,7 @@ def test_a_run_begins_with_a_classifier(
     assert main(given) == 0
     old, new = load_model(tmp_path / "first"), load_model(tmp_path / "maps")
     # The width of the classifier is that of the whole model.
-    assert new.description.model.width == 0.125
+    assert new.description.model.arguments()["width"] == 0.125
     for layer in ("conv1", "conv2"):
         np.testing.assert_allclose(
             old.params[layer]["kernel"], new.params[layer]["kernel"], rtol=1e-6

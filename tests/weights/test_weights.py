@@ -87,7 +87,7 @@ def test_outputs_are_those_of_pytorch(
     # Float32 of three layers against float64.
     assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
     about = model.description
-    assert about.model.name == "convnet" and about.model.width == 0.125
+    assert about.model.name == "convnet" and about.model.arguments()["width"] == 0.125
     assert about.image_shape == (8, 8, 3) and about.num_outputs == 5
     assert about.class_names == tuple("01234")
     told = TOLD.get(kind, (0.9, "bilinear", 0.1))
@@ -418,7 +418,10 @@ def test_the_way_of_a_run_does_not_matter(words: str, still: Path, tmp_path: Pat
     )
     Cli(tmp_path).done(*shlex.split(given), JAX_NUM_CPU_DEVICES="4")
     one, other = map(load_model, (still, tmp_path / "w"))
-    assert one.description.model.width == other.description.model.width
+    assert (
+        one.description.model.arguments()["width"]
+        == other.description.model.arguments()["width"]
+    )
     # bfloat16 keeps 8 digits, and pure_bf16 rounds at random.
     rtol = 2**-7 if "bf16" in words else 1e-5
 

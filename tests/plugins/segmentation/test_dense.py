@@ -195,5 +195,7 @@ def test_the_model_of_the_page(tmp_path: Path):
     name = f"{path}:Joined"
     own.allow([name])
     made = blueprint(name=name, backbone="convnet", width=0.1)
-    assert made.backbone is not None and made.backbone.config.width == 0.1
+    assert (
+        made.backbone is not None and made.backbone.config.arguments()["width"] == 0.1
+    )
     assert outputs_of(made, made.abstract()).shape == (2, 33, 35, CLASSES)
