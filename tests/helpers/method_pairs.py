@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxtrain import config as config_lib
 from jaxtrain.config import Config
+from jaxtrain.config.optimizer import OPTIMIZERS
 from jaxtrain.config.part import METHODS, TASKS, make_part
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
@@ -48,6 +49,7 @@ def config_of(method: str, changes: Mapping[str, Any]) -> Config:
     task = given.pop("task", "classification")
     parts = {
         "task": make_part(TASKS, task),
+        "optimizer": make_part(OPTIMIZERS, given.pop("optimizer.name", "sgd")),
         "method": make_part(METHODS, method, METHOD_OPTIONS.get(method, {})),
     }
     tree = dataclasses.asdict(dataclasses.replace(Config(), **parts))
