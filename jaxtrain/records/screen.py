@@ -46,7 +46,7 @@ class Screen:
       total_steps: Number of steps of the run.
       epoch: Function from a step to epochs.
       shown: Names of the metrics to show.
-      earlier_seconds: Total time of earlier attempts, in seconds.
+      earlier_seconds: Total time of the run in its earlier starts, in seconds.
       evaluated_after: Function from a step to the number of examples of all later
         evaluations, divided by the batch size.
       console: Console to print to. Defaults to standard output.
