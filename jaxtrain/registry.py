@@ -53,7 +53,7 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
     if own.is_own(name):
         return own.load(field, name)
     if name not in table:
-        # As `check_names` reports the name of a part.
+        # The path of the field without `.name`, as in the messages of `check_names`.
         raise UserError(unknown(table, field.removesuffix(".name"), name))
     return table[name]
 

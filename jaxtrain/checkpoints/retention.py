@@ -17,7 +17,8 @@ from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import num_bytes
 
-# Largest fraction of the run time for verification, apart from the first and last save.
+# Maximum fraction of the run time spent on verification. The first and the last step
+# are verified in any case.
 READING_SHARE = 0.005
 
 _log = logging.getLogger(__name__)

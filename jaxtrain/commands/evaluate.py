@@ -26,7 +26,7 @@ EXAMPLE = "--workdir runs/digits --calibrate"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments:
-    """Options of `evaluate`, excluding evaluation parts."""
+    """Options of `evaluate`, without the options of evaluation parts."""
 
     workdir: Path = field(
         help="Directory of a run; or, with --data.source and --out, any model that "
@@ -129,7 +129,7 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
 
 
 def _check_model_options(arguments: EvaluateArguments) -> None:
-    """Check the options of a model without a run."""
+    """Check the options if `--workdir` is a model instead of a run."""
     given = f"--workdir {arguments.workdir} is"
     if arguments.calibrate:
         raise UserError(

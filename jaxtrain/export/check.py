@@ -50,6 +50,7 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "fp8_weights": Tolerance(2e-1, 0.9),
     "int4_weights": Tolerance(3e-1, 0.8),
 }
+# Low precisions, whose error depends on the model.
 ROUGH: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
 # Tolerance after quantization-aware training. Another order of summation, or a 32-bit
@@ -116,8 +117,7 @@ def check(
     Raises:
       ExportError: The outputs of file and model differ by more than the precision
         allows.
-      UserError: The outputs differ too much, at a precision so coarse that the
-        difference depends on the model.
+      UserError: The same, at a low precision, whose error depends on the model.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -159,7 +159,7 @@ def check(
         allowed = f"{tolerance.difference:g}"
         if agreement is not None:
             allowed += f" and {tolerance.agreement:.0%}"
-        # The user chose a coarse precision, so this is not a bug of the export.
+        # The user chose a low precision, so this is not a bug of the export.
         kind = UserError if _is_rough(request) else ExportError
         raise kind(
             "the exported file computes other outputs than the model and was not "
@@ -170,7 +170,7 @@ def check(
 
 
 def _is_rough(request: Request) -> bool:
-    """Whether the precision is coarse, and the model not trained for it."""
+    """Whether the precision is in `ROUGH`, without quantization-aware training."""
     return request.precision in ROUGH and not request.was_rounded
 
 

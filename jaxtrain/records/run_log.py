@@ -26,7 +26,7 @@ class RunLog:
 
     Args:
       run: Run to log.
-      wall_seconds: Function that returns the total time of all attempts, in seconds.
+      wall_seconds: Function that returns the seconds of the run, over all its starts.
     """
 
     def __init__(self, run: LoggedRun, wall_seconds: Callable[[], float]):

@@ -46,7 +46,7 @@ class Screen:
       total_steps: Number of steps of the run.
       epoch: Function from a step to epochs.
       shown: Names of the metrics to show.
-      earlier_seconds: Total time of earlier attempts, in seconds.
+      earlier_seconds: Total time of the run in its earlier starts, in seconds.
       evaluated_after: Function from a step to the number of examples of all later
         evaluations, divided by the batch size.
       console: Console to print to. Defaults to standard output.
@@ -68,7 +68,7 @@ class Screen:
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
         self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # Texts of the bar: the latest metrics, or before them the first loss.
+        # Texts of the bar: the latest metrics, or the first loss while there are none.
         self._metrics = self._first_loss = ""
         # Activity other than training, its start, and the time of the last line.
         self._doing: str | None = FIRST_STEP

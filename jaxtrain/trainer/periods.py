@@ -43,7 +43,7 @@ def make_timetable(
 
     Raises:
       UserError: The batch is larger than the training split, the step count overflows,
-        `steps_per_call` is longer than every period, or a required validation split is
+        `steps_per_call` exceeds every period, or a required validation split is
         missing. The message lists all problems.
     """
     data, train, save = config.data, config.train, config.checkpoint
@@ -237,7 +237,10 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
 
 
 def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
-    """Refuse a `steps_per_call` larger than every interval between boundaries."""
+    """Raise UserError if `steps_per_call` exceeds every interval between events.
+
+    Events are evaluations, saves, log lines and new phases (see `next_boundary`).
+    """
     # All periods start at step 0, so no interval is longer than the first, except after
     # layers are unfrozen, mosaics end, or quantizer ranges are fixed.
     size, start = config.train.steps_per_call, timetable.unfreeze_step or 0

@@ -22,7 +22,8 @@ from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.state import num_params
 
-# Accounts with a smaller share of the time are omitted at the end.
+# Accounts (see `clock.ACCOUNTS`) with a smaller share of the time are left out of the
+# result table.
 SMALL_SHARE = 0.01
 
 

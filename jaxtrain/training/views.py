@@ -123,5 +123,5 @@ CROPS = ("five_crop", "ten_crop")
 
 
 def named(name: str | None) -> View:
-    """Get the test-time augmentation of an option value; None means no augmentation."""
+    """Return the test-time augmentation with a name; `plain` for None."""
     return plain if name is None else VIEWS[name]

@@ -28,7 +28,7 @@ from jaxtrain.models.blueprint import Blueprint, plain_spec
 from jaxtrain.models.projection import Projection
 from jaxtrain.training import precision
 
-# File in the directory of a run.
+# Name of the description's file in the directory of a run.
 MODEL = "model.json"
 # Fix for a missing or damaged file.
 RESTORE = (

@@ -20,7 +20,7 @@ ODD_ASPECT = 3.0
 ODD_LENGTH = 2.0
 # A class with fewer training examples may be absent from a 10 % validation split.
 FEW = 10
-# Ratio of the largest to the smallest class from which classes are imbalanced.
+# Minimum ratio of the largest to the smallest class to report an imbalance.
 MAX_RATIO = 10
 # Maximum number of classes named in a title.
 NUM_NAMED = 10

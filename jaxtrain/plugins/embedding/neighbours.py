@@ -61,8 +61,8 @@ def find_neighbours(
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        # Rounding errors of the product depend on the column. In float32, equal
-        # embeddings have equal similarities.
+        # Rounding errors of the product depend on the column. Rounding to float32 gives
+        # equal embeddings equal similarities.
         index[part] = _nearest(similar.astype(np.float32), most)
         # Subtract the largest possible cosine, so that `exp` does not overflow.
         similar -= 1

@@ -28,8 +28,8 @@ from jaxtrain.trainer.setup import Setup, build_setup
 
 # Time limit of the estimate in seconds, including compilation.
 LIMIT_SECONDS = 60.0
-# Batch size per CPU device of a timed step; time per example is within 5 % of larger
-# batches (docs/decisions.md).
+# Batch size per CPU device of a timed step. Larger batches change the time per example
+# by at most 5 % (docs/decisions.md).
 CPU_BATCH = 8
 # Number of images read to time the input pipeline.
 NUM_READ = 32

@@ -22,12 +22,14 @@ def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
-    """Mark the largest weights of each group in (..., inputs, outputs).
+    """Return the mask of the largest weights of each group, (..., inputs, outputs).
+
+    A group is `of` consecutive input channels of an output channel (N:M sparsity).
 
     Args:
       ranks: Ranks of the weights, 0 for pruned weights.
       keep: Number of weights to retain per group.
-      of: Number of input channels of a group, a divisor of the inputs.
+      of: Number of input channels of a group, a divisor of `inputs`.
     """
     *rows, inputs, outputs = ranks.shape
     groups = ranks.reshape(*rows, inputs // of, of, outputs)
@@ -41,7 +43,9 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
 
 
 def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
-    """Mark the `number` smallest elements of several arrays; the first in ties.
+    """Return masks of the `number` smallest elements of several arrays.
+
+    Ties are resolved in favour of earlier elements.
 
     An exact bisection counts elements once per bit: devices with shards of the arrays
     exchange only counts, while a sort would gather all elements.

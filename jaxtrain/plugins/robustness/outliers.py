@@ -24,7 +24,7 @@ def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
 
 
 def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Return metrics of a threshold between in- and out-of-distribution scores.
+    """Return detection metrics, given scores of in- and out-of-distribution images.
 
     `auroc` is the probability that an in-distribution example scores higher (ties count
     half); `aupr_in` and `aupr_out` are the average precisions with in- or

@@ -24,7 +24,7 @@ class OutlierArguments:
 
 
 class Outliers(EvaluationPart):
-    """Scores of a split compared with an out-of-distribution data set."""
+    """Out-of-distribution detection, with another data set as the outliers."""
 
     Options = OutlierArguments
 
