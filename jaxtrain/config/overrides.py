@@ -158,14 +158,12 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
             )
         owners = owners_of(tables[owner], name)
         known = part.arguments()
+        options = [_option(f"{owner}.{n}") for n in (*known, *part.shared())]
+        told = nearest(_option(path), options)
+        if owners:
+            told = f"; {name} is an option of {first_of(owners, NUM_OWNERS)}"
         raise UserError(
-            f"{_option(path)}: {part.name} has {', '.join(known) or 'no options'}"
-            + (
-                f"; {name} is an option of {first_of(owners, NUM_OWNERS)}"
-                if owners
-                else ""
-            )
-            + (nearest(name, known) if not owners else "")
+            f"{_option(path)}: {part.name} has {', '.join(known) or 'no options'}{told}"
         )
 
 

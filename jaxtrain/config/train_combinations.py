@@ -2,7 +2,6 @@
 
 from jaxtrain.config.combinations import Feature, Incompatible, Needs, option
 from jaxtrain.config.metadata import with_metadata
-from jaxtrain.config.methods import PlainConfig
 from jaxtrain.config.optimizer import (
     DISTANCE,
     LBFGS,
@@ -14,7 +13,7 @@ from jaxtrain.config.optimizer import (
 )
 from jaxtrain.config.parallel import NEW_STATISTICS, STAGES
 
-METHOD = Feature("method", ("name",), "other than plain", PlainConfig.name.__ne__)
+METHOD = Feature("method", ("name",), "other than plain", "plain".__ne__)
 SWA = option("train", "swa_start_epochs")
 FROZEN_AT_FIRST = option("train", "freeze_epochs", "fine_tune")
 COMBINATIONS = (

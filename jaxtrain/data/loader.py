@@ -19,7 +19,7 @@ from jaxtrain.data import ahead
 from jaxtrain.data.batch import BOX, Batch
 from jaxtrain.data.batch_specs import train_numbers
 from jaxtrain.data.datasets import Dataset
-from jaxtrain.data.flat_windows import flatten, unflatten
+from jaxtrain.data.memory import flatten, unflatten
 from jaxtrain.data.order import DataOrder
 from jaxtrain.data.replacements import fill_in
 from jaxtrain.errors import UserError

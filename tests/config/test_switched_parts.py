@@ -83,7 +83,10 @@ def test_a_schedule_is_switched_likewise(parse: Parse):
     [
         ("--optimizer sgd --optimizer.b1 0.8", "b1 is an option of adam, adamw, lamb"),
         ("--optimizer.schedule.cycles 2", "cycles is an option of cosine_restarts"),
-        ("--optimizer.schedule.end-facto 0", "perhaps you meant end_factor"),
+        (
+            "--optimizer.schedule.end-facto 0",
+            "perhaps you meant --optimizer.schedule.end-factor",
+        ),
         ("--model.aux-weight 0", "aux_weight is an option of googlenet, inception_v3"),
         ("--model lenet --model.stem cifar", "--model.stem: lenet has no options"),
     ],

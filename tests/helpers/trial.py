@@ -74,9 +74,10 @@ class Trial:
         label_smoothing: float = 0.0,
         **train: Any,
     ):
+        options = {} if dropout is None else {"dropout": dropout}
         self.config = Config(
             task=ClassificationConfig(label_smoothing=label_smoothing),
-            model=model_config(name, width=0.25, dropout=dropout),
+            model=model_config(name, width=0.25, **options),
             optimizer=optimizer or SGDConfig(learning_rate=0.1),
             train=TrainConfig(steps=100, **train),
         )

@@ -27,7 +27,7 @@ def config(steps: int, **optimizer: Any) -> Config:
     )
 
 
-STEP = {"schedule": "step", "milestones": (0.5,), "step_factor": 0.1}
+STEP = {"schedule": "step", "milestones": (0.5,), "factor": 0.1}
 
 
 @pytest.mark.slow

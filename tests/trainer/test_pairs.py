@@ -37,8 +37,8 @@ WINDOWS = MASKS.replace(
     "batch_size=8, sliding_size=40, augment=AugmentConfig(scale_jitter=(0.5, 2.0))",
 )
 STRIDES = MASKS.replace(
-    'name="unet", backbone="convnet"',
-    'name="fcn_resnet50", backbone="resnet18", output_stride=16',
+    'UNetConfig(backbone="convnet"',
+    'DeepLabConfig(name="fcn_resnet50", backbone="resnet18", output_stride=16',
 )
 BOXES = recipe(
     task="DetectionConfig(strides=(4, 8))",
@@ -82,8 +82,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("masks", "--data.hold-out classes", "requires one class per image"),
         ("masks", "--model.backbone vgg11 --model.stem cifar", "model.stem = 'cifar'"),
         ("masks", "--model.norm-epsilon 0.1", "has no effect on model.backbone"),
-        ("masks", "--model.output-stride 8", "has no effect on unet"),
-        ("masks", "--model.name convnet", "model.backbone = 'convnet' has no effect"),
+        ("masks", "--model.output-stride 8", "is an option of deeplabv3_resnet50"),
+        ("masks", "--model convnet", "as the task requires"),
         ("strides", "--model.backbone vgg11", "does not support dilation"),
         ("strides", "--model.stem cifar", "output_stride = 16 has no effect"),
         ("boxes", "--data.max-boxes 1", "data.max_boxes = 1"),
@@ -92,7 +92,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "--data.sliding-size 64 --data.augment.scale-jitter 0.5 2",
             "each pixel",
         ),
-        ("boxes", "--model.output-stride 16", "output_stride = 16 has no effect"),
+        ("boxes", "--model.output-stride 16", "is an option of deeplabv3_resnet50"),
         ("windows", "--train.tta flip", "tta"),
         ("windows", "--data.augment.augmix 1", "cannot follow"),
         ("windows", "--data.progressive-sizes 16 32", "2 sizes need"),

@@ -145,7 +145,7 @@ def numbered(conv, x, rngs):
 def test_code_that_has_the_number_of_its_channels_is_refused(tmp_path: Path):
     write_recipe(tmp_path / "recipe.py", RECIPE)
     (tmp_path / "numbered.py").write_text(OWN)
-    words = "--config recipe.py --model.name numbered.py:Numbered --model.width None"
+    words = "--config recipe.py --model numbered.py:Numbered"
     call(tmp_path, f"{words} --train.steps 2 --workdir base")
     words = "compact --workdir base --flops 0.5 --out new --trust"
     found = refusal(tmp_path, words)

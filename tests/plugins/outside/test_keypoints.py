@@ -34,7 +34,7 @@ RECIPE = recipe(
     task='CustomConfig(name="keypoints")',
     data='DataConfig(source="dots:256", batch_size=32, augment=AugmentConfig('
     "horizontal_flip=True, crop_padding=2))",
-    model='CustomModelConfig(name="heat_net", options={"dropout": None})',
+    model='CustomModelConfig(name="heat_net")',
     optimizer="AdamWConfig(learning_rate=0.01, schedule=CosineSchedule())",
     train="TrainConfig(steps=200, eval_every_steps=25)",
     checkpoint="CheckpointConfig(every_steps=50)",
