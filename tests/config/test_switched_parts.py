@@ -85,7 +85,7 @@ def test_a_schedule_is_switched_likewise(parse: Parse):
         ("--optimizer.schedule.cycles 2", "cycles is an option of cosine_restarts"),
         (
             "--optimizer.schedule.end-facto 0",
-            "perhaps you meant --optimizer.schedule.end-factor",
+            "perhaps you meant .*end-factor",
         ),
         ("--model.aux-weight 0", "aux_weight is an option of googlenet, inception_v3"),
         ("--model lenet --model.stem cifar", "--model.stem: lenet has no options"),
