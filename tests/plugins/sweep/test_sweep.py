@@ -421,7 +421,9 @@ def test_overrides_replace_fields(overrides: dict[str, Any], changed: dict[str, 
 
 
 def test_parts_of_overrides_are_checked_together():
-    config = Config(optimizer=SGDConfig(schedule="cosine"), train=TrainConfig(steps=8))
+    config = Config(
+        optimizer=SGDConfig(schedule=CosineSchedule()), train=TrainConfig(steps=8)
+    )
     found = apply(
         config,
         {
