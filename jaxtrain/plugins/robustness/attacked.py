@@ -38,7 +38,7 @@ STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Number of target classes of the targeted attack, most likely first.
 NUM_TARGETS = 9
-# Key of a batch: number of the attack that fooled the model, from 1; 0 if the clean
+# Batch key of the number of the attack that fooled the model, from 1; 0 if the clean
 # image is misclassified; the number of attacks + 1 if no attack succeeded.
 FOOLED_BY = "fooled_by"
 
