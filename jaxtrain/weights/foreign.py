@@ -81,7 +81,7 @@ def open_file(
 
     Args:
       path: Path of the file.
-      reference: Architecture given by the user. By default the file name starts with
+      reference: Architecture given by the user. If None, the file name must start with
         the architecture.
       models: Models of the recipe, used if the file name has no architecture.
 

@@ -123,9 +123,9 @@ class Worst(NamedTuple):
 class Attacker:
     """Runs the attacks of a threat model on batches.
 
-    The result for an image is the first attacked version, or the clean image, that
-    fools the model; later attacks do not change it. Results do not depend on the other
-    images of a batch.
+    The result for an image is the first version that fools the model, be it the clean
+    image or an attacked one; later attacks do not change it. Results do not depend on
+    the other images of a batch.
 
     Args:
       model: Model to attack.
