@@ -81,8 +81,8 @@ def open_file(
 
     Args:
       path: Path of the file.
-      reference: Architecture given by the user. If None, the file name must start with
-        the architecture.
+      reference: Architecture given by the user. If None, it is determined from the
+        file name or `models`.
       models: Models of the recipe, used if the file name has no architecture.
 
     Raises:
