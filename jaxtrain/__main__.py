@@ -33,7 +33,7 @@ def run() -> NoReturn:
 
 
 def _exit_code_of_output() -> int:
-    """Return the exit code if a result was lost on standard output, else 0."""
+    """Return a nonzero exit code if standard output was lost, else 0."""
     error = console.lost_output()
     if error is None:
         return 0

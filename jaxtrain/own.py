@@ -59,7 +59,7 @@ def refuse(name: str, reason: str) -> None:
 
 @contextlib.contextmanager
 def allowing_nothing() -> Iterator[None]:
-    """Disallow all custom code in this context, and restore the decisions after it."""
+    """Context manager: disallow all custom code, then restore the earlier decisions."""
     before = dict(_decided)
     _decided.clear()
     try:

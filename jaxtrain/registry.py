@@ -25,10 +25,10 @@ class Row(NamedTuple):
 
 
 def call_row(table: Mapping[str, Any], part: Any, field: str, *args: Any) -> Any:
-    """Call the row of a part with `args` and the options of the part.
+    """Call the table row that a part selects, with `args` and the part's options.
 
     Args:
-      table: Table of rows and functions.
+      table: Rows by name, each a `Row` or a function.
       part: Part of the config, a `jaxtrain.config.part.Part`.
       field: Path of the part's name in the config, such as optimizer.name.
       *args: Positional arguments of all rows.

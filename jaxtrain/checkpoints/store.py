@@ -121,8 +121,8 @@ class Checkpoints:
         """
         self.wait()
         if self._failed:
-            # Collect the copy of a failed save, which Orbax's errors hold in reference
-            # cycles.
+            # Free the copy of the state of a failed save, which Orbax's errors hold in
+            # reference cycles.
             gc.collect()
             self._failed = False
         copied = snapshot.take(state)

@@ -111,9 +111,9 @@ class PartTable(NamedTuple):
     """Table of the parts that a field of the config may select.
 
     Attributes:
-      rows: "module:NAME" of the table. A row may have an attribute `Options`, the class
-        of its part.
-      custom: Class of parts without such a class, such as user-defined code.
+      rows: Import path of the table, "module:NAME". A row may declare the config class
+        of its part in an attribute `Options`.
+      custom: Config class of user-defined code, and of rows without `Options`.
     """
 
     rows: str

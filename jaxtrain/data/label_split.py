@@ -46,7 +46,8 @@ def split_by_labels(
             elif due >= 1 - SLACK:
                 part = 1
             else:
-                # Examples beyond the label's share go to the part that lacks more.
+                # Fractional part of the label's share: hold the example out if the
+                # held-out part lacks a larger fraction of its examples.
                 part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]

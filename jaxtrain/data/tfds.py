@@ -156,8 +156,8 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     from tensorflow_datasets.core.utils import error_utils
 
     folder, path = data_folder(data_dir), None
-    # TFDS raises ValueError for a malformed name. It adds context to errors, which
-    # requires `reraise_with_context`.
+    # TFDS raises ValueError for a malformed name, and calls `add_context`, which
+    # fails outside `reraise_with_context`.
     with contextlib.suppress(ValueError), error_utils.reraise_with_context(ValueError):
         path = read_only_builder._find_builder_dir(name, data_dir=folder)
     if path is None:

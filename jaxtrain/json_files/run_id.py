@@ -56,7 +56,7 @@ class RunId:
         return cls(_parse(values, str(path), RESTORE), str(path))
 
     def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the run id to the fields `values` of a JSON file."""
+        """Add the run id to `values`, the fields of a JSON file."""
         return {FIELD: self.value, **values}
 
     def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:

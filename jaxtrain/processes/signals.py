@@ -65,7 +65,8 @@ class Grace:
 
         Args:
           seconds: Seconds from the first signal; None for no limit.
-          newest: Function that returns the last saved step; it hangs if its disk hangs.
+          newest: Function that returns the last saved step; it may block on a hanging
+            disk.
         """
         self._seconds, self._newest = seconds, newest
 
@@ -232,7 +233,7 @@ class StopSignals:
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Raise again an `Interrupted` that Python swallowed.
+        """Re-raise an `Interrupted` that Python swallowed.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
         collector, such as JAX's. The alarm does not count as a second signal for

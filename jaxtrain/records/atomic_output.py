@@ -49,7 +49,7 @@ def created(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(option: str, path: Path) -> Iterator[None]:
-    """Convert OSErrors of a path in an option to UserErrors."""
+    """Convert OSErrors of writing an option's path to UserErrors."""
     try:
         yield
     except OSError as error:

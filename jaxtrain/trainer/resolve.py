@@ -123,9 +123,9 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
 
 
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
-    """Values of resizing fields from pretrained weights.
+    """Values of the fields that resize images, from pretrained weights.
 
-    The crop is included only for weights of the full model, not of a backbone.
+    The crop fields are included only for weights of the full model, not of a backbone.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):

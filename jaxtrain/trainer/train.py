@@ -158,7 +158,7 @@ def _open(
 
 
 def _write_description(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    _ = trainer.programs  # Making them checks inputs and metrics before any write.
+    _ = trainer.programs  # Creating them checks inputs and metrics before any write.
     if jax.process_index() == 0:
         about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))

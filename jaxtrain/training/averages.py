@@ -35,10 +35,9 @@ class Average:
     """An average of the weights.
 
     Attributes:
-      of_batches: Whether the average includes batch-norm statistics: per-batch
-        statistics, averaged at the rates of the weights. If not, `model_state`
-        belongs to the current weights, and the statistics are recomputed before
-        each evaluation.
+      of_batches: Whether the average includes batch-norm statistics: batch statistics,
+        averaged with the same rates as the weights. If not, `model_state` belongs to
+        the current weights, and the statistics are recomputed before each evaluation.
     """
 
     of_batches = False

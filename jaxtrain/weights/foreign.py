@@ -81,8 +81,8 @@ def open_file(
 
     Args:
       path: Path of the file.
-      reference: Architecture given by the user. By default the file name starts with
-        the architecture.
+      reference: Architecture given by the user. If None, it is determined from the
+        file name or `models`.
       models: Models of the recipe, used if the file name has no architecture.
 
     Raises:

@@ -149,7 +149,14 @@ def identify(
 
 
 def model_of(source: WeightsSource, name: str) -> ModelConfig:
-    """Return our equivalent of a source, without auxiliary heads."""
+    """Return the config of our model that is equivalent to another library's model.
+
+    Auxiliary heads are disabled.
+
+    Args:
+      source: Model of the other library.
+      name: Name of our model.
+    """
     options: dict[str, Any] = dict(source.options)
     if "aux_weight" in defaults(MODELS[name]):
         options["aux_weight"] = 0.0

@@ -53,7 +53,7 @@ def make_tables(
       height: Height of the images.
       width: Width of the images.
     """
-    # Operation -> field of `Tables`, and function from a magnitude to its entry.
+    # Operation -> field of `Tables`, and function from a magnitude to a table entry.
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
         "shear_x": ("maps", affine.shear_x),
         "shear_y": ("maps", affine.shear_y),

@@ -147,7 +147,7 @@ def grad_of_kernel(
 def _from_patches(
     x: jax.Array, dy: jax.Array, kernel: Sequence[int], moves: Moves
 ) -> jax.Array:
-    """Sum products of bfloat16 gradients and patches, a few images at a time.
+    """Compute the kernel gradient by im2col in bfloat16, a few images at a time.
 
     XLA:CPU has no fast bfloat16 product with a transposed left operand, so `dy` is
     transposed before the loop. The loop has at least two iterations, because XLA would
@@ -172,11 +172,11 @@ def _from_patches(
 def _from_rows(
     x: jax.Array, dy: jax.Array, *, kernel: Sequence[int], moves: Moves
 ) -> jax.Array:
-    """Convolve the rows of several images, as one single-channel image, with `dy`.
+    """Compute the kernel gradient as a convolution of the images with `dy`.
 
-    Columns and channels are merged into one axis. Along this axis, `dy` is a kernel
-    dilated by the number of channels, so that each output is a kernel column and
-    channel.
+    The images are stacked vertically into one single-channel image, with columns and
+    channels merged into one axis. Along this axis `dy` is dilated by the stride times
+    the number of channels, so that the outputs are kernel columns and input channels.
     """
     num, height, width, channels = x.shape
     _, rows, columns, features = dy.shape

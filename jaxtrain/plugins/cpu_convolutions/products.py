@@ -17,8 +17,8 @@ NHWC = ("NHWC", "HWIO", "NHWC")
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
 # Up to this number of output channels, JAX's kernel gradient is faster on XLA:CPU.
 FEW_FEATURES = 16
-# Minimum number of channels for which bfloat16 products of patches are faster than
-# convolutions, which XLA:CPU computes in float32.
+# Minimum number of channels for which im2col in bfloat16 is faster than convolutions,
+# which XLA:CPU computes in float32.
 MANY_CHANNELS = 64
 # Number of patches per product, and number of output pixels per group of images; the
 # inputs then fit in the L2 cache.
@@ -97,7 +97,7 @@ def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 
 
 def pays_as_patches(dtype: Any, kernel: Sequence[int]) -> bool:
-    """Whether products of patches are faster than XLA:CPU's float32 convolution."""
+    """Whether im2col is faster than XLA:CPU, which convolves bfloat16 in float32."""
     return dtype == jnp.bfloat16 and min(kernel[2:]) >= MANY_CHANNELS
 
 

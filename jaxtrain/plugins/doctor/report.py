@@ -129,10 +129,10 @@ ADVICE = {
     "it agrees with more of them than it should: check labels that the model still "
     "doubts.",
 }
-# Advice for other remarks of a source.
+# Default advice, for kinds of findings that are not in `ADVICE`.
 OTHER = "Runs read the data in this way: check whether this is intended."
-# Kinds that may be errors. Runs check the same conditions with the same functions:
-# `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
+# Kinds of findings that may have the level "error". Runs check the same conditions with
+# the same functions: `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
 ERRORS = frozenset(
     {
         *(kind for kind, advice in ADVICE.items() if advice is REFUSED),

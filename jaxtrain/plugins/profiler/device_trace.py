@@ -24,11 +24,11 @@ class DeviceOp:
 
     Attributes:
       device: Name of the device, unique in the trace.
-      program: Name and number of the program; "" for a copy outside of programs.
+      program: Name and id of the program; "" for a copy outside of programs.
       instruction: Name of the instruction; "" for a copy.
       start: Start time.
       end: End time on the thread or stream that started it.
-      done: End time including other CPU threads.
+      done: End time on all threads: on CPU, an instruction may continue on others.
     """
 
     device: str

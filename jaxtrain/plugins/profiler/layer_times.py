@@ -241,7 +241,7 @@ def _by(
 def _spans(
     op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
 ) -> Iterator[Span]:
-    """Yield the span from `start` to `end`, and any span from `end` to `done`."""
+    """Yield the span from `start` to `end`, and a span to `done` if that is later."""
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:

@@ -38,7 +38,7 @@ STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Number of target classes of the targeted attack, most likely first.
 NUM_TARGETS = 9
-# Key of a batch: number of the attack that fooled the model, from 1; 0 if the clean
+# Batch key of the number of the attack that fooled the model, from 1; 0 if the clean
 # image is misclassified; the number of attacks + 1 if no attack succeeded.
 FOOLED_BY = "fooled_by"
 
@@ -123,9 +123,9 @@ class Worst(NamedTuple):
 class Attacker:
     """Runs the attacks of a threat model on batches.
 
-    The result for an image is the first attacked version, or the clean image, that
-    fools the model; later attacks do not change it. Results do not depend on the other
-    images of a batch.
+    The result for an image is the first version that fools the model, be it the clean
+    image or an attacked one; later attacks do not change it. Results do not depend on
+    the other images of a batch.
 
     Args:
       model: Model to attack.

@@ -22,8 +22,8 @@ from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
 from jaxtrain.plugins.segmentation.options import DeepLabConfig
 
-# Dropout rate of the FCN heads, including the auxiliary head, and the ratio of their
-# input channels to their hidden channels.
+# Dropout rate of FCN heads, including the auxiliary head, and the factor by which they
+# reduce the number of channels.
 DROPPED, NARROWED = 0.1, 4
 # Channels per ASPP branch, and dilation rates of its three dilated branches.
 CHANNELS, RATES = 256, (12, 24, 36)

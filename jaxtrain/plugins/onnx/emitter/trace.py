@@ -35,8 +35,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# Primitives that do not round: the value of a constant may be more precise than its
-# dtype.
+# Primitives that are not evaluated for constants, as that would round them to their
+# dtype: the value of a constant may be more precise.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
 
