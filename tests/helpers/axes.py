@@ -33,7 +33,6 @@ from jaxtrain.evaluation.reducers import TaskMetrics
 from jaxtrain.models.copied import copied_paths
 from jaxtrain.parallel import data_sharding, devices, layout
 from jaxtrain.parallel.copies import Copies
-from jaxtrain.plugins.segmentation.options import DeepLabConfig, UNetConfig
 from jaxtrain.trainer import setup as setup_of_runs
 from jaxtrain.trainer.programs import make_programs
 from jaxtrain.trainer.run_data import load_data
@@ -42,6 +41,7 @@ from jaxtrain.training import forward
 from tests.helpers import own_methods  # noqa: F401 (allows its methods)
 from tests.helpers.command import float64, with_devices
 from tests.helpers.maps import FOUR_STAGES, PIXELS, SHAPES
+from tests.helpers.parts import model_config
 from tests.helpers.shallow import BASIC, SHORT, SIZES
 
 # Twice as many as devices that share a batch, so that a micro-batch of half can, too.
@@ -60,13 +60,15 @@ MODELS: dict[str, tuple[ModelConfig, int | str]] = {
     # Its auxiliary head ends in one pixel, of which a batch norm needs two images.
     "short inception_v3": (SHORT["inception_v3"], 2),
     "short unet": (
-        UNetConfig(backbone=BASIC.name, width=0.125, stem="cifar", aux_weight=0.4),
+        model_config(
+            "unet", backbone=BASIC.name, width=0.125, stem="cifar", aux_weight=0.4
+        ),
         1,
     ),
     # The mean of an image goes through a batch norm.
     "short deeplab": (
-        DeepLabConfig(
-            name="deeplabv3_resnet50", backbone=FOUR_STAGES, width=0.125, stem="cifar"
+        model_config(
+            "deeplabv3_resnet50", backbone=FOUR_STAGES, width=0.125, stem="cifar"
         ),
         2,
     ),

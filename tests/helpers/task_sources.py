@@ -9,14 +9,15 @@ from jaxtrain.config import AugmentConfig, ConvNetConfig, DataConfig, ModelConfi
 from jaxtrain.data import boxes, columns
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.stores import ArrayStore
-from jaxtrain.plugins.detection.options import FCOSConfig
-from jaxtrain.plugins.segmentation.options import UNetConfig
+from tests.helpers.parts import model_config
 
 NUM, SIDE = 24, 16
 HERE = "tests.helpers.task_sources"
 CONVNET = ConvNetConfig(name="convnet", width=0.125)
-UNET = UNetConfig(backbone="convnet", width=0.125)
-FCOS = FCOSConfig(backbone="convnet", width=0.125, pyramid_channels=8, head_layers=1)
+UNET = model_config("unet", backbone="convnet", width=0.125)
+FCOS = model_config(
+    "fcos", backbone="convnet", width=0.125, pyramid_channels=8, head_layers=1
+)
 # Task -> its options, its source and its model.
 SETTINGS: dict[str, tuple[dict[str, Any], str, ModelConfig]] = {
     "classification": ({}, "classes", CONVNET),

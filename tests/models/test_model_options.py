@@ -12,7 +12,6 @@ from jaxtrain.config.model import MODELS as MODEL_PARTS
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
-from jaxtrain.plugins.segmentation.options import DeepLabConfig, UNetConfig
 from jaxtrain.registry import find_row
 from jaxtrain.training.forward import apply_model
 from jaxtrain.training.state import split_model
@@ -54,8 +53,8 @@ FAMILIES = {
     **{name: model_config(name) for name in ("mobilenet_v2", "efficientnet_b0")},
     **SHORT,
     # Over a classifier that takes all options.
-    "unet": UNetConfig(backbone="mobilenet_v2"),
-    "deeplab": DeepLabConfig(name="deeplabv3_resnet50", backbone=FOUR_STAGES),
+    "unet": model_config("unet", backbone="mobilenet_v2"),
+    "deeplab": model_config("deeplabv3_resnet50", backbone=FOUR_STAGES),
 }
 
 

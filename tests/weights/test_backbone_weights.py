@@ -16,7 +16,6 @@ from jaxtrain.config import (
     ModelConfig,
     ResNetConfig,
 )
-from jaxtrain.plugins.segmentation.options import UNetConfig
 from jaxtrain.training.state import split_model
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.names import OWN, ArrayNames
@@ -69,7 +68,7 @@ BACKBONES: list[tuple[ModelConfig, Any, ArrayNames]] = [
 def test_weights_of_a_classifier_are_those_of_the_backbone(
     classifier: ModelConfig, shape: Any, names: ArrayNames
 ):
-    model = UNetConfig(backbone=classifier.name)
+    model = model_config("unet", backbone=classifier.name)
     start = plan(model, describe(classifier, shape), names)
     mine = describe(model, (33, 35, 3), 4)
     inside = {path.partition("/")[0] for path in weights_of(mine).keys() - start.kept}
@@ -82,7 +81,7 @@ def test_weights_of_a_classifier_are_those_of_the_backbone(
 @pytest.mark.slow
 def test_auxiliary_heads_of_a_classifier_are_left_out():
     start = plan(
-        UNetConfig(backbone="googlenet"),
+        model_config("unet", backbone="googlenet"),
         describe(InceptionConfig(name="googlenet"), (64, 64, 3)),
     )
     assert not any("aux" in path for path in start.kept)

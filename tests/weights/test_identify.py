@@ -7,7 +7,6 @@ import pytest
 
 from jaxtrain.config import ConvNetConfig, ModelConfig, ResNetConfig, VGGConfig
 from jaxtrain.errors import UserError
-from jaxtrain.plugins.segmentation.options import UNetConfig
 from jaxtrain.weights import sources
 from jaxtrain.weights.identify import (
     Identified,
@@ -75,7 +74,7 @@ def test_a_file_without_such_a_name_is_refused(name: str):
 @pytest.mark.plugins
 def test_the_recipe_names_the_model_where_the_file_does_not(tiny_shapes: Shapes):
     mine = ConvNetConfig(name="convnet")
-    one = found(tiny_shapes, "weights.pth", UNetConfig(), mine)
+    one = found(tiny_shapes, "weights.pth", model_config("unet"), mine)
     assert (one.model.name, one.num_outputs, one.channels) == ("convnet", 1000, 3)
     assert one.source.architecture == "tiny"
     # What the name of the file says counts more.

@@ -22,7 +22,7 @@ from jaxtrain.plugins.doctor.image_sizes import (
     image_size,
     sizes,
 )
-from jaxtrain.plugins.doctor.survey import Survey
+from jaxtrain.plugins.doctor.survey import Survey, suitable_task
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
@@ -161,21 +161,6 @@ def _backbone(model: str) -> dict[str, tuple[str, str]]:
     if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
         return {}
     return {"backbone": (model, "the classifier that extracts features")}
-
-
-def suitable_task(found: Survey, data: DataConfig) -> str:
-    """Return the name of the task for the targets of a data set.
-
-    Raises:
-      UserError: No task supports the targets.
-    """
-    task = tasks.suitable(found.facts, found.groups)
-    if task is None:
-        raise UserError(
-            f"{data.source} has targets that are neither classes nor columns: write "
-            "a recipe with a custom task (docs/tasks.md)"
-        )
-    return task
 
 
 def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:

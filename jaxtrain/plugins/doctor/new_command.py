@@ -71,9 +71,9 @@ def run(arguments: NewArguments, signals: StopSignals) -> None:
     """Survey the data, write the recipe, time some steps, and print the results."""
     from jaxtrain.config.recipe import load_config
     from jaxtrain.data.opening import complete
-    from jaxtrain.plugins.doctor.advice import advise, find_weights, suitable_task
+    from jaxtrain.plugins.doctor.advice import advise, find_weights
     from jaxtrain.plugins.doctor.recipes import recipe_text
-    from jaxtrain.plugins.doctor.survey import survey
+    from jaxtrain.plugins.doctor.survey import suitable_task, survey
     from jaxtrain.plugins.plan.estimate import estimate
     from jaxtrain.records.atomic_output import atomic_output, reported
     from jaxtrain.records.run_log import show_table

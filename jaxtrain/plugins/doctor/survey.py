@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxtrain import tasks
 from jaxtrain.config import DataConfig
 from jaxtrain.data import conversions, files
 from jaxtrain.data.columns import NAMES
@@ -176,3 +177,18 @@ def _look(
     else:
         pixels, size = image, image.shape[:2]
     return size, bool((pixels != pixels[..., :1]).any())
+
+
+def suitable_task(found: Survey, data: DataConfig) -> str:
+    """Return the name of the task for the targets of a data set.
+
+    Raises:
+      UserError: No task supports the targets.
+    """
+    task = tasks.suitable(found.facts, found.groups)
+    if task is None:
+        raise UserError(
+            f"{data.source} has targets that are neither classes nor columns: write "
+            "a recipe with a custom task (docs/tasks.md)"
+        )
+    return task

@@ -187,6 +187,7 @@ def test_a_file_of_torchvision_is_known(tmp_path: Path):
 
 RECIPE = f"""
 from jaxtrain.config import *
+from jaxtrain.plugins.segmentation.options import DeepLabConfig
 
 
 def get_config():
