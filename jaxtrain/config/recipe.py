@@ -79,6 +79,7 @@ def parse(
     words = with_paths([re.sub(r"^--config\.", "--", word) for word in words])
     given = given_values(words)
     words, names = take_part_names(words)
+    given |= {f"{part}.name": name for part, name in names.items()}
     path = Path(given["config"]) if given.get("config") else None
     if path is None and "config" in _required(kind):
         path = _config_of_workdir(given)

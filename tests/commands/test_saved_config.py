@@ -111,7 +111,7 @@ def test_code_that_a_run_names_is_not_trusted(
         parse("train", words)
         with pytest.raises(UntrustedError):
             own.check_allowed("model.name", NET)
-        parse("train", [*words, "--model.name", NET])
+        parse("train", [*words, "--model", NET])
         own.check_allowed("model.name", NET)
     assert main(words) == 2
     assert f"model.name = '{NET}' is custom code named only by a saved run" in (
