@@ -16,8 +16,8 @@ from jaxtrain.config import CLASSES
 from jaxtrain.config.base import Options, Section, default_of, shown_type
 from jaxtrain.config.combinations import Incompatible, Needs
 from jaxtrain.config.fields import get
-from jaxtrain.config.help import meanings, part_classes, sections_of
-from jaxtrain.config.part import Part, part_tables
+from jaxtrain.config.help import meanings, sections_of
+from jaxtrain.config.part import Part, part_classes, part_tables
 from jaxtrain.config.root import COMBINATIONS, ONE_OF, Config
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.zoo.listing import HEAD, cells, models

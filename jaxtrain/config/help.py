@@ -16,7 +16,7 @@ from rich.table import Table
 
 from jaxtrain.config.base import Section
 from jaxtrain.config.metadata import with_metadata
-from jaxtrain.config.part import Part, PartTable, part_class, part_tables
+from jaxtrain.config.part import Part, part_tables
 from jaxtrain.config.root import Config
 from jaxtrain.errors import UserError, hint
 
@@ -69,11 +69,6 @@ def meanings(section: type) -> dict[str, str]:
         field.name: field.metadata.get("help", "")
         for field in dataclasses.fields(section)
     }
-
-
-def part_classes(table: PartTable) -> dict[str, type[Part]]:
-    """Return the config class of each part of a table by name."""
-    return {name: part_class(table, name) for name in table.resolve()}
 
 
 def option_paths(default: Any) -> set[str]:

@@ -171,10 +171,15 @@ def part_class(table: PartTable, name: str) -> type[Part]:
     return table.custom
 
 
+def part_classes(table: PartTable) -> dict[str, type[Part]]:
+    """Return the config class of each part of a table by name."""
+    return {name: part_class(table, name) for name in table.resolve()}
+
+
 def owners_of(table: PartTable, option: str) -> list[str]:
     """Return the names of the parts of a table that have an option."""
-    kinds = {name: part_class(table, name) for name in table.resolve()}
-    return [name for name, kind in kinds.items() if option in kind.option_names()]
+    kinds = part_classes(table).items()
+    return [name for name, kind in kinds if option in kind.option_names()]
 
 
 def reset_options(kind: Any) -> None:

@@ -24,9 +24,9 @@ from jaxtrain.config import (
     paths,
     replace,
 )
-from jaxtrain.config.help import meanings, part_classes
+from jaxtrain.config.help import meanings
 from jaxtrain.config.overrides import check_shorthands, shorthands
-from jaxtrain.config.part import part_tables
+from jaxtrain.config.part import part_classes, part_tables
 from jaxtrain.data import SOURCES
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS

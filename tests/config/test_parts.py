@@ -22,10 +22,16 @@ from jaxtrain.config import (
     values_of,
 )
 from jaxtrain.config.checking import check_names
-from jaxtrain.config.help import part_classes
 from jaxtrain.config.model import MODELS
 from jaxtrain.config.optimizer import OPTIMIZERS
-from jaxtrain.config.part import METHODS, TASKS, PartTable, make_part, part_class
+from jaxtrain.config.part import (
+    METHODS,
+    TASKS,
+    PartTable,
+    make_part,
+    part_class,
+    part_classes,
+)
 from jaxtrain.config.schedule import SCHEDULES
 from jaxtrain.errors import UserError
 from jaxtrain.problems import ProblemsError

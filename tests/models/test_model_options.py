@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import pytest
 
 from jaxtrain.config import ModelConfig
-from jaxtrain.config.help import part_classes
 from jaxtrain.config.model import MODELS as MODEL_PARTS
+from jaxtrain.config.part import part_classes
 from jaxtrain.errors import UserError
 from jaxtrain.models import MODELS, defaults
 from jaxtrain.models.base import Model
