@@ -1,7 +1,7 @@
 """The part `model`: fields of all models."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from jaxtrain import own
 from jaxtrain.config.combinations import Incompatible, Needs, check, option
@@ -60,6 +60,10 @@ class ModelConfig(Part, base=True):
         help="Quantization-aware training: int8 rounds weights and activations as the "
         "exported int8 model does. None: no rounding.",
     )
+
+    def set_options(self) -> dict[str, Any]:
+        """Return the options that are not None, by name."""
+        return {name: x for name, x in self.arguments().items() if x is not None}
 
     def validate(self) -> None:
         self._all(["transform"], own.is_own, own.FORMS)

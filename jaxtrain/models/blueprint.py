@@ -155,7 +155,7 @@ def backbone_config(config: ModelConfig) -> ModelConfig | None:
     model = _model_class(config.name)
     if model.backbone_options is None:
         return None
-    given = {n: x for n, x in config.arguments().items() if x is not None}
+    given = config.set_options()
     known = defaults(model) | given
     name = known["backbone"]
     allowed = set(part_class(MODEL_PARTS, name).option_names())
@@ -199,7 +199,7 @@ def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
-    given = {n: x for n, x in config.arguments().items() if x is not None}
+    given = config.set_options()
     if isinstance(config, CustomConfig):
         known = defaults(model)
         for option in given:

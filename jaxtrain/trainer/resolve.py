@@ -64,7 +64,7 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
     elif begun is not None and begun.model.pretrained == model.pretrained:
         asked, digest = model.pretrained_digest or "", begun.model.pretrained_digest
         if type(model) is type(begun.model):
-            model = _with_options(model, begun.model, begun.model.arguments())
+            model = _with_options(model, begun.model, begun.model.set_options())
         if (digest or "").startswith(asked):
             model = dataclasses.replace(model, pretrained_digest=digest)
         prepared = {name: getattr(begun.data, name) for name in from_weights(data)}
@@ -166,8 +166,8 @@ def _with_options(
     Raises:
       ProblemsError: The model does not have one of the options.
     """
-    given = {name for name, value in model.arguments().items() if value is not None}
-    unset = {n: x for n, x in options.items() if n not in given and x is not None}
+    given = model.set_options()
+    unset = {n: x for n, x in options.items() if n not in given}
     channels = model.channels or trained.channels
     return dataclasses.replace(model.updated(unset), channels=channels)
 
@@ -175,8 +175,8 @@ def _with_options(
 def options_of(model: ModelConfig) -> dict[str, Any]:
     """Options of a model that are set and affect its outputs, by name."""
     in_training = with_metadata(model, "in_training")
-    options = model.arguments().items()
-    return {n: x for n, x in options if n not in in_training and x is not None}
+    options = model.set_options().items()
+    return {name: x for name, x in options if name not in in_training}
 
 
 def open_weights(model: ModelConfig) -> Weights:
