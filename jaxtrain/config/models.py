@@ -65,6 +65,31 @@ class Residual(Scaled):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stemmed(Residual):
+    """Options of residual models with a stem for large or for small images."""
+
+    stem: Stem | None = field(None, help=STEM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalized(Stemmed):
+    """Options of models with a choice of the normalization's epsilon."""
+
+    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
+
+    def validate(self) -> None:
+        super().validate()
+        self._positive("norm_epsilon")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Padded(Normalized):
+    """Options of models with a choice of the padding, as in TensorFlow or PyTorch."""
+
+    padding: Padding | None = field(None, help=PADDING)
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeNetConfig(ModelConfig):
     """LeNet-5 (LeCun et al. 1998)."""
 
@@ -98,7 +123,7 @@ class VGGConfig(Scaled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResNetConfig(Residual):
+class ResNetConfig(Stemmed):
     """ResNets (He et al. 2015, 2016) and their variants."""
 
     name: Annotated[
@@ -119,7 +144,6 @@ class ResNetConfig(Residual):
         ],
         tyro.conf.Suppress,
     ] = field("resnet50")
-    stem: Stem | None = field(None, help=STEM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,14 +160,13 @@ class WideResNetConfig(Residual):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegNetConfig(Residual):
+class RegNetConfig(Stemmed):
     """RegNetY (Radosavovic et al. 2020)."""
 
     name: Annotated[
         Literal["regnet_y_3_2gf", "regnet_y_4gf", "regnet_y_8gf", "regnet_y_8gf_paper"],
         tyro.conf.Suppress,
     ] = field("regnet_y_4gf")
-    stem: Stem | None = field(None, help=STEM)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,24 +194,17 @@ class DenseNetConfig(Scaled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MobileNetConfig(Residual):
+class MobileNetConfig(Padded):
     """MobileNet v2 and v3 (Sandler et al. 2018, Howard et al. 2019)."""
 
     name: Annotated[
         Literal["mobilenet_v2", "mobilenet_v3_small", "mobilenet_v3_large"],
         tyro.conf.Suppress,
     ] = field("mobilenet_v2")
-    stem: Stem | None = field(None, help=STEM)
-    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
-    padding: Padding | None = field(None, help=PADDING)
-
-    def validate(self) -> None:
-        super().validate()
-        self._positive("norm_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EfficientNetConfig(Residual):
+class EfficientNetConfig(Padded):
     """EfficientNet (Tan & Le 2019) and EfficientNetV2 (Tan & Le 2021)."""
 
     name: Annotated[
@@ -202,29 +218,16 @@ class EfficientNetConfig(Residual):
         ],
         tyro.conf.Suppress,
     ] = field("efficientnet_b0")
-    stem: Stem | None = field(None, help=STEM)
-    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
-    padding: Padding | None = field(None, help=PADDING)
-
-    def validate(self) -> None:
-        super().validate()
-        self._positive("norm_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConvNeXtConfig(Residual):
+class ConvNeXtConfig(Normalized):
     """ConvNeXt (Liu et al. 2022)."""
 
     name: Annotated[
         Literal["convnext_tiny", "convnext_small", "convnext_base"],
         tyro.conf.Suppress,
     ] = field("convnext_tiny")
-    stem: Stem | None = field(None, help=STEM)
-    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
-
-    def validate(self) -> None:
-        super().validate()
-        self._positive("norm_epsilon")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,7 @@ import tyro
 
 from jaxtrain.config.base import report, row_of
 from jaxtrain.config.metadata import field
-from jaxtrain.config.models import (
-    AUX_WEIGHT,
-    NORM_EPSILON,
-    PADDING,
-    STEM,
-    Padding,
-    Residual,
-    Stem,
-)
+from jaxtrain.config.models import AUX_WEIGHT, Padded, Stemmed
 from jaxtrain.config.part import Part
 from jaxtrain.data.pixel_classes import MAX_VALUE
 
@@ -66,16 +58,13 @@ class SegmentationConfig(Part):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UNetConfig(Residual):
+class UNetConfig(Padded):
     """U-Net with a classifier as the encoder (Ronneberger et al. 2015)."""
 
     name: str = field("unet", init=False)
     backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
         None, help=BACKBONE
     )
-    stem: Stem | None = field(None, help=STEM)
-    norm_epsilon: float | None = field(None, help=NORM_EPSILON)
-    padding: Padding | None = field(None, help=PADDING)
     decoder_channels: tuple[int, ...] | None = field(
         None,
         help="Channels of each decoder block; each block doubles the resolution, and "
@@ -86,7 +75,6 @@ class UNetConfig(Residual):
 
     def validate(self) -> None:
         super().validate()
-        self._positive("norm_epsilon")
         self._not_negative("aux_weight")
         self._all(
             ["decoder_channels"],
@@ -96,7 +84,7 @@ class UNetConfig(Residual):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepLabConfig(Residual):
+class DeepLabConfig(Stemmed):
     """DeepLabv3 and FCN with a ResNet (Chen et al. 2017, Long et al. 2014)."""
 
     name: Annotated[
@@ -111,7 +99,6 @@ class DeepLabConfig(Residual):
     backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
         None, help=BACKBONE
     )
-    stem: Stem | None = field(None, help=STEM)
     output_stride: int | None = field(
         None,
         help="Output stride, 8, 16 or 32: pixels of the image per pixel of the "
