@@ -35,17 +35,9 @@ class WarmupSchedule(ScheduleConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstantSchedule(WarmupSchedule):
-    """Constant learning rate after the warm-up."""
+class DecaySchedule(WarmupSchedule):
+    """A schedule that decays to a fraction of the peak."""
 
-    name: str = field("constant", init=False)
-
-
-@dataclass(frozen=True, kw_only=True)
-class CosineSchedule(WarmupSchedule):
-    """Decay along half a cosine (Loshchilov & Hutter 2016)."""
-
-    name: str = field("cosine", init=False)
     end_factor: float = field(0.0, help=END_FACTOR)
 
     def validate(self) -> None:
@@ -54,7 +46,21 @@ class CosineSchedule(WarmupSchedule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CosineRestartsSchedule(WarmupSchedule):
+class ConstantSchedule(WarmupSchedule):
+    """Constant learning rate after the warm-up."""
+
+    name: str = field("constant", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineSchedule(DecaySchedule):
+    """Decay along half a cosine (Loshchilov & Hutter 2016)."""
+
+    name: str = field("cosine", init=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineRestartsSchedule(DecaySchedule):
     """Decay along half a cosine in each cycle (SGDR, Loshchilov & Hutter 2016)."""
 
     name: str = field("cosine_restarts", init=False)
@@ -65,51 +71,41 @@ class CosineRestartsSchedule(WarmupSchedule):
 
     def validate(self) -> None:
         super().validate()
-        self._not_negative("end_factor")
         # Each cycle makes the compiled step larger.
         self._within(2, 100, "cycles")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearSchedule(WarmupSchedule):
+class LinearSchedule(DecaySchedule):
     """Linear decay."""
 
     name: str = field("linear", init=False)
-    end_factor: float = field(0.0, help=END_FACTOR)
-
-    def validate(self) -> None:
-        super().validate()
-        self._not_negative("end_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
-class PolynomialSchedule(WarmupSchedule):
+class PolynomialSchedule(DecaySchedule):
     """Polynomial decay (You et al. 2017)."""
 
     name: str = field("polynomial", init=False)
     power: float = field(2.0, help="Exponent of the polynomial.")
-    end_factor: float = field(0.0, help=END_FACTOR)
 
     def validate(self) -> None:
         super().validate()
         self._positive("power")
-        self._not_negative("end_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
-class WarmupStableDecaySchedule(WarmupSchedule):
+class WarmupStableDecaySchedule(DecaySchedule):
     """Constant learning rate, then linear decay (Haegele et al. 2024)."""
 
     name: str = field("warmup_stable_decay", init=False)
     decay_fraction: float = field(
         0.2, help="Length of the decay, as a fraction of the run."
     )
-    end_factor: float = field(0.0, help=END_FACTOR)
 
     def validate(self) -> None:
         super().validate()
         self._share("decay_fraction")
-        self._not_negative("end_factor")
 
 
 @dataclass(frozen=True, kw_only=True)
