@@ -103,14 +103,17 @@ def test_a_name_that_no_plugin_here_has_is_refused(
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
+@pytest.mark.parametrize("option", ["--model", "--model.name"])
 def test_code_that_a_run_names_is_not_trusted(
-    run: Path, capsys: pytest.CaptureFixture[str]
+    option: str, run: Path, capsys: pytest.CaptureFixture[str]
 ):
     words = ["--workdir", str(run), "--data.source", "digits"]
     with own.allowing_nothing():
         parse("train", words)
         with pytest.raises(UntrustedError):
             own.check_allowed("model.name", NET)
+        parse("train", [*words, option, NET])
+        own.check_allowed("model.name", NET)
         parse("train", [*words, "--model", NET])
         own.check_allowed("model.name", NET)
     assert main(words) == 2
