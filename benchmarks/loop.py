@@ -26,7 +26,7 @@ import optax
 from flax import nnx
 from pairs import compare, tell
 
-from jaxtrain import config as config_lib
+from jaxtrain import Callback, config as config_lib, train
 from jaxtrain.config import (
     CheckpointConfig,
     Config,
@@ -37,8 +37,6 @@ from jaxtrain.config import (
 )
 from jaxtrain.models.blueprint import Blueprint
 from jaxtrain.parallel import devices
-from jaxtrain.trainer.callback import Callback
-from jaxtrain.trainer.train import train
 from jaxtrain.training import precision
 from jaxtrain.training.state import split_model
 
