@@ -1,10 +1,12 @@
 """Faults on purpose: a run that is killed, hangs, has bad numbers or a full disk.
 
-`kind@step:N` or `kind@save:N`, with commas between several, N from 1:
+Faults are `kind@place:N`, with commas between several, N from 1:
 
-kill: the process is killed before that step. hang: it never comes to that step. nan:
-the loss of that step is NaN, and of the other steps of its call. worker_kill: a data
-worker is killed before that step. enospc: that save finds a full disk.
+kill@start, kill@step, kill@eval, kill@save, kill@stop: the process is killed before
+the first step, that step, that evaluation, that write of a save, the end of training.
+hang@step: the process never comes to that step. nan@step: the loss of that step is NaN,
+and of the other steps of its call. worker_kill@step: a data worker is killed before
+that step. enospc@save: that save finds a full disk.
 """
 
 import contextlib
@@ -14,7 +16,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -23,6 +25,9 @@ import jax.numpy as jnp
 from jaxtrain.checkpoints import saving, store
 from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.programs import Programs
+
+# Places of kills -> hooks, which the callbacks of these runs do not override.
+HOOKS = {"start": "on_start", "eval": "on_eval_start", "stop": "on_stop"}
 
 
 @contextlib.contextmanager
@@ -43,22 +48,30 @@ def install(faults: str, replace: Any = setattr) -> None:
       replace: Sets an attribute, as `setattr` does.
     """
     at: dict[str, set[int]] = {}
-    for kind, place in re.findall(r"(\w+)@\w+:(\d+)", faults):
-        at.setdefault(kind, set()).add(int(place))
+    for fault, number in re.findall(r"(\w+@\w+):(\d+)", faults):
+        at.setdefault(fault, set()).add(int(number))
     train_at, save, write = Programs.train_at, store.Checkpoints.save, saving.write
-    num_saves = 0
+    counts: dict[str, int] = {}
 
-    def strikes(kind: str, step: int, num_steps: int) -> bool:
-        return any(step < place <= step + num_steps for place in at.get(kind, ()))
+    def strikes(fault: str, step: int, num_steps: int) -> bool:
+        return any(step < number <= step + num_steps for number in at.get(fault, ()))
 
     def strike(callback: Callback, run: Any, batch: Any) -> None:
         step, num_steps = batch.start, batch.num_steps
-        if strikes("kill", step, num_steps):
+        if strikes("kill@step", step, num_steps):
             os.kill(os.getpid(), signal.SIGKILL)
-        if strikes("worker_kill", step, num_steps):
+        if strikes("worker_kill@step", step, num_steps):
             kill_worker()
-        while strikes("hang", step, num_steps):
+        while strikes("hang@step", step, num_steps):
             time.sleep(1)
+
+    def kill_at(place: str) -> Callable[..., None]:
+        def kill(*args: Any) -> None:
+            counts[place] = counts.get(place, 0) + 1
+            if counts[place] in at[f"kill@{place}"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        return kill
 
     def spoiled_at(programs: Programs, step: int) -> Any:
         program = train_at(programs, step)
@@ -67,7 +80,7 @@ def install(faults: str, replace: Any = setattr) -> None:
             state: Any, root: Any, data: Any, batches: Any, **method_arrays: Any
         ) -> Any:
             num_steps = len(jax.tree.leaves(batches)[0])
-            if strikes("nan", step, num_steps):
+            if strikes("nan@step", step, num_steps):
                 with jax.transfer_guard("allow"):
                     if data:
                         data = _spoil(data)
@@ -78,20 +91,34 @@ def install(faults: str, replace: Any = setattr) -> None:
         return train
 
     def full(*args: Any) -> None:
-        nonlocal num_saves
-        num_saves += 1
-        if num_saves in at["enospc"]:
+        counts["full"] = counts.get("full", 0) + 1
+        if counts["full"] in at["enospc@save"]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         write(*args)
+
+    def after_kill(write: Callable[..., None]) -> Callable[..., None]:
+        kill = kill_at("save")
+
+        def write_or_kill(*args: Any) -> None:
+            kill()
+            write(*args)
+
+        return write_or_kill
 
     def save_at_once(saved: store.Checkpoints, *args: Any, **given: Any) -> None:
         save(saved, *args, **given)
         saved.wait()
 
     replace(Callback, "on_step_start", strike)
-    if "nan" in at:
+    for place, hook in HOOKS.items():
+        if f"kill@{place}" in at:
+            replace(Callback, hook, kill_at(place))
+    if "kill@save" in at:
+        replace(saving, "write", after_kill(write))
+        replace(saving, "write_shards", after_kill(saving.write_shards))
+    if "nan@step" in at:
         replace(Programs, "train_at", spoiled_at)
-    if "enospc" in at:
+    if "enospc@save" in at:
         replace(saving, "write", full)
         replace(store.Checkpoints, "save", save_at_once)
 

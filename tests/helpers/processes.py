@@ -172,10 +172,10 @@ def start_two(*words: object, **env: Any) -> "subprocess.Popen[str]":
     )
 
 
-def two(*words: object) -> list[list[object]]:
-    """Return the words of each of two processes that meet."""
-    at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", 2]
-    return [[*words, *at, "--process-id", index] for index in range(2)]
+def two(*words: object, num: int = 2) -> list[list[object]]:
+    """Return the words of each of two processes, or `num`, that meet."""
+    at = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", num]
+    return [[*words, *at, "--process-id", index] for index in range(num)]
 
 
 def run_two(folder: Path, *words: object, **env: Any) -> Result:

@@ -98,6 +98,50 @@ def test_hang_of_one_ends_both(cli: Cli, start_both):
     finish(start_both(), run)
 
 
+# Process that is killed, and where.
+KILLS = [
+    (2, "kill@start:1"),
+    (0, "kill@step:1"),  # Before the others have compiled.
+    (1, "kill@step:12"),
+    (0, "kill@save:2"),
+    (2, "kill@save:2"),
+    (1, "kill@eval:1"),
+    (0, "kill@stop:1"),
+]
+
+
+@pytest.mark.exhaustive
+def test_each_of_three_killed_at_each_phase(
+    cli: Cli, write_config: Callable[..., Path]
+):
+    words = ["--config", write_config(CONFIG), "--data.batch-size", 48]
+    words += ["--checkpoint.every-steps", 8, "--train.eval-every-steps", 16]
+    words += ["--heartbeat-timeout", 20, "--parallel.preset", "fsdp"]
+
+    def run_three(run: str, lost: int = 0, fault: str = "") -> list[int]:
+        three = [
+            cli.start(*each, "--workdir", run, fault=fault if i == lost else "")
+            for i, each in enumerate(two(*words, num=3))
+        ]
+        for process in three:
+            process.communicate(timeout=PATIENCE)
+        return [process.returncode for process in three]
+
+    assert run_three("whole") == [0, 0, 0]
+    for lost, fault in KILLS:
+        codes = run_three("run", lost, fault)
+        assert codes.pop(lost) == -signal.SIGKILL, (fault, codes)
+        assert {*codes} <= {*LOST}, (fault, codes)
+    assert run_three("run") == [0, 0, 0]
+    assert_same(arrays(cli.directory / "whole", 48), arrays(cli.directory / "run", 48))
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
 def arrays(run: Path, step: int) -> dict[str, Any]:
     return jax.tree.map(np.asarray, load(run / "checkpoints" / str(step)))
 
@@ -130,7 +174,4 @@ def test_killed_and_stopped_at_random_a_run_ends_as_if_left_alone(
         assert codes <= fine, (codes, told)
     result = run_two(cli.directory, *words, "--workdir", run)
     assert result.code == 0, result.stderr
-    one, other = arrays(whole, steps), arrays(run, steps)
-    assert jax.tree.structure(one) == jax.tree.structure(other)
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
-        assert a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    assert_same(arrays(whole, steps), arrays(run, steps))
