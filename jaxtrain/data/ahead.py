@@ -43,7 +43,7 @@ SHARED_MEMORY = "/dev/shm"
 MAX_WORKERS = 16
 # Maximum number of restarts of the workers after a worker died.
 MAX_RESTARTS = 3
-# Start of grain's message about a dead worker, raised within about a second.
+# Start of the message of grain's RuntimeError for a dead worker.
 _DIED = "Worker process was terminated unexpectedly"
 
 # File descriptors to reserve: for the process itself, and for each worker, which serves
@@ -128,7 +128,8 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            if error.filename is not None:  # The data caused this error.
+            # Errors about data files have a file name, errors about memory do not.
+            if error.filename is not None:
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
         except RuntimeError as error:
@@ -151,7 +152,10 @@ def by_workers(
 
 
 def _read_in_worker(read: Read, position: int) -> Any:
-    """Call `read` in a worker; prevent `sys.exit`, which would hang the trainer."""
+    """Call `read` in a worker; convert `sys.exit` in custom code to a UserError.
+
+    An exit of the worker would hang the trainer.
+    """
     with own.no_exit():
         return read(position)
 
@@ -163,7 +167,7 @@ def _check_open_files(num_workers: int) -> None:
         raise UserError(
             f"data.workers = {num_workers} needs up to {needed:,} open files, but the "
             f"limit is {limit:,}: raise the limit (ulimit -n 4096), or set a smaller "
-            "data.workers (0: threads of this process)"
+            "data.workers (0 reads with threads)"
         )
 
 
@@ -192,7 +196,7 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """No-op for `enable_async_del`: arrays are closed when garbage-collected."""
+    """Replace `enable_async_del` by a no-op: garbage collection closes the arrays."""
 
 
 def _init_worker(worker: int, num_workers: int) -> None:
@@ -201,7 +205,7 @@ def _init_worker(worker: int, num_workers: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when the trainer has ended, even if it was killed.
+    """Wait until the trainer process ends, even if it is killed; then exit.
 
     Python's resource tracker then removes the remaining shared-memory segments.
     """
@@ -216,7 +220,7 @@ def _end_with_parent() -> None:
 
 
 def _makes_segment(frame: FrameType | None) -> bool:
-    """Whether a thread is creating a shared-memory segment."""
+    """Whether the thread with this stack frame is creating a shared-memory segment."""
     while frame is not None and frame.f_code is not SharedMemory.__init__.__code__:
         frame = frame.f_back
     return frame is not None

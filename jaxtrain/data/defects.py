@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create from a decoding error of a `StoredFile`; arrays never have one."""
+        """Create from the error of decoding `stored`, which must be a `StoredFile`."""
         return cls(index, stored.name, str(error))
 
 
@@ -114,6 +114,6 @@ class Defects:
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return the images added with `shared=False` since the last call."""
+        """Return unreadable images added with `shared=False` since the last call."""
         unshared, self._unshared = self._unshared, []
         return unshared

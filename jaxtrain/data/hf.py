@@ -23,7 +23,8 @@ from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
-# Environment variable, and config attribute, that keeps Hugging Face libraries offline.
+# Name of the environment variable, and of the config attribute, that disables network
+# access of Hugging Face libraries.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
@@ -194,8 +195,8 @@ def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str
     if len(names) != 1:
         raise UserError(
             f"{source} has the columns {listed(features)}: expected one Image column, "
-            "and one column of ClassLabel, lists of ClassLabel, or integers named "
-            "label; if several columns match, rename one to image and one to label "
+            "and one label column (ClassLabel, a list of ClassLabel, or integers with "
+            "the name label); rename one column to image and one to label "
             "(rename_column), or name numeric columns in data.targets"
         )
     return names[0]

@@ -85,9 +85,9 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return possible reasons why examples differ between epochs, and which apply.
+        """Return the possible reasons for differences between epochs, True if they apply.
 
-        A reason is a clause for messages, such as "clips are cropped at random".
+        The keys are clauses for messages, such as "clips are cropped at random".
         """
         return {}
 

@@ -67,7 +67,7 @@ def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) bilinearly; uncovered pixels are 0."""
+    """Transform an image (H, W, C), interpolated bilinearly; uncovered pixels are 0."""
     x, y = _input_coordinates(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)

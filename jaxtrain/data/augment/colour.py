@@ -22,9 +22,9 @@ def colour_jitter(
 ) -> jax.Array:
     """Jitter brightness, contrast, saturation and hue, in random order.
 
-    Factors are uniform in max(0, 1 - x)..1 + x, and the hue shift is uniform in -x..x
-    of a full circle (torchvision's ColorJitter). The jitter is applied with
-    `jitter_probability`.
+    As in torchvision's ColorJitter, the factor of a config field with the value x is
+    uniform in max(0, 1 - x)..1 + x, but the hue shift is uniform in -x..x of a full
+    circle. The jitter is applied with probability `config.jitter_probability`.
     """
     order_key, factor_key, hue_key = jax.random.split(key, 3)
     order = jnp.asarray(ORDERS)[jax.random.randint(order_key, (), 0, 24, jnp.int32)]
