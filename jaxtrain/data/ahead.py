@@ -31,8 +31,8 @@ from jaxtrain.system_errors import raise_file_limit
 READ_THREADS = 4
 # Number of batches that threads prefetch.
 READ_AHEAD = 8
-# Number of batches that each worker buffers; with grain's internal buffers a worker is
-# 6 batches ahead. A worker has one thread, so that `data.workers` cores are in use.
+# Number of batches that each worker prefetches: 6 including grain's internal buffers.
+# Each worker reads with one thread, so that the workers use `data.workers` cores.
 WORKER_AHEAD = 2
 # Minimum number of examples for workers by default: with fewer examples, an epoch may
 # be shorter than the start of the workers (a few seconds).
@@ -115,7 +115,8 @@ def by_workers(
       StartAgainError: A worker died again after MAX_RESTARTS restarts.
     """
     _check_open_files(num_workers)
-    import grain  # Imported lazily, also in `with_workers`: 0.1 s of CPU time.
+    # The import takes 0.1 s of CPU time, so it is lazy, also in `with_workers`.
+    import grain
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
     for num_restarts in range(MAX_RESTARTS + 1):
@@ -128,7 +129,7 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            # Errors about data files have a file name, errors about memory do not.
+            # Errors of data files have a file name; errors of shared memory do not.
             if error.filename is not None:
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None

@@ -189,7 +189,7 @@ def _label_column(library: Any, source: str, features: Any) -> str:
 
 
 def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str:
-    """Return the candidate column named `what`, or else the only candidate."""
+    """Return the column `what` if `names` has it, or else the only name in `names`."""
     if what in names:
         return what
     if len(names) != 1:

@@ -196,7 +196,7 @@ class Folder:
         """Whether a directory entry is a directory."""
         try:
             is_folder = entry.is_dir()
-        except OSError as error:  # Such as a symbolic link to itself.
+        except OSError as error:  # A symbolic link may point to itself.
             raise _missing(name, error) from None
         if is_folder and entry.is_symlink():
             self.check_inside(name)
@@ -231,7 +231,7 @@ class Folder:
         if self.allow_outside:
             return
         try:
-            # Only the parent is resolved, from a cache, which saves system calls.
+            # Resolved parent directories are cached, to save system calls.
             folder, base = os.path.split(os.path.join(self._real, name))
             real = os.path.join(self._real_folder(folder), base)
             # A path may end in `..`, which is not a file name.

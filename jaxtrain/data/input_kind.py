@@ -46,7 +46,7 @@ class InputKind:
     name is the key of the subclass in `jaxtrain.data.INPUTS`. Its module must not
     import JAX, because it is imported before JAX, and by decoding processes. It also
     implements `decode`, `to_stored`, `size_of` and `look_at`, which images do not need.
-    These raise `UnreadableError` for unreadable files and arrays.
+    These methods raise `UnreadableError` for unreadable files and arrays.
 
     Attributes:
       noun: Noun for an example in messages.
@@ -85,7 +85,7 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return the possible reasons for differences between epochs, True if they apply.
+        """Return reasons why examples may differ between epochs, True if they apply.
 
         The keys are clauses for messages, such as "clips are cropped at random".
         """

@@ -130,7 +130,7 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a directory has a name that is reserved for splits or for `PARTS`."""
+    """Whether a directory is named like a split, such as train, or is in `PARTS`."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 

@@ -80,10 +80,10 @@ def _draw_replacement(
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield examples of a class: among the random draws, then among all examples.
+    """Yield candidates of the same class: from random draws, then from all examples.
 
-    The draws come first, because some stores read labels from files, so that reading
-    the classes of all examples is slow. For multi-label and unlabelled examples, draws
+    Draws come first, because reading the classes of all examples is slow for stores
+    that read labels from files. For multi-label and unlabelled examples, draws
     of other classes follow.
 
     Args:

@@ -48,7 +48,7 @@ def colour_jitter(
             changed = jnp.where(kind == 3, shifted, changed)
         return changed, None
 
-    # A scan, because four unrolled copies would take four times as long to compile.
+    # A scan compiles in a quarter of the time of an unrolled loop.
     changed = jax.lax.scan(apply, image, order)[0]
     if config.jitter_probability == 1:
         return changed
@@ -67,7 +67,7 @@ def grayscale(
 
 def bernoulli(key: jax.Array, probability: float) -> jax.Array:
     """Draw a Bernoulli sample, bool ()."""
-    # Always float32, so that JAX_ENABLE_X64 does not change the draw.
+    # The dtype is float32, so that JAX_ENABLE_X64 does not change the draw.
     return jax.random.bernoulli(key, np.float32(probability))
 
 

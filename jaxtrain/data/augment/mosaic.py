@@ -64,7 +64,7 @@ class Tile(Geometry):
         return resample_linear(pixels, self._weights(0), self._weights(1))
 
     def _sources(self, dim: int) -> jax.Array:
-        """Return the image y of each mosaic row (dim 0), or x of each column (1)."""
+        """Return the image y of the mosaic's rows (dim 0), or the x of columns (1)."""
         middles = jnp.arange(self.shape[dim], dtype=jnp.float32) + 0.5
         return (middles - self.corner[1 - dim]) / self.scale
 
@@ -136,7 +136,7 @@ def draw_tiles(
     scale = jnp.where(applies, least + (most - least) * draw, 1)
     size = jnp.array(shape[::-1], jnp.float32)
     away = jax.random.uniform(point_key, (2,), jnp.float32) - 0.5
-    # Rounded to integers, so that images at scale 1 are not interpolated.
+    # The point is integral, so that images at scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
     # (x, y) of the point relative to each image: 0 at the left or upper edge, 1 at the

@@ -25,7 +25,7 @@ def rand_augment(
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return operations.apply(image, drawn, tables), None
 
-    # A scan, because unrolled copies multiply the compile time.
+    # A scan compiles the operations once; an unrolled loop compiles them repeatedly.
     return jax.lax.scan(apply, image, _operation_keys(key, config.randaugment))[0]
 
 
@@ -91,7 +91,7 @@ def aug_mix(
     chains = jax.vmap(chain)(jax.random.split(chain_key, WIDTH))
     weights = _dirichlet(weight_key, ALPHA, WIDTH)
     part = draw_beta(part_key, ALPHA, ALPHA)
-    # Accumulated in float32 in this order, as in torchvision.
+    # The sum is in float32 and in this order, as in torchvision.
     mixed = (1 - part) * image.astype(jnp.float32)
     for weight, augmented in zip(weights, chains, strict=True):
         mixed = mixed + part * weight * augmented.astype(jnp.float32)
