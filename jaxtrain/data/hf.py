@@ -209,7 +209,7 @@ def _labels(
 
     Returns:
       Targets: class indices, int32 (N,), or multi-hot rows, float32 (N, labels); names
-      of the classes or labels; and (), as there are no offsets.
+      of the classes or labels; and (), the offsets of numeric columns.
     """
     (label,) = wanted
     inner = getattr(dataset.features[label], "feature", None)

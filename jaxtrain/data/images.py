@@ -79,7 +79,7 @@ def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
     height, width, _ = image.shape
     if height == width == size:
         return image
-    # As in resize-then-crop, pixels outside the crop contribute at its edge.
+    # As in resize-then-crop, pixels outside the crop contribute to its edge pixels.
     box = fit.centre_box(height, width, size)
     return resize(image, size, fit.interpolation, box)
 

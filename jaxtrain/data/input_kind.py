@@ -44,7 +44,7 @@ class InputKind:
 
     A subclass is a frozen dataclass with one field, a config section of `data`, whose
     name is the key of the subclass in `jaxtrain.data.INPUTS`. Its module must not
-    import JAX, because it is imported before JAX, and by decoding processes. It also
+    import JAX, because it is imported before JAX, and by decoding processes. A subclass
     implements `decode`, `to_stored`, `size_of` and `look_at`, which images do not need.
     These methods raise `UnreadableError` for unreadable files and arrays.
 

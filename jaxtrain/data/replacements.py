@@ -61,7 +61,7 @@ def fill_in(
 def _draw_replacement(
     source: Source, bad: Unreadable, crop_seeds: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return a batch of one readable example to replace `bad`, of the same class.
+    """Return a batch of one readable example of the same class, to replace `bad`.
 
     Any class is allowed for unlabelled and multi-label examples.
     """

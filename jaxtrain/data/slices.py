@@ -102,7 +102,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
 
 
 def count_shared(one: np.ndarray, other: np.ndarray) -> int:
-    """Return the number of distinct examples in both selections."""
+    """Return the number of distinct examples that two selections share."""
     return len(np.unique(other[np.isin(other, one)]))
 
 

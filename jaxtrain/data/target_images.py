@@ -70,7 +70,7 @@ class TargetImages:
         raise NotImplementedError
 
     def find_column(self, library: Any, features: Any) -> str | None:
-        """Return the column of these target images in a `datasets` data set, or None.
+        """Return the column of target images in a `datasets` data set, or None.
 
         Args:
           library: The module `datasets`.

@@ -22,9 +22,10 @@ def colour_jitter(
 ) -> jax.Array:
     """Jitter brightness, contrast, saturation and hue, in random order.
 
-    As in torchvision's ColorJitter, the factor of a config field with the value x is
-    uniform in max(0, 1 - x)..1 + x, but the hue shift is uniform in -x..x of a full
-    circle. The jitter is applied with probability `config.jitter_probability`.
+    As in torchvision's ColorJitter, the factors of brightness, contrast and saturation
+    are uniform in max(0, 1 - x)..1 + x for the config value x, and the hue shift is
+    uniform in -x..x of a full circle. `config.jitter_probability` is the probability of
+    the jitter.
     """
     order_key, factor_key, hue_key = jax.random.split(key, 3)
     order = jnp.asarray(ORDERS)[jax.random.randint(order_key, (), 0, 24, jnp.int32)]

@@ -19,7 +19,7 @@ from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
 # Number of intervals of the quantile table, which is interpolated linearly.
 STEPS = 4096
-# Probability of cutmix in a step if both are enabled.
+# Probability of cutmix in a step if mixup is also enabled.
 CUTMIX_PROBABILITY = 0.5
 
 

@@ -64,7 +64,11 @@ class Tile(Geometry):
         return resample_linear(pixels, self._weights(0), self._weights(1))
 
     def _sources(self, dim: int) -> jax.Array:
-        """Return the image y of the mosaic's rows (dim 0), or the x of columns (1)."""
+        """Return the image coordinates of the mosaic's pixel centres along one axis.
+
+        Args:
+          dim: Axis of the coordinates: 0 for y, 1 for x.
+        """
         middles = jnp.arange(self.shape[dim], dtype=jnp.float32) + 0.5
         return (middles - self.corner[1 - dim]) / self.scale
 
