@@ -209,7 +209,7 @@ def _labels(
 
     Returns:
       Targets: class indices, int32 (N,), or multi-hot rows, float32 (N, labels); names
-      of the classes or labels; and (), the offsets of numeric columns.
+      of the classes or labels; and (), because labels have no offsets.
     """
     (label,) = wanted
     inner = getattr(dataset.features[label], "feature", None)

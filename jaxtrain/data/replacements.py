@@ -83,8 +83,8 @@ def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterato
     """Yield candidates of the same class: from random draws, then from all examples.
 
     Draws come first, because reading the classes of all examples is slow for stores
-    that read labels from files. For multi-label and unlabelled examples, draws
-    of other classes follow.
+    that read labels from files. For multi-label and unlabelled examples, draws of other
+    classes follow.
 
     Args:
       source: Source of the examples.
