@@ -31,8 +31,8 @@ from jaxtrain.system_errors import raise_file_limit
 READ_THREADS = 4
 # Number of batches that threads prefetch.
 READ_AHEAD = 8
-# Number of batches that each worker prefetches: 6 including grain's internal buffers.
-# Each worker reads with one thread, so that the workers use `data.workers` cores.
+# Size of the prefetch buffer of a worker, in batches; with grain's internal buffers, a
+# worker prefetches 6 batches. Workers are single-threaded: N workers use N cores.
 WORKER_AHEAD = 2
 # Minimum number of examples for workers by default: with fewer examples, an epoch may
 # be shorter than the start of the workers (a few seconds).
@@ -129,7 +129,7 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            # Errors of data files have a file name; errors of shared memory do not.
+            # sem_open, ftruncate and mmap, which allocate shared memory, name no file.
             if error.filename is not None:
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
