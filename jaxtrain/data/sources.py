@@ -144,8 +144,8 @@ def load_splits(
         name, fraction = "data.validation_fraction", config.validation_fraction
         validation = hold_out.take(name, fraction, seed)
         train = hold_out.train
-        # data.train_split may select an example twice, such as train+train: one copy may
-        # then be held out, and the other not.
+        # data.train_split may select an example twice, such as train+train. One copy
+        # may then be held out, and the other not.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
