@@ -17,7 +17,8 @@ from jaxtrain.errors import UserError
 
 # File that Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
-# Labels of quarantined damaged steps, and of steps after a rewind.
+# Prefixes of the names of damaged steps, and of steps newer than the step to which a
+# run returned.
 DAMAGED, REWOUND = "quarantine", "rewound"
 # Number of attempts to remove a failed save, 50 ms apart.
 _REMOVALS = 40
@@ -27,7 +28,8 @@ def check_name(folder: Path) -> None:
     """Check that TensorStore can open a folder: it supports only UTF-8 names.
 
     Raises:
-      UserError: The absolute path is not UTF-8, or Python reads names as ASCII.
+      UserError: The absolute path is not UTF-8, or is not ASCII although the locale
+        supports only ASCII.
     """
     path = os.path.abspath(folder)
     try:
@@ -57,13 +59,13 @@ def newest_step(directory: Path) -> int:
 
 
 def newest_name(directory: Path) -> str:
-    """Describe the newest committed step of a folder, for a message."""
+    """Path of the newest committed step, or `none yet`, for a message."""
     steps = committed_steps(directory)
     return str(directory / str(steps[-1])) if steps else "none yet"
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint, the commit file first, so that leftovers are ignored.
+    """Remove a checkpoint; its commit file first, so that leftovers are ignored.
 
     Raises:
       OSError: The checkpoint cannot be removed, or is outside of the workdir.
