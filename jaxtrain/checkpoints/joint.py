@@ -101,7 +101,7 @@ class JointSave:
                 self._send_start(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
-        """Report a value or an error to process 0; True if process 0 starts the write."""
+        """Report a value or an error to process 0; return whether to write shards."""
         self._send("report", self._index, {"value": value, "error": error})
         return self._receive("start", self._index)
 

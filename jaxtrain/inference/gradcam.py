@@ -89,10 +89,11 @@ def heat_maps(
       Heat maps, float32 (B, height, width).
     """
     has_pieces = model.description.abstract.has_pieces
-    found = _of_piece if has_pieces else _of_call
+    found = _piece_gradients if has_pieces else _call_gradients
 
     def sum_of_logits(logits: Any) -> jax.Array:
-        # Images do not interact, so the gradient of the sum is the gradient of each.
+        # Images do not interact, so the gradient of the sum contains the gradient of
+        # each image's logit.
         return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
@@ -102,10 +103,10 @@ def heat_maps(
     return jax.nn.relu((means * widen(activations)).sum(-1))
 
 
-def _of_piece(
+def _piece_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the activations after a piece, and the gradients of the score."""
+    """Compute the outputs of piece `place`, and the gradients of the score."""
 
     def apply(x: Any, part: slice) -> Any:
         params, model_state = weights
@@ -118,10 +119,10 @@ def _of_piece(
     return activations, jax.grad(rest)(activations)
 
 
-def _of_call(
+def _call_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the activations of a layer call, and the gradients of the score."""
+    """Compute the outputs of layer call `place`, and the gradients of the score."""
     taps = Taps()
     jax.eval_shape(lambda: _tapped(model, weights, images, taps))
     _, found = taps.found[place]

@@ -94,7 +94,7 @@ def predict(
     """
     # The batch size is at most the number of images.
     batch_size = min(model.in_windows(batch_size), len(names))
-    # All batches have the same size; a smaller last batch would need another program.
+    # Pad the last batch, as a smaller batch would need another compiled program.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size

@@ -18,7 +18,8 @@ from jaxtrain.parallel.data_sharding import num_batch_shards
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.trees import by_path, path_name
 
-# Smaller arrays, such as biases, are replicated: a collective would cost more.
+# Minimum number of elements of a sharded array. Smaller arrays, such as biases, are
+# replicated, as a collective would take longer than the sharding saves.
 MIN_SHARDED_SIZE = 2**12
 
 # Memory order of the dims of kernels (height, width, in, out), by platform; row-major
