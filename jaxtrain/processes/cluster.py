@@ -59,7 +59,7 @@ class Cluster:
         self.gather(None)
 
     def gather(self, value: Any) -> list[Any]:
-        """Gather the JSON values of all processes, in order.
+        """Gather the JSON values of all processes, by process index.
 
         Waiting does not use a device, so that a process may compile or save for longer
         than the timeout of a collective. If another process has failed, this process
@@ -180,7 +180,7 @@ class Cluster:
 
 
 def _all_gather(row: "np.ndarray") -> "np.ndarray":
-    """All-gather an array (N,) per process to (processes, N), with a device per process.
+    """All-gather an array (N,) per process to (processes, N), over one device each.
 
     `multihost_utils.process_allgather` requires equal device counts per process.
     """

@@ -105,7 +105,7 @@ def _from_environment() -> Processes | None:
     if num is None and (num := _number("OMPI_COMM_WORLD_SIZE")) is not None:
         index, known = _number("OMPI_COMM_WORLD_RANK"), known or OPEN_MPI_ADDRESS in env
         local = _own_gpu("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    # srun sets these variables for its tasks, but salloc does not set them for a shell.
+    # srun sets these variables for its tasks; a shell in the allocation is not a task.
     elif num is None and (num := _number("SLURM_STEP_NUM_TASKS")) is not None:
         index, known = _number("SLURM_PROCID"), known or "SLURM_STEP_NODELIST" in env
         local = _own_gpu("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")

@@ -163,8 +163,8 @@ class StopSignals:
       signum: Number of the signal, or None; SIGUSR1, an early warning of batch systems,
         counts as SIGTERM.
       agreed: Whether all processes have agreed to stop.
-      defer: Whether to record signals instead of raising `Interrupted`: set while a loop
-        checks `requested`, and at the end of the program.
+      defer: Whether to record signals instead of raising `Interrupted`. Set during a
+        loop that checks `requested`, and at the end of the program.
       grace: Ends the program if it does not stop in time.
     """
 

@@ -15,7 +15,7 @@ from jaxtrain.errors import UserError
 
 # Lock file, which exists while a run is active; a killed run leaves it behind.
 LOCK = ".lock"
-# Errors of file systems without locks.
+# Error numbers that `flock` raises on file systems without locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 # Maximum number of attempts while other processes remove the lock file.
 MAX_TRIES = 100

@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Writer that appends records to `metrics.jsonl`; of evaluations, only scalars."""
+    """Writer of records to `metrics.jsonl`, with only the scalars of evaluations."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS

@@ -36,7 +36,7 @@ class TorchLayout(NamedTuple):
 
 
 def _from_torch(array: np.ndarray) -> np.ndarray:
-    """Transpose (out, in, rows, columns) to (rows, columns, in, out), or a matrix."""
+    """Transpose (out, in, rows, columns) to (rows, columns, in, out), or (out, in)."""
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
 
 
@@ -44,7 +44,7 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-# Layout of kernels of convolutions and dense layers, and of vectors.
+# Default layout of kernels of convolutions and dense layers, and of vectors.
 USUAL = TorchLayout(_from_torch, _to_torch)
 # A kernel (in, out) of a dense layer that is a 1x1 convolution in PyTorch.
 POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
@@ -124,7 +124,7 @@ class ArrayNames:
         library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}` subtracts one. A
         pattern of an array path, such as `.../layer_scale/scale`, names the array. The
         first match is used; the first entry is the first convolution.
-      layouts: Pattern of our array path -> layout, unless `USUAL`.
+      layouts: Pattern of our array path -> layout. Defaults to `USUAL`.
       unused: Patterns of names in the library without a counterpart in our model.
       older: Pattern of a name in older files -> current name, with the pattern's groups
         as `{0}`, `{1}`.
@@ -216,7 +216,7 @@ OWN = OwnNames({})
 
 
 class _Number(int):
-    """Index of a layer, formatted with an offset."""
+    """Index of a layer; a format spec such as `-1` is an offset to the index."""
 
     def __format__(self, offset: str) -> str:
         return str(int(self) + int(offset or 0))

@@ -82,14 +82,14 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 def _inverted(
-    library: Library, ours: str, architecture: str, **facts: Any
+    library: Library, ours: str, architecture: str, **fields: Any
 ) -> WeightsSource:
     """Create the source of a MobileNet or EfficientNet, with its array names."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted
     )
-    return WeightsSource(library, architecture, names(model), **facts)
+    return WeightsSource(library, architecture, names(model), **fields)
 
 
 def _mobilenet_v2() -> Sources:
@@ -114,11 +114,11 @@ def _mobilenet_v3(size: str) -> Sources:
 
 
 def _efficientnet(name: str, size: int, resize: int) -> Sources:
-    facts = {"crop_pct": size / resize, "interpolation": "bicubic"}
+    fields = {"crop_pct": size / resize, "interpolation": "bicubic"}
     return (
         _inverted("timm", name, name),
         _inverted("timm", name, f"tf_{name}", options=_TF),
-        _inverted("torchvision", name, name, image_size=size, **facts),
+        _inverted("torchvision", name, name, image_size=size, **fields),
     )
 
 
