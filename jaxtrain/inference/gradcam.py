@@ -38,8 +38,8 @@ def last_place(model: TrainedModel) -> int:
     """Locate the last spatial activations (B, H, W, C) with more than one pixel.
 
     Returns:
-      Index of the piece of the model that outputs them. For a plain Flax module, index
-      of the layer call (`jaxtrain.models.taps`).
+      Index of the model's piece (stem, block or head) that outputs the activations; for
+      a plain Flax module, index of the layer call (`jaxtrain.models.taps`).
 
     Raises:
       UserError: The model has no spatial activations.
@@ -64,7 +64,7 @@ def last_place(model: TrainedModel) -> int:
         known = isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4
         if known and x.shape[1] * x.shape[2] > 1:
             return index
-    raise _no_activations(model, "piece")
+    raise _no_activations(model)
 
 
 def heat_maps(
@@ -160,14 +160,14 @@ def _last_call(model: TrainedModel) -> int:
 
     model.shapes(forward)
     if not places:
-        raise _no_activations(model, "layer")
+        raise _no_activations(model)
     return places[-1]
 
 
-def _no_activations(model: TrainedModel, part: str) -> UserError:
+def _no_activations(model: TrainedModel) -> UserError:
     return UserError(
-        f"--explain: model.name = {model.description.model.name!r} has no {part} with "
-        "spatial activations, which Grad-CAM requires; leave --explain out"
+        f"--explain: model.name = {model.description.model.name!r} has no layer "
+        "with spatial activations, which Grad-CAM requires; leave --explain out"
     )
 
 

@@ -21,7 +21,7 @@ Platform = Literal["auto", "cpu", "gpu", "tpu"]
 # Options of glibc's mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
-# XLA_FLAGS set by this process -> the user's XLA_FLAGS before.
+# Value of XLA_FLAGS set by this process -> value of the user that it replaced.
 _flags_before: dict[str, str] = {}
 
 # A command buffer is launched as a unit, which hides its kernels from profilers.
@@ -144,7 +144,7 @@ def _retain_freed_memory() -> None:
 
 
 def cache_folder(name: str) -> Path | None:
-    """Create a directory in the user's cache; return None if that is unsafe or fails.
+    """Create a private directory in the user's cache; return None on failure.
 
     Later runs execute the cached programs, so only the user may own and write to the
     directory.

@@ -161,7 +161,8 @@ def _connect(
         launcher_port.check()
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
-    # For local_device_ids = None JAX chooses one GPU or reads JAX_LOCAL_DEVICE_IDS.
+    # With local_device_ids = None JAX chooses one GPU or reads JAX_LOCAL_DEVICE_IDS;
+    # with [] JAX uses all visible GPUs.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []

@@ -132,7 +132,7 @@ class Grace:
         os._exit(code)  # When this process exits, JAX ends the other processes.
 
     def _with_resume_step(self, message: str, newest: int | None) -> str:
-        """Add the step from which the same command resumes to a message."""
+        """Append to a message the step from which the same command resumes."""
         if newest is None:
             return f"{message}: the same command resumes from the last checkpoint"
         if self.step > newest:

@@ -23,7 +23,7 @@ MAX_TRIES = 100
 
 @contextlib.contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Lock a directory for one run at a time, in process 0 for all processes.
+    """Context manager: lock a run's directory; process 0 locks for all processes.
 
     The directory is created if it is missing, and removed at the end if it is empty.
 

@@ -19,7 +19,7 @@ from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 
-# Number of damaged lines in a message.
+# Maximum number of damaged lines in a message.
 NUM_NAMED = 5
 
 

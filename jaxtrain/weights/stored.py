@@ -84,8 +84,8 @@ class Weights:
         differences = self.differences(shapes_of(wanted))
         if differences:
             raise UserError(
-                f"{complaint}: {differences}; restore the code of the model, or the "
-                "weight file, which has changed"
+                f"{complaint}: {differences}; the code of the model or the weight "
+                "file has changed: restore the original"
             )
 
 
