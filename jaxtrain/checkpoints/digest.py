@@ -96,7 +96,7 @@ def not_finite(state: Any) -> list[str]:
 def _shards(
     x: np.ndarray | jax.Array, every_replica: bool
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield start indices and values of each local shard, once per set of replicas."""
+    """Yield start indices and values of each local shard, without equal replicas."""
     if isinstance(x, np.ndarray):
         yield (0,) * x.ndim, x
         return
@@ -166,6 +166,6 @@ def _blocks(
 
 
 def _odd_factors(positions: np.ndarray) -> np.ndarray:
-    """Hash flat indices, uint32, to odd factors."""
+    """Return an odd factor per element: a hash of its flat index, uint32."""
     mixed = (positions + np.uint32(1)) * _GOLDEN
     return (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)

@@ -1,7 +1,8 @@
 """Directory of a run's checkpoints: committed and quarantined steps.
 
 A step is committed once its commit file exists; empty or partially deleted directories
-are ignored. Quarantined steps are renamed, so that they are not read again.
+are ignored. A damaged step is quarantined: its directory is renamed, so that the step
+is not read again.
 """
 
 import contextlib
@@ -17,15 +18,15 @@ from jaxtrain.errors import UserError
 
 # File that Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
-# Prefixes of the names of damaged steps, and of steps newer than the step to which a
-# run returned.
+# Prefixes of renamed steps: damaged steps, and steps that a run discarded when it
+# returned to an earlier step.
 DAMAGED, REWOUND = "quarantine", "rewound"
 # Number of attempts to remove a failed save, 50 ms apart.
 _REMOVALS = 40
 
 
 def check_name(folder: Path) -> None:
-    """Check that TensorStore can open a folder: it supports only UTF-8 names.
+    """Check that the path of a folder is UTF-8, which TensorStore requires.
 
     Raises:
       UserError: The absolute path is not UTF-8, or is not ASCII although the locale

@@ -1,8 +1,8 @@
 """Manifest: the JSON saved with a state, to verify its arrays.
 
 The manifest contains the format version; dtype, shape and digest of every array; values
-of the run, such as its config; and a checksum of the manifest. Without it Orbax would
-silently load flipped bits and cast dtypes.
+of the run, such as its config; and a checksum of the manifest. Without the manifest
+Orbax would silently load flipped bits and cast dtypes.
 """
 
 import json

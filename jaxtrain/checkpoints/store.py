@@ -52,7 +52,7 @@ class Checkpoints:
     """Checkpoints of one run, `directory/<step>/`; newest and best are retained.
 
     Each of several processes writes and reads its shards. Process 0 commits and removes
-    checkpoints, and receives the errors of the others. All processes must call the
+    checkpoints, and receives the errors of other processes. All processes must call the
     methods in the same order, except `listed` and `committed`.
 
     Args:
@@ -188,7 +188,7 @@ class Checkpoints:
         """Restore the checkpoint of a step with the shardings of an abstract state.
 
         Returns:
-          The state, and the JSON saved with it.
+          The state and its manifest.
 
         Raises:
           UserError: The checkpoint's arrays have other paths, shapes or dtypes.

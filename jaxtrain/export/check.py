@@ -119,7 +119,7 @@ def check(
       ExportError: The outputs of file and model differ by more than the precision
         allows.
       UserError: The outputs differ by more than a low precision allows. The error
-        depends on the model, and is no bug of the export.
+        depends on the model, so this is not a bug of the export.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -172,7 +172,7 @@ def check(
 
 
 def _has_low_precision(request: Request) -> bool:
-    """Whether the precision is low, and training did not simulate its rounding."""
+    """Whether the precision is low, without quantization-aware training."""
     return request.precision in LOW_PRECISIONS and not request.was_rounded
 
 

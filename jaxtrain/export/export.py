@@ -1,4 +1,4 @@
-"""Export of a model: write a temporary file, check it, rename it."""
+"""Export of a model: the file gets a temporary name, and is renamed after the check."""
 
 import os
 from pathlib import Path

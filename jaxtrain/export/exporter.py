@@ -11,7 +11,7 @@ from jaxtrain.plugin import Table
 
 
 class Exporter(abc.ABC):
-    """An export format: writes files, and runs them in the runtime that users have.
+    """An export format: writes files, and runs written files for the check.
 
     Attributes:
       precisions: Supported compute precisions.
@@ -35,7 +35,7 @@ class Exporter(abc.ABC):
         """Raise UserError if the format does not support the request."""
 
     def is_timed(self, request: Request) -> bool:
-        """Whether the check can time the file, as it runs in the users' runtime."""
+        """Whether the check times the file, which it runs in the users' runtime."""
         return True
 
     @abc.abstractmethod

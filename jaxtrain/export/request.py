@@ -90,8 +90,8 @@ class Request:
 
         Args:
           round_kernels: Whether to store kernels in the compute precision, which halves
-            the file. Biases and norm parameters stay in float32, in which they are
-            used.
+            their size. Biases and norm parameters stay in float32, as they are applied
+            in float32.
         """
         half = HALF.get(self.precision)
 

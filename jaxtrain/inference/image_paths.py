@@ -34,7 +34,7 @@ def expand_paths(
     Args:
       words: Arguments of the command line.
       stdin: Standard input, file names separated by newlines, or by NUL as from `find
-        -print0`. Their existence is checked when they are read.
+        -print0`. The existence of the files is checked when they are read.
       kind: Type of the files to search for in directories.
       unread: List to which files of unsupported formats in directories are appended.
 

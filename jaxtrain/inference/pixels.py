@@ -1,6 +1,6 @@
 """Conversion of images of any type (paths, bytes, Pillow images, arrays) to pixels.
 
-Imported by the server's decoding processes, so it must not import models.
+The server's decoding processes import this module, which must not import models.
 """
 
 import os

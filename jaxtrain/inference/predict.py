@@ -146,7 +146,7 @@ def num_features(model: TrainedModel) -> int:
 
 
 def prediction(model: TrainedModel, batch: ImageBatch, i: int) -> Prediction | None:
-    """Return the prediction for an image, or None if it has an error."""
+    """Return the prediction for image `i`, or None if the image has an error."""
     if batch.errors[i] is not None:
         return None
     return model.decoder.prediction(batch.found["decoded"], i)

@@ -18,7 +18,7 @@ from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
 
-# Name of the file in the directory of a run.
+# File in the directory of a run with the fitted temperature.
 TEMPERATURE = "temperature.json"
 # Bounds of 1 / temperature, which would diverge on a split without errors.
 BOUNDS = (1e-3, 1e3)

@@ -42,7 +42,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
       UserError: The program needs more memory than a device has.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # For example, the update of a model without parameters.
+    if not outputs:  # For example, of a model without trained parameters.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)

@@ -180,7 +180,7 @@ class Cluster:
 
 
 def _all_gather(row: "np.ndarray") -> "np.ndarray":
-    """All-gather an array (N,) per process to (processes, N), over one device each.
+    """All-gather an array (N,) per process to (processes, N), by a device per process.
 
     `multihost_utils.process_allgather` requires equal device counts per process.
     """

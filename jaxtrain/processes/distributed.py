@@ -27,8 +27,8 @@ class Processes:
     """The processes of a run, and the index of this process.
 
     Attributes:
-      coordinator: HOST:PORT of process 0. None lets JAX detect it with SLURM, Open MPI
-        or TPUs.
+      coordinator: HOST:PORT of process 0. None lets JAX detect the address with SLURM,
+        Open MPI or TPUs.
       num: Number of processes.
       index: Number of this process, from 0.
       local_device_ids: Ordinals of the GPUs for this process. None uses all visible

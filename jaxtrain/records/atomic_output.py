@@ -35,7 +35,7 @@ def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[
 
 @contextlib.contextmanager
 def created(folder: Path) -> Iterator[None]:
-    """Create a directory and its parents; remove them if the block fails."""
+    """Create a directory and its parents; remove new ones if the block fails."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
     try:

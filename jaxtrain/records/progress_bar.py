@@ -91,7 +91,7 @@ class NotebookBar:
 def make_bar(
     console: rich.console.Console, get_state: Callable[[], BarState]
 ) -> TerminalBar | NotebookBar | None:
-    """Return the progress bar for a console, or None if it is not interactive.
+    """Return a progress bar, or None if the console is not interactive.
 
     Args:
       console: Console of the output.

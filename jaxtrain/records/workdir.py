@@ -247,7 +247,7 @@ def _check_unchanged(
 
 
 def _options(config: Config, fields: list[str]) -> str:
-    """Return the values of up to `MAX_OPTIONS` fields as options; else an empty str."""
+    """Return options that set up to `MAX_OPTIONS` fields, or an empty string."""
     options = []
     for path in fields:
         value = config_lib.get(config, path)

@@ -44,7 +44,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
     """Start the enabled writers.
 
     Raises:
-      UserError: A writer fails to start; the others are closed.
+      UserError: A writer fails to start; all started writers are closed.
     """
     config = run.config.logging
     own_parts = [functools.partial(_build_own, name=name) for name in config.writers]

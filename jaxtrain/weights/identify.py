@@ -201,6 +201,6 @@ def _all_rows() -> list[Row]:
 
 
 def _near(name: str, rows: Iterable[Row]) -> str:
-    """Return a hint with the architectures whose names are most similar to a name."""
+    """Return a hint with the supported architectures most similar to a name."""
     names = dict.fromkeys(source.architecture for _, source in rows)
     return nearest(name, names, num=NUM_NEAREST)

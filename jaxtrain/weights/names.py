@@ -36,7 +36,10 @@ class TorchLayout(NamedTuple):
 
 
 def _from_torch(array: np.ndarray) -> np.ndarray:
-    """Transpose (out, in, rows, columns) to (rows, columns, in, out), or (out, in)."""
+    """Transpose a kernel to jaxtrain's layout.
+
+    (out, in, rows, columns) becomes (rows, columns, in, out), and (out, in) (in, out).
+    """
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
 
 
@@ -124,7 +127,7 @@ class ArrayNames:
         library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}` subtracts one. A
         pattern of an array path, such as `.../layer_scale/scale`, names the array. The
         first match is used; the first entry is the first convolution.
-      layouts: Pattern of our array path -> layout. Defaults to `USUAL`.
+      layouts: Pattern of our array path -> layout; `USUAL` if no pattern matches.
       unused: Patterns of names in the library without a counterpart in our model.
       older: Pattern of a name in older files -> current name, with the pattern's groups
         as `{0}`, `{1}`.

@@ -23,8 +23,8 @@ class WeightsSource(NamedTuple):
       architecture: Name of the model in the library.
       names: Names of the arrays in the library.
       options: Options of our model that make it equivalent, if not our defaults.
-      auxiliary: Arguments in the library that add auxiliary heads, if they are off by
-        default.
+      auxiliary: Arguments of the library's model that enable its auxiliary heads, if
+        the heads are disabled by default.
       image_size: Height and width in training, in pixels.
       max_size: Maximum image side for which the models are equivalent. None means any.
       crop_pct: Ratio of the centre crop to the shorter side in evaluation.
