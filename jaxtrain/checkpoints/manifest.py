@@ -99,8 +99,8 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     if info.get("format") != FORMAT:
         raise UserError(
             f"checkpoint {step} has the format {info.get('format')!r}, but this "
-            f"version of jaxtrain reads {FORMAT}: use the version that wrote the "
-            "checkpoint"
+            f"version of jaxtrain reads format {FORMAT}: use the version that wrote "
+            "the checkpoint"
         )
     if run is not None:
         run.check(info, str(directory / str(step)), RETURN)
@@ -122,7 +122,8 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
     ]
     if lines:
         raise UserError(
-            f"checkpoint {step} does not fit this model and optimizer:\n"
+            f"checkpoint {step} does not fit this model and optimizer: resume with the "
+            "code and options of the run, or choose another --workdir\n"
             + "\n".join(sorted(lines))
         )
 

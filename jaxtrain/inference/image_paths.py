@@ -126,7 +126,10 @@ def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes
 
 
 def _raise_unreadable(error: OSError) -> None:
-    raise UserError(f"cannot read {shown(error.filename)}: {error.strerror}")
+    raise UserError(
+        f"{shown(error.filename)} cannot be read ({error.strerror}): correct the "
+        "permissions"
+    )
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:

@@ -57,7 +57,10 @@ def read(path: Path) -> dict[str, np.ndarray]:
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): correct the path or the "
+            "permissions"
+        ) from None
     except (ValueError, RecursionError) as error:
         kind = (
             "file of torch.save with only tensors" if is_torch else "safetensors file"
@@ -77,7 +80,10 @@ def digest(path: Path) -> str:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): correct the path or the "
+            "permissions"
+        ) from None
 
 
 def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:
