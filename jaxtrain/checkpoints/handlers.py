@@ -1,7 +1,7 @@
 """Orbax handlers, which write and read the arrays of a tree.
 
-A single process writes NumPy arrays. Each of several processes writes its shards by
-Orbax's `ArrayHandler`, as chunks of the same Zarr arrays.
+A single process writes NumPy arrays. In a run of several processes, each writes its
+shards by Orbax's `ArrayHandler`, as chunks of common Zarr arrays.
 """
 
 import dataclasses

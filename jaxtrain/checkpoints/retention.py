@@ -34,7 +34,7 @@ class Retention:
       directory: Directory of the checkpoints.
       config: Config section of the checkpoints.
       best: Metric that ranks evaluations; None retains no best step.
-      verify: Function that reads a step back, and raises DamagedError if it is damaged.
+      verify: Function that reads a step, and raises DamagedError for a damaged step.
     """
 
     def __init__(

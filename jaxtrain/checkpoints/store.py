@@ -1,7 +1,7 @@
 """Checkpoints of a run: written in the background, verified on reading.
 
-Each of several processes copies its shards at the step and writes them in a background
-thread without collectives (`joint`); process 0 commits after all have written.
+In a run of several processes, each copies its shards at the step and writes the copies
+in a background thread without collectives (`joint`). Process 0 commits all writes.
 
 A checkpoint of step N contains the state after N steps and a JSON manifest with the
 config, versions and progress of the run. The step determines the position in the data.
@@ -51,9 +51,9 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """Checkpoints of one run, `directory/<step>/`; newest and best are retained.
 
-    Each of several processes writes and reads its shards. Process 0 commits and removes
-    checkpoints, and receives the errors of other processes. All processes must call the
-    methods in the same order, except `listed` and `committed`.
+    Each process writes and reads its shards. Process 0 commits and removes checkpoints,
+    and receives the errors of other processes. All processes must call the methods in
+    the same order, except `listed` and `committed`.
 
     Args:
       directory: Directory of the checkpoints.

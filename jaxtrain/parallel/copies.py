@@ -1,7 +1,7 @@
 """Per-device copies of weights, so that gradients can be reduced explicitly.
 
-For replicated weights JAX exposes only the gradient of the global batch: XLA places the
-all-reduce, in the compute dtype of the layer. Gradients with respect to per-device
+For replicated weights JAX exposes only the gradient of the global batch: XLA inserts
+the all-reduce, in the compute dtype of the layer. Gradients with respect to per-device
 copies stay local: they can be cast, accumulated over micro-batches, and reduced once,
 in a dtype of choice.
 """

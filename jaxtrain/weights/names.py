@@ -148,8 +148,8 @@ class ArrayNames:
         """Name of the classifier in the library."""
         return self.layers["head/linear"]
 
-    # Cached, as matching all patterns takes 20 ms for a deep model. The cache keeps
-    # instances alive, but all of them are global.
+    # Cached, as matching all patterns takes 20 ms for a deep model. All instances are
+    # global, so it is harmless that the cache keeps them alive.
     @functools.cache  # noqa: B019
     def name(self, path: str) -> str:
         """Return the library's name of our array, such as `head/linear/kernel`."""

@@ -20,8 +20,8 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# Custom modules of a directory by field; the recorded SHA-256 of their files by
-# `own.place_of`; and advice on recording the current files.
+# (Field, custom module) pairs of a directory; recorded SHA-256 of the module files by
+# `own.place_of`; advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
