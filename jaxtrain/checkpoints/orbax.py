@@ -1,8 +1,8 @@
 """Orbax: writing and reading of one checkpoint, and its errors.
 
 In a run of several processes, each passes its shards to Orbax, which writes the shards
-as chunks of common Zarr arrays. Process 0 creates folders, metadata and commit file. The
-processes are synchronized in `joint`.
+as chunks of common Zarr arrays. Process 0 creates folders, metadata and commit file.
+The processes are synchronized in `joint`.
 
 Steps and retention are handled here, not by Orbax (see `folder`, `store`, `retention`).
 The public interface of Orbax's version 0 is used: version 1 waits for all processes
