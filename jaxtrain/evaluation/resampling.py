@@ -86,8 +86,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
         return jax.random.bits(jax.random.fold_in(stream, i), (num,), jnp.uint32)
 
     draws = jax.vmap(one, out_axes=1)(index)
-    # Inverse transform sampling is faster than the rejection loop of
-    # `jax.random.poisson`.
+    # Inverse transform sampling avoids the rejection loop of `jax.random.poisson`.
     terms = [math.exp(-1) / math.factorial(k) for k in range(MAX_COUNT)]
     counts = jnp.zeros(draws.shape, jnp.int32)
     for at_most in np.cumsum(terms).tolist():
