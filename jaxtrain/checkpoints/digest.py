@@ -1,7 +1,7 @@
 """Digests of the arrays of a state, to detect damaged checkpoints.
 
-A digest is a sum over elements: each process computes the digests of its shards, and
-their sum is the digest of the array.
+A digest is a sum over elements, so the digest of an array is the sum of the digests of
+its shards, which each process computes separately.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxtrain.trees import by_path
 
-# Knuth's multiplicative hash: 2**32 over the golden ratio.
+# Multiplier of Knuth's multiplicative hash: 2**32 divided by the golden ratio.
 _GOLDEN = np.uint32(2654435769)
 # Number of elements per block, which fits in a core's cache.
 _BLOCK = 2**17
@@ -25,7 +25,7 @@ ShardDigests = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest, dtype and shape of an array, which can then be freed."""
+    """Digest, dtype and shape of an array, to verify it after its memory is freed."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -96,7 +96,7 @@ def not_finite(state: Any) -> list[str]:
 def _shards(
     x: np.ndarray | jax.Array, every_replica: bool
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield first indices and values of each shard, without duplicates."""
+    """Yield start indices and values of each local shard, without equal replicas."""
     if isinstance(x, np.ndarray):
         yield (0,) * x.ndim, x
         return
@@ -122,30 +122,32 @@ def digest(
       starts: First index of the shard in each dim; empty for a full array.
       shape: Shape of the full array. Defaults to the shape of `x`.
     """
-    # NumPy has no view of a 0-d array with another itemsize. An element of 8 bytes is
-    # two elements, the lower and the upper half.
+    # NumPy cannot view a 0-d array as a dtype of another itemsize. An element of 8
+    # bytes is digested as two elements of 4 bytes, its lower and its upper half.
     flat = np.atleast_1d(x).reshape(-1).view(f"<u{min(x.dtype.itemsize, 4)}")
     halves = max(1, x.dtype.itemsize // 4)
     part, whole = (*x.shape, halves), (*(x.shape if shape is None else shape), halves)
     total = 0
-    for block, places in _blocks(part, (*(starts or (0,) * x.ndim), 0), whole):
+    for block, positions in _blocks(part, (*(starts or (0,) * x.ndim), 0), whole):
         bits = flat[block].astype(np.uint32)
-        total += int(np.sum(bits * _odd(places), dtype=np.uint32))
+        total += int(np.sum(bits * _odd_factors(positions), dtype=np.uint32))
     return total % 2**32
 
 
 def _blocks(
     part: tuple[int, ...], starts: tuple[int, ...], shape: tuple[int, ...]
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield blocks of a flat shard with the positions of their elements, uint32.
+    """Yield slices of a flattened shard, and flat indices of their elements, uint32.
+
+    The indices are positions in the flattened full array, modulo 2**32.
 
     Args:
       part: Shape of the shard.
-      starts: First indices of the shard.
-      shape: Shape of the array.
+      starts: First index of the shard in each dim.
+      shape: Shape of the full array.
     """
     cut = max((i for i, n in enumerate(part) if n != shape[i]), default=0)
-    # Length and number of runs that are contiguous in the full array.
+    # Number of elements in a contiguous segment of the full array; number of segments.
     run, rows = math.prod(part[cut:]), math.prod(part[:cut])
     inner = math.prod(shape[cut + 1 :])
     columns = np.arange(min(run, _BLOCK), dtype=np.uint32)
@@ -158,12 +160,12 @@ def _blocks(
         bases = (outer * shape[cut] + starts[cut]) * inner
         for column in range(0, run, _BLOCK):
             bases_here = (bases + column).astype(np.uint32)[:, None]
-            places = bases_here + columns[: run - column]
+            positions = bases_here + columns[: run - column]
             begin = first * run + column
-            yield slice(begin, begin + places.size), places.reshape(-1)
+            yield slice(begin, begin + positions.size), positions.reshape(-1)
 
 
-def _odd(places: np.ndarray) -> np.ndarray:
-    """Odd factors of elements from their uint32 positions."""
-    mixed = (places + np.uint32(1)) * _GOLDEN
+def _odd_factors(positions: np.ndarray) -> np.ndarray:
+    """Return an odd factor per element: a hash of its flat index, uint32."""
+    mixed = (positions + np.uint32(1)) * _GOLDEN
     return (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)

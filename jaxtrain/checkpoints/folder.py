@@ -1,7 +1,8 @@
 """Directory of a run's checkpoints: committed and quarantined steps.
 
 A step is committed once its commit file exists; empty or partially deleted directories
-are ignored. Quarantined steps are renamed, so that they are not read again.
+are ignored. A damaged step is quarantined: its directory is renamed, so that the step
+is not read again.
 """
 
 import contextlib
@@ -17,17 +18,19 @@ from jaxtrain.errors import UserError
 
 # File that Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
-# Labels of quarantined damaged steps, and of steps after a rewind.
+# Prefixes of renamed steps: damaged steps, and steps that a run discarded when it
+# returned to an earlier step.
 DAMAGED, REWOUND = "quarantine", "rewound"
 # Number of attempts to remove a failed save, 50 ms apart.
 _REMOVALS = 40
 
 
 def check_name(folder: Path) -> None:
-    """Check that TensorStore can open a folder: it supports only UTF-8 names.
+    """Check that the path of a folder is UTF-8, which TensorStore requires.
 
     Raises:
-      UserError: The absolute path is not UTF-8, or Python reads names as ASCII.
+      UserError: The absolute path is not UTF-8, or is not ASCII although the locale
+        supports only ASCII.
     """
     path = os.path.abspath(folder)
     try:
@@ -57,13 +60,13 @@ def newest_step(directory: Path) -> int:
 
 
 def newest_name(directory: Path) -> str:
-    """Describe the newest committed step of a folder, for a message."""
+    """Path of the newest committed step, or `none yet`, for a message."""
     steps = committed_steps(directory)
     return str(directory / str(steps[-1])) if steps else "none yet"
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint, the commit file first, so that leftovers are ignored.
+    """Remove a checkpoint; its commit file first, so that leftovers are ignored.
 
     Raises:
       OSError: The checkpoint cannot be removed, or is outside of the workdir.

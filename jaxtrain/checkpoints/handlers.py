@@ -1,7 +1,7 @@
 """Orbax handlers, which write and read the arrays of a tree.
 
-A single process writes NumPy arrays. Each of several processes writes its shards by
-Orbax's `ArrayHandler`, as chunks of the same Zarr arrays.
+A single process writes NumPy arrays. In a run of several processes, each writes its
+shards by Orbax's `ArrayHandler`, as chunks of common Zarr arrays.
 """
 
 import dataclasses
@@ -18,9 +18,10 @@ from jaxtrain.checkpoints.joint import JointSave
 
 
 def alone(primary: int | None = None) -> options.MultiprocessingOptions:
-    """Orbax options that let one of several processes work without barriers.
+    """Orbax options that disable Orbax's barriers between processes.
 
-    Orbax's barriers wait 20 minutes for a process whose disk has failed.
+    At a barrier the other processes would wait 20 minutes for a process whose disk has
+    failed.
 
     Args:
       primary: Process that writes the metadata. Defaults to this process.
@@ -36,7 +37,7 @@ def alone(primary: int | None = None) -> options.MultiprocessingOptions:
 def of_arrays(
     function: Callable[[np.ndarray], Any] | None = None,
 ) -> ocp.PyTreeCheckpointHandler:
-    """Handler of trees of NumPy arrays.
+    """Create an Orbax handler for trees of NumPy arrays.
 
     Args:
       function: Function applied to each array when read, so that only one array is in
@@ -47,7 +48,11 @@ def of_arrays(
 
 
 def of_shards(primary: int | None = None) -> ocp.PyTreeCheckpointHandler:
-    """Handler of trees of NumPy arrays and of JAX arrays sharded over processes."""
+    """Create an Orbax handler for trees of NumPy arrays and sharded JAX arrays.
+
+    Args:
+      primary: Process that writes the metadata. Defaults to this process.
+    """
     return _tree_handler(
         alone(primary), (jax.Array, _ShardHandler()), (np.ndarray, _numpy_handler())
     )

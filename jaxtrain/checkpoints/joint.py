@@ -6,12 +6,13 @@ not at the next synchronization of the loop. Each process first copies its shard
 host memory (see `snapshot`). Then
 
 1. the other processes report the digests of their shards to process 0;
-2. process 0 creates the directory, and tells the others to write their shards;
-3. the others report success or an error, and process 0 commits or removes the
-   checkpoint.
+2. process 0 creates the directory, and signals the other processes to write their
+   shards;
+3. the other processes report success or an error, and process 0 commits or removes
+   the checkpoint.
 
-Orbax's barriers are not used: a process whose disk has failed never reaches them, and
-the others would wait for 20 minutes.
+Orbax's barriers are not used: a process whose disk has failed never reaches a barrier,
+and the other processes would wait there for 20 minutes.
 """
 
 import contextlib
@@ -40,10 +41,10 @@ class PartError(Exception):
 
 
 class JointSave:
-    """Coordinator of one save over all processes; trivial for a single process.
+    """Coordinator of one save over all processes; does nothing for a single process.
 
     All processes must create one coordinator per save, in the same order. Process 0
-    calls `collect`, `start`, `join` and `settle`; the others call `report` and
+    calls `collect`, `start`, `join` and `settle`; the other processes call `report` and
     `written`.
     """
 
@@ -59,7 +60,10 @@ class JointSave:
         return not self._others
 
     def collect(self, own: Any) -> list[Any]:
-        """Collect the reports of all processes, in order.
+        """Collect the reports of all processes, by process index.
+
+        Args:
+          own: Report of process 0, the caller.
 
         Raises:
           PartError: A process failed before its report.
@@ -97,7 +101,7 @@ class JointSave:
                 self._send_start(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
-        """Report a value or an error to process 0, and return whether to write."""
+        """Report a value or an error to process 0; return whether to write shards."""
         self._send("report", self._index, {"value": value, "error": error})
         return self._receive("start", self._index)
 
@@ -106,7 +110,9 @@ class JointSave:
         self._send("written", self._index, error)
 
     def give_up(self, pending: Future[None], seconds: float) -> None:
-        """Abandon a save after a timeout, as another process may be lost.
+        """Stop waiting for messages of a save that does not end within a timeout.
+
+        The save cannot end if another process is lost.
 
         Args:
           pending: Future of this process's save.

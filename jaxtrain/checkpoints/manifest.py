@@ -1,8 +1,8 @@
 """Manifest: the JSON saved with a state, to verify its arrays.
 
 The manifest contains the format version; dtype, shape and digest of every array; values
-of the run, such as its config; and a checksum of the manifest. Without it Orbax would
-silently load flipped bits and cast dtypes.
+of the run, such as its config; and a checksum of the manifest. Without the manifest
+Orbax would silently load flipped bits and cast dtypes.
 """
 
 import json
@@ -50,8 +50,8 @@ def make(
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
     """Step with the best validation metric; the newest step if the best is not saved.
 
-    Used by the final test of a run and by all commands. The best step is not saved
-    without a validation split or with `checkpoint.keep_best = 0`, and may be damaged.
+    Used by the final test of a run and by all commands. Without a validation split or
+    with `checkpoint.keep_best = 0` no best step is retained.
 
     Args:
       manifest: Manifest of the newest step.
@@ -99,8 +99,8 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     if info.get("format") != FORMAT:
         raise UserError(
             f"checkpoint {step} has the format {info.get('format')!r}, but this "
-            f"version of jaxtrain reads {FORMAT}: use the version that wrote the "
-            "checkpoint"
+            f"version of jaxtrain reads format {FORMAT}: use the version that wrote "
+            "the checkpoint"
         )
     if run is not None:
         run.check(info, str(directory / str(step)), RETURN)
@@ -122,7 +122,8 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
     ]
     if lines:
         raise UserError(
-            f"checkpoint {step} does not fit this model and optimizer:\n"
+            f"checkpoint {step} does not fit this model and optimizer: resume with the "
+            "code and options of the run, or choose another --workdir\n"
             + "\n".join(sorted(lines))
         )
 
@@ -130,7 +131,7 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
 def check_digests(
     step: int, saved: dict[str, Any], state: Any, sums: dict[str, int]
 ) -> None:
-    """Raise DamagedError if a loaded state differs from the saved digests."""
+    """Raise DamagedError if dtypes, shapes or digests of a loaded state differ."""
     loaded = _describe(state, sums)
     paths = sorted(saved.keys() | loaded.keys())
     differing = [path for path in paths if saved.get(path) != loaded.get(path)]
@@ -145,8 +146,8 @@ def check_digests(
 def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
     """Map the path of each array to dtype, shape and digest.
 
-    Orbax's metadata has dicts and lists in place of named tuples, with the same keys
-    and positions.
+    The paths of a saved and a restored state are equal, although Orbax restores named
+    tuples as dicts or lists.
     """
     return {
         path: [_dtype_and_shape(x), sums[path]] for path, x in by_path(state).items()

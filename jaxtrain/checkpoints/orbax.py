@@ -1,7 +1,7 @@
 """Orbax: writing and reading of one checkpoint, and its errors.
 
-Each of several processes passes its shards to Orbax, which writes them as separate
-files of the same Zarr arrays; process 0 creates folders, metadata and the commit file.
+In a run of several processes, each passes its shards to Orbax, which writes the shards
+as chunks of common Zarr arrays. Process 0 creates folders, metadata and commit file.
 The processes are synchronized in `joint`.
 
 Steps and retention are handled here, not by Orbax (see `folder`, `store`, `retention`).
@@ -52,7 +52,7 @@ logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 def write(
     folder: Path, state: Any, info: dict[str, Any], joint: JointSave | None = None
 ) -> None:
-    """Write and commit a state; remove everything after a failure.
+    """Write and commit a state; remove its directory after a failure.
 
     Args:
       folder: New directory of the checkpoint.
@@ -112,7 +112,7 @@ def _write(
         state=handler,
     )
     items = ocp.args.Composite(state=arguments)
-    # A new checkpointer per save: after a failure it cannot be reused.
+    # Create a checkpointer per save, as none can be reused after a failure.
     with contextlib.closing(ocp.Checkpointer(composite, **together)) as checkpointer:
         checkpointer.save(
             folder.absolute(),
@@ -130,7 +130,7 @@ def load(folder: Path, function: Callable[[np.ndarray], Any] | None = None) -> A
         time. Defaults to the identity.
 
     Returns:
-      NumPy arrays, or values, in nested dicts and lists.
+      NumPy arrays, or results of `function`, in nested dicts and lists.
 
     Raises:
       Exception: Orbax's errors of reading.
@@ -153,7 +153,7 @@ def load_shards(folder: Path, abstract_state: Any) -> Any:
     """
 
     def arguments(x: Any) -> ocp.ArrayRestoreArgs:
-        # Include the memory layout of the array, if it has one.
+        # A `Format` also restores the array in its memory layout.
         ordered = x.format.layout is not None
         sharding = x.format if ordered else x.sharding
         return ocp.ArrayRestoreArgs(
@@ -236,7 +236,7 @@ def root_cause(error: BaseException) -> str:
 def system_error(error: BaseException) -> int | None:
     """System error number of the original error, if any."""
     error = _first_cause(error)
-    # TensorStore includes the error number in a long text.
+    # TensorStore reports the system error number only in the text of its exception.
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return int(code[1]) if code else getattr(error, "errno", None)
 

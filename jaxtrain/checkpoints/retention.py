@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 class Retention:
     """Removes old steps, but retains the last verified step.
 
-    A verified checkpoint thus exists at any time, although verification takes only a
-    small fraction of the run time. The last step is verified at the end.
+    A verified checkpoint thus exists at any time, although verification takes at most
+    `READING_SHARE` of the run time. The last step is verified at the end.
 
     Args:
       directory: Directory of the checkpoints.
       config: Config section of the checkpoints.
       best: Metric that ranks evaluations; None retains no best step.
-      verify: Function that reads a step back, and raises DamagedError if it is damaged.
+      verify: Function that reads a step, and raises DamagedError for a damaged step.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Retention:
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
 
     def _remove_old(self) -> None:
-        """Remove old steps; if the disk fails, the next save tries again."""
+        """Remove old steps; a removal that fails is repeated after the next save."""
         try:
             remove_old(self.directory, self._config, self._best, self._good)
         except OSError as error:
@@ -173,7 +173,7 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
 
 
 def shown_size(num_bytes: int) -> str:
-    """Format a size, such as 1.5 GB."""
+    """Format a number of bytes, such as 1.5 GB."""
     for power, unit in ((9, "GB"), (6, "MB"), (3, "kB")):
         if num_bytes >= 10**power:
             return f"{num_bytes / 10**power:.1f} {unit}"

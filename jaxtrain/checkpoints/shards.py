@@ -24,7 +24,7 @@ def restore(
       run: Expected run of the step.
 
     Returns:
-      The state, and the JSON saved with it.
+      The state and its manifest.
 
     Raises:
       UserError: The checkpoint's arrays have other paths, shapes or dtypes.
@@ -54,7 +54,7 @@ def verify(directory: Path, step: int, info: dict[str, Any]) -> None:
     Args:
       directory: Folder of the checkpoints.
       step: Step to read.
-      info: JSON saved with it.
+      info: Manifest of the step.
 
     Raises:
       DamagedError: The step is unreadable or damaged.

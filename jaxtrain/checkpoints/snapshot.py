@@ -51,7 +51,7 @@ def _is_written_here(x: jax.Array) -> bool:
 
 
 def _to_host(x: jax.Array) -> jax.Array:
-    """Copy the shards of this process, device by device, without synchronization."""
+    """Start copies of the local shards to host memory, device by device."""
     assert isinstance(x.sharding, NamedSharding)
     shards = [
         jax.device_put(

@@ -1,7 +1,7 @@
 """Checkpoints of a run: written in the background, verified on reading.
 
-Each of several processes copies its shards at the step and writes them in a background
-thread without collectives (`joint`); process 0 commits after all have written.
+In a run of several processes, each copies its shards at the step and writes the copies
+in a background thread without collectives (`joint`). Process 0 commits all writes.
 
 A checkpoint of step N contains the state after N steps and a JSON manifest with the
 config, versions and progress of the run. The step determines the position in the data.
@@ -51,14 +51,16 @@ _log = logging.getLogger(__name__)
 class Checkpoints:
     """Checkpoints of one run, `directory/<step>/`; newest and best are retained.
 
-    Each of several processes writes and reads its shards. Process 0 commits and removes
-    checkpoints, and receives the errors of the others. All processes must call the
-    methods in the same order, except `listed` and `committed`.
+    Each process writes and reads its shards. Process 0 commits and removes checkpoints,
+    and receives the errors of other processes. All processes must call the methods in
+    the same order, except `listed` and `committed`.
 
     Args:
+      directory: Directory of the checkpoints.
+      config: Config section of the checkpoints.
       best: Metric that ranks evaluations; None retains no best checkpoint.
       run: Run of the checkpoints; checkpoints of other runs raise OtherRunError.
-      read_only: Whether to remove and rename nothing: another process may be saving.
+      read_only: Whether to leave all files unchanged, as another process may be saving.
 
     Raises:
       UserError: The name of the directory is not UTF-8.
@@ -96,7 +98,7 @@ class Checkpoints:
         return committed_steps(self.directory)
 
     def newest(self) -> str:
-        """Describe the newest checkpoint, for a message."""
+        """Path of the newest checkpoint, or `none yet`, for a message."""
         with contextlib.suppress(CheckpointError):
             self.wait()
         return cluster.current().gather(newest_name(self.directory))[0]
@@ -121,8 +123,7 @@ class Checkpoints:
         """
         self.wait()
         if self._failed:
-            # Free the copy of the state of a failed save, which Orbax's errors hold in
-            # reference cycles.
+            # Free the copied state, held by reference cycles of Orbax's errors.
             gc.collect()
             self._failed = False
         copied = snapshot.take(state)
@@ -187,7 +188,7 @@ class Checkpoints:
         """Restore the checkpoint of a step with the shardings of an abstract state.
 
         Returns:
-          The state, and the JSON saved with it.
+          The state and its manifest.
 
         Raises:
           UserError: The checkpoint's arrays have other paths, shapes or dtypes.
@@ -236,10 +237,10 @@ class Checkpoints:
         return None
 
     def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read the full checkpoint of a step without devices.
+        """Read the full checkpoint of a step into host memory.
 
         Returns:
-          The state, NumPy arrays in nested dicts and lists, and the JSON saved with it.
+          The state, as NumPy arrays in nested dicts and lists; and its manifest.
 
         Raises:
           DamagedError: The checkpoint is unreadable or damaged.
@@ -264,7 +265,6 @@ class Checkpoints:
         return state
 
     def _verify(self, step: int) -> None:
-        """Verify the checkpoint of a step by reading it."""
         if cluster.current().num > 1:
             shards.verify(self.directory, step, self.info(step))
         else:
@@ -284,7 +284,7 @@ class Checkpoints:
     def close(self) -> None:
         ending = sys.exc_info()[1]
         if ending is not None and self._joint and self._pending is not None:
-            # Shorter than the heartbeat timeout, after which JAX aborts this process.
+            # Wait less than the heartbeat timeout, after which JAX aborts this process.
             self._joint.give_up(self._pending, cluster.current().heartbeat_seconds / 4)
         try:
             self.wait()

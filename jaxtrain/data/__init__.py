@@ -36,7 +36,7 @@ def forms() -> dict[str, str]:
 
 
 def is_path(form: str) -> bool:
-    """Whether the argument of a `data.source` form is a file or a directory."""
+    """Whether a form of `data.source`, such as csv:FILE, contains a path."""
     return form.partition(":")[2].startswith(("DIR", "FILE"))
 
 

@@ -31,8 +31,8 @@ from jaxtrain.system_errors import raise_file_limit
 READ_THREADS = 4
 # Number of batches that threads prefetch.
 READ_AHEAD = 8
-# Number of batches that each worker buffers; with grain's internal buffers a worker is
-# 6 batches ahead. A worker has one thread, so that `data.workers` cores are in use.
+# Size of the prefetch buffer of a worker, in batches; with grain's internal buffers, a
+# worker prefetches 6 batches. Workers are single-threaded: N workers use N cores.
 WORKER_AHEAD = 2
 # Minimum number of examples for workers by default: with fewer examples, an epoch may
 # be shorter than the start of the workers (a few seconds).
@@ -43,7 +43,7 @@ SHARED_MEMORY = "/dev/shm"
 MAX_WORKERS = 16
 # Maximum number of restarts of the workers after a worker died.
 MAX_RESTARTS = 3
-# Start of grain's message about a dead worker, raised within about a second.
+# Start of the message of grain's RuntimeError for a dead worker.
 _DIED = "Worker process was terminated unexpectedly"
 
 # File descriptors to reserve: for the process itself, and for each worker, which serves
@@ -115,7 +115,8 @@ def by_workers(
       StartAgainError: A worker died again after MAX_RESTARTS restarts.
     """
     _check_open_files(num_workers)
-    import grain  # Imported lazily, also in `with_workers`: 0.1 s of CPU time.
+    # The import takes 0.1 s of CPU time, so it is lazy, also in `with_workers`.
+    import grain
 
     options = grain.ReadOptions(num_threads=1, prefetch_buffer_size=WORKER_AHEAD)
     for num_restarts in range(MAX_RESTARTS + 1):
@@ -128,7 +129,8 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            if error.filename is not None:  # The data caused this error.
+            # sem_open, ftruncate and mmap, which allocate shared memory, name no file.
+            if error.filename is not None:
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
         except RuntimeError as error:
@@ -151,7 +153,10 @@ def by_workers(
 
 
 def _read_in_worker(read: Read, position: int) -> Any:
-    """Call `read` in a worker; prevent `sys.exit`, which would hang the trainer."""
+    """Call `read` in a worker; convert `sys.exit` in custom code to a UserError.
+
+    An exit of the worker would hang the trainer.
+    """
     with own.no_exit():
         return read(position)
 
@@ -163,7 +168,7 @@ def _check_open_files(num_workers: int) -> None:
         raise UserError(
             f"data.workers = {num_workers} needs up to {needed:,} open files, but the "
             f"limit is {limit:,}: raise the limit (ulimit -n 4096), or set a smaller "
-            "data.workers (0: threads of this process)"
+            "data.workers (0 reads with threads)"
         )
 
 
@@ -192,7 +197,7 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """No-op for `enable_async_del`: arrays are closed when garbage-collected."""
+    """Replace `enable_async_del` by a no-op: garbage collection closes the arrays."""
 
 
 def _init_worker(worker: int, num_workers: int) -> None:
@@ -201,7 +206,7 @@ def _init_worker(worker: int, num_workers: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when the trainer has ended, even if it was killed.
+    """Wait until the trainer process ends, even if it is killed; then exit.
 
     Python's resource tracker then removes the remaining shared-memory segments.
     """
@@ -216,7 +221,7 @@ def _end_with_parent() -> None:
 
 
 def _makes_segment(frame: FrameType | None) -> bool:
-    """Whether a thread is creating a shared-memory segment."""
+    """Whether the thread with this stack frame is creating a shared-memory segment."""
     while frame is not None and frame.f_code is not SharedMemory.__init__.__code__:
         frame = frame.f_back
     return frame is not None

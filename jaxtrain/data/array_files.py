@@ -69,7 +69,8 @@ def opened(source: str, path: str) -> Iterator[io.BufferedReader]:
     """Open a regular file; convert read errors to UserError.
 
     Raises:
-      UserError: The file cannot be opened, or the context raises OSError or ValueError.
+      UserError: The file cannot be opened, or the `with` block raises OSError or
+        ValueError.
     """
     try:
         with open_regular(path) as file:

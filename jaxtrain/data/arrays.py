@@ -58,7 +58,7 @@ def _infos(packed: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
     infos: dict[str, zipfile.ZipInfo] = {}
     for info in packed.infolist():
         if infos.setdefault(info.filename.removesuffix(".npy"), info) is not info:
-            raise ValueError(f"it holds {shown(info.filename)} twice")
+            raise ValueError(f"the file holds {shown(info.filename)} twice")
     pairs = [[kind + suffix for kind in KINDS] for suffix in SUFFIXES.values()]
     wanted = [
         pair for pair in pairs if pair == [*KINDS] or not infos.keys().isdisjoint(pair)

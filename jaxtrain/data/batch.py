@@ -8,7 +8,7 @@ A batch is a dict of arrays (batch, ...):
 - `target`: target of each example, any pytree.
 - `box`: left, top, right and bottom of the window on its canvas, float32 (4,).
 - `index`: index of the example in its split, int32.
-- `repeat`: number of earlier copies of the example in the batch, int32.
+- `repeat`: occurrence number of the example within the batch, from 0, int32.
 - `epoch`: epoch of the step, int32; only for alternating flips.
 - `mask`: 0 for padding, else 1, int32; only in evaluation.
 

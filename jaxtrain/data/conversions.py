@@ -64,7 +64,7 @@ def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Conve
                 bands += [(num, unused)] if unused else []
         except UnreadableError:
             continue
-        except Exception:  # A damaged file, reported when it is read.
+        except Exception:  # A damaged file is reported when it is read.
             continue
     return Converted(
         sizes=np.array(sizes).reshape(-1, 2),

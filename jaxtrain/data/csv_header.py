@@ -58,14 +58,14 @@ class Header(NamedTuple):
 
     @property
     def has_decimal_comma(self) -> bool:
-        """Whether decimal commas are allowed, because no comma separates columns."""
+        """Whether decimal commas are allowed: the column separator is not a comma."""
         return self.separator != ","
 
     def remarks(self) -> tuple[Remark, ...]:
-        """Return a remark that names the path column if its choice is not obvious.
+        """Return a remark that names the path column, or () if the choice is obvious.
 
-        It is obvious if the column is named `path` and no other column of `PATHS`
-        exists.
+        The choice is obvious if the column is named `path`, and no other column has a
+        name in `PATHS`.
         """
         others = [n for n in self.names if n.lower() in PATHS and n != self.path]
         if self.path.lower() == PATHS[0] and not others:
@@ -113,7 +113,7 @@ def _first_rows(text: str, separator: str, number: int) -> list[list[str]]:
     try:
         return list(itertools.islice(reader, number))
     except csv.Error:
-        return []  # Reported when all rows are read.
+        return []  # `read_rows` reports this error.
 
 
 def _missing(header: Header) -> list[str]:

@@ -158,6 +158,6 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 def _in_order(labels: set[str]) -> list[str]:
     if all(map(_NUMBER.fullmatch, labels)):
-        # Sorted by length first, because Python limits the digits of int().
+        # Texts are compared, shortest first, because Python limits the digits of int().
         return sorted(labels, key=lambda text: (len(text), text))
     return sorted(labels)

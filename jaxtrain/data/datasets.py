@@ -85,7 +85,7 @@ def make_datasets(
     """Create the datasets of all splits, cached on every device or streamed.
 
     The cached splits share one array, so that one compiled program evaluates any split.
-    The training split comes first, so that its indices do not change.
+    The training split comes first, so that its example indices apply to this array.
 
     Args:
       splits: Splits of the run.

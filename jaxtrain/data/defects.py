@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create from a decoding error of a `StoredFile`; arrays never have one."""
+        """Create from the error of decoding `stored`, which must be a `StoredFile`."""
         return cls(index, stored.name, str(error))
 
 
@@ -45,9 +45,9 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
     """Return the classes whose training examples are all unreadable, ascending.
 
-    Examples of such a class have no replacement (`replacements.fill_in`), so the run
-    fails. The result is empty for multi-label data, in which any example is a valid
-    replacement.
+    Unreadable examples are replaced by examples of the same class
+    (`replacements.fill_in`), so the run fails if a class has no readable example. The
+    result is empty for multi-label data, in which any example is a valid replacement.
 
     Args:
       groups: Class of each training example, (N,), or its labels, (N, labels); see
@@ -79,7 +79,7 @@ class Defects:
         """Add unreadable images; duplicates are ignored.
 
         A single process checks the limit immediately. Several processes call `check`
-        later, at a step where all of them fail together.
+        later, at a step where all processes fail together.
 
         Args:
           unreadable: Unreadable images, possibly added before.
@@ -114,6 +114,6 @@ class Defects:
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return the images added with `shared=False` since the last call."""
+        """Return unreadable images added with `shared=False` since the last call."""
         unshared, self._unshared = self._unshared, []
         return unshared

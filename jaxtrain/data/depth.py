@@ -61,12 +61,12 @@ def fitting_level(largest: int) -> int | None:
 
 
 def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
-    """Return two numbers: bands of an image file, and bands that Pillow drops."""
+    """Return the number of bands of an image file, and how many Pillow drops."""
     with Image.open(io.BytesIO(data), formats=formats) as image:
         used = len(image.getbands())
         if image.format != "TIFF":
             return used, 0
-        # Pillow calls skipped bands X.
+        # In the names of raw modes, X is a skipped band.
         skipped = _raw_mode(image).partition(";")[0].count("X")
         num = max(
             int(getattr(image, "tag_v2", {}).get(SAMPLES_PER_PIXEL, used)), skipped
@@ -83,7 +83,7 @@ def unknown_bands(file: BinaryIO) -> str | None:
         tags.load(file)
         num = int(tags.get(SAMPLES_PER_PIXEL, 1))
         is_grey = tags.get(PHOTOMETRIC) in GREY
-    except Exception:  # Not a TIFF, or a damaged TIFF.
+    except Exception:  # The file is damaged, or not a TIFF.
         return None
     if num < 2 or not is_grey:
         return None

@@ -1,4 +1,4 @@
-"""Image orientation from EXIF data or XMP, wherever a format stores it."""
+"""Image orientation from EXIF data or XMP, wherever a format stores the metadata."""
 
 import contextlib
 import io

@@ -27,10 +27,10 @@ class FileKind:
     is_unread: Callable[[bytes], bool] = lambda name: False
 
     def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
-        """Return a remark that counts skipped files by extension.
+        """Return a remark that counts skipped files by extension, or () without files.
 
         Args:
-          unread: Names of files in unsupported formats. Without any, the result is ().
+          unread: Names of the skipped files, which have unsupported formats.
         """
         if not unread:
             return ()

@@ -21,8 +21,9 @@ class Fit:
     """Conversion of images of any size to a fixed size.
 
     Attributes:
-      centre_part: Side of the centre crop relative to the shorter side of the image,
-        if that is longer than the fixed size; timm's `crop_pct`.
+      centre_part: Side of the centre crop as a fraction of the shorter side of the
+        image; timm's `crop_pct`. The fraction is 1 for images whose shorter side does
+        not exceed the fixed size.
       interpolation: Interpolation, bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
       window: Distribution of random training windows. None disables them. With

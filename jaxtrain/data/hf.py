@@ -23,7 +23,8 @@ from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
-# Environment variable, and config attribute, that keeps Hugging Face libraries offline.
+# Name of the environment variable, and of the config attribute, that disables network
+# access of Hugging Face libraries.
 OFFLINE = "HF_HUB_OFFLINE"
 # Files that `save_to_disk` writes.
 SAVED = ("dataset_dict.json", "state.json")
@@ -188,14 +189,14 @@ def _label_column(library: Any, source: str, features: Any) -> str:
 
 
 def _pick_column(source: str, features: Any, what: str, names: list[str]) -> str:
-    """Return the candidate column named `what`, or else the only candidate."""
+    """Return the column `what` if `names` has it, or else the only name in `names`."""
     if what in names:
         return what
     if len(names) != 1:
         raise UserError(
             f"{source} has the columns {listed(features)}: expected one Image column, "
-            "and one column of ClassLabel, lists of ClassLabel, or integers named "
-            "label; if several columns match, rename one to image and one to label "
+            "and one label column (ClassLabel, a list of ClassLabel, or integers with "
+            "the name label); rename one column to image and one to label "
             "(rename_column), or name numeric columns in data.targets"
         )
     return names[0]
@@ -208,7 +209,7 @@ def _labels(
 
     Returns:
       Targets: class indices, int32 (N,), or multi-hot rows, float32 (N, labels); names
-      of the classes or labels; and (), as there are no offsets.
+      of the classes or labels; and (), because labels have no offsets.
     """
     (label,) = wanted
     inner = getattr(dataset.features[label], "feature", None)

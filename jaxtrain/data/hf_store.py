@@ -34,7 +34,7 @@ class HfStore(WithTargets):
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
 
-    # Sizes differ; grey images are converted to colour.
+    # Images may differ in size. Grey images are converted to colour.
     image_shape = (None, None, 3)
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:

@@ -18,10 +18,9 @@ NUM_NAMED = 5
 class HoldOut:
     """A training split from which the test, then the validation split is held out.
 
-    If no example of a class or label would remain, one of its held-out examples returns
-    to training. The choice of the other examples does not depend on this rule. Older
-    versions lack the rule: their runs also hold out the returned examples, as recorded
-    in `data.json`.
+    If all examples of a class or label are drawn, one of them is returned to training;
+    the other drawn examples are held out. Runs of older versions did not return
+    examples, as recorded in `data.json`.
 
     Args:
       config: Data section of the config.
@@ -66,14 +65,14 @@ class HoldOut:
             kept, held_out = class_split(strata, fraction, seed)
             held = self._remaining[held_out]
         else:
-            # With the fact `mixed`, examples are ordered by a hash of the file name,
-            # and the first examples are held out. Adding or removing a file does not
-            # move other files between splits, and a packed copy has the same splits.
+            # With `mixed` in `Store.facts`, examples are ordered by a hash of the file
+            # name, and the first examples are held out. Adding or removing a file does
+            # not move other files between splits, and a packed copy has equal splits.
             draws = np.arange(num) if self._source.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._remaining[kept], self._remaining[held_out])
             if len(held_out) and not len(held):
-                held = self._others(len(held_out), seed)
+                held = self._redraw(len(held_out), seed)
         if not len(held):
             last = (
                 ", as one example of each class remains for training"
@@ -89,7 +88,9 @@ class HoldOut:
         return self._source.subset(held)
 
     def _without_last(self, kept: np.ndarray, held: np.ndarray) -> np.ndarray:
-        """Return `held` without the last example of any class, which stays in training.
+        """Remove from `held` one example of each class that training would lack.
+
+        The removed examples are returned to training.
 
         Strata that are not classes, such as values of an integer regression target, may
         be held out entirely.
@@ -109,10 +110,11 @@ class HoldOut:
         self._returned = np.r_[self._returned, held[back]]
         return np.delete(held, back)
 
-    def _others(self, num: int, seed: int) -> np.ndarray:
-        """Return `num` other examples to hold out, if all drawn examples were returned.
+    def _redraw(self, num: int, seed: int) -> np.ndarray:
+        """Choose `num` multi-label examples whose labels all remain in training.
 
-        The result is empty if a label would then be absent from training.
+        These are held out if all drawn examples were returned to training. The result
+        is empty if there are too few such examples.
         """
         if self._strata.ndim == 1:
             return np.arange(0)
@@ -130,16 +132,20 @@ class HoldOut:
 
 
 def _last_of_labels(known: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """Return indices of held-out examples that cover the labels missing in training.
+    """Choose held-out examples that have the labels missing in training.
 
     Args:
       known: Label presence of the training examples, bool (n, labels).
       held: Label presence of the held-out examples, bool (m, labels).
+
+    Returns:
+      Indices of the chosen examples in `held`.
     """
     lacking = held.any(axis=0) & ~known.any(axis=0)
     back: list[int] = []
     while lacking.any():
-        # The first example of the first missing label; it may cover others, too.
+        # The first example with the first missing label. The example may have other
+        # missing labels, too.
         place = int(np.argmax(held[:, np.argmax(lacking)]))
         back.append(place)
         lacking &= ~held[place]

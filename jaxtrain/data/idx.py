@@ -60,7 +60,10 @@ def _name(prefix: str, kind: str) -> str:
 
 
 def _find(folder: str, prefix: str, kind: str) -> str | None:
-    """Return the path of a file, gzipped or not, or None; `.idx` may replace `-idx`."""
+    """Return the path of an IDX file, or None if absent.
+
+    The name may end in .gz, or have `.idx` in place of `-idx`.
+    """
     name = _name(prefix, kind)
     names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
     paths = (in_any_case(folder, name) for name in names)

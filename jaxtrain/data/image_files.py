@@ -111,7 +111,7 @@ class ImageFileStore(WithTargets):
     facts: Mapping[str, Any]
     remarks: tuple[Remark, ...] = ()
 
-    # Sizes differ; grey images are converted to colour.
+    # Images may differ in size. Grey images are converted to colour.
     image_shape = (None, None, 3)
 
     def read(self, indices: np.ndarray) -> tuple[list[StoredFile], np.ndarray]:
@@ -189,14 +189,14 @@ class Folder:
         """Whether a path exists."""
         try:
             return os.path.lexists(os.path.join(self._real, name))
-        except ValueError:  # A NUL byte.
+        except ValueError:  # The path contains a NUL byte.
             return False
 
     def is_folder(self, name: bytes, entry: os.DirEntry[bytes]) -> bool:
         """Whether a directory entry is a directory."""
         try:
             is_folder = entry.is_dir()
-        except OSError as error:  # A symbolic link to itself.
+        except OSError as error:  # A symbolic link may point to itself.
             raise _missing(name, error) from None
         if is_folder and entry.is_symlink():
             self.check_inside(name)
@@ -231,10 +231,10 @@ class Folder:
         if self.allow_outside:
             return
         try:
-            # The resolved parent directories are cached.
+            # Resolved parent directories are cached, to save system calls.
             folder, base = os.path.split(os.path.join(self._real, name))
             real = os.path.join(self._real_folder(folder), base)
-            # A trailing `..` is not a file name.
+            # A path may end in `..`, which is not a file name.
             if base in (b"", b".", b"..") or os.path.islink(real):
                 real = os.path.realpath(real)
         except (OSError, ValueError) as error:

@@ -76,7 +76,11 @@ class Source:
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
-        """Convert the array `image` of `read` to images, uint8 (n, H, W, C)."""
+        """Convert `image` of a batch of `read` to images, uint8 (n, H, W, C).
+
+        Args:
+          read: Array `image` of the batch.
+        """
         if self.input.are_pictures:
             return read
         images = self.input.to_images(jnp.asarray(read))
@@ -133,7 +137,10 @@ class Source:
         return None if self.is_placed else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
-        """Return all targets; only the first and last if all require reading images."""
+        """Return all targets.
+
+        If that would require reading images, return only the first and last target.
+        """
         every = self.all_targets()
         return self.targets(np.array([0, len(self) - 1])) if every is None else every
 
@@ -206,7 +213,8 @@ class Source:
         height, width, _ = self.image_shape
         if self._same_size and (file.height, file.width) != (height, width):
             raise UnreadableError(
-                f"it has {file.width}x{file.height} pixels, expected {width}x{height}"
+                f"the image has {file.width}x{file.height} pixels, expected "
+                f"{width}x{height}"
             )
         return file
 
@@ -257,7 +265,7 @@ class Source:
     ) -> np.ndarray:
         """Return stored images in the configured size; unreadable images are black.
 
-        Inputs other than images are cropped, at random with `seeds`.
+        Inputs other than images are cropped, at random if `seeds` are given.
         """
         if not (self._same_size and isinstance(stored, np.ndarray)):
             fitted = []

@@ -79,7 +79,7 @@ def centre_fit(image: np.ndarray, size: int, fit: Fit = FIT) -> np.ndarray:
     height, width, _ = image.shape
     if height == width == size:
         return image
-    # As in resize-then-crop, pixels outside the crop contribute at its edge.
+    # As in resize-then-crop, pixels outside the crop contribute to its edge pixels.
     box = fit.centre_box(height, width, size)
     return resize(image, size, fit.interpolation, box)
 
@@ -116,7 +116,7 @@ def decode_box(
 def _scratch(size: int) -> np.ndarray | None:
     """Return this thread's decoding buffer, or None if the size exceeds the limit.
 
-    Newly allocated memory is slower, because the kernel clears it page by page.
+    Reuse is faster than new allocations, which the kernel clears page by page.
     """
     if size > MAX_SCRATCH_BYTES:
         return None
@@ -145,7 +145,7 @@ def resize(
     if box is not None:
         left, top, right, bottom = box
         beyond = min(left, top, image.shape[1] - right, image.shape[0] - bottom)
-        if beyond < -1e-6:  # Not just a rounding error.
+        if beyond < -1e-6:  # More than a rounding error.
             return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(

@@ -37,7 +37,7 @@ class Include:
             raise UserError(f"{where} lists no file: add one path per line")
 
     def keeps(self, name: bytes) -> bool:
-        """Whether to use a file, by its path relative to the set."""
+        """Whether to use a file, given its path relative to the data set."""
         if self._path is None:
             return True
         line = self._lines.get(name)

@@ -44,9 +44,9 @@ class InputKind:
 
     A subclass is a frozen dataclass with one field, a config section of `data`, whose
     name is the key of the subclass in `jaxtrain.data.INPUTS`. Its module must not
-    import JAX, because it is imported before JAX, and by decoding processes. It also
+    import JAX, because it is imported before JAX, and by decoding processes. A subclass
     implements `decode`, `to_stored`, `size_of` and `look_at`, which images do not need.
-    These raise `UnreadableError` for unreadable files and arrays.
+    These methods raise `UnreadableError` for unreadable files and arrays.
 
     Attributes:
       noun: Noun for an example in messages.
@@ -85,9 +85,9 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return possible reasons why examples differ between epochs, and which apply.
+        """Return reasons why examples may differ between epochs, True if they apply.
 
-        A reason is a clause for messages, such as "clips are cropped at random".
+        The keys are clauses for messages, such as "clips are cropped at random".
         """
         return {}
 

@@ -15,10 +15,10 @@ def split_by_labels(
 ) -> np.ndarray:
     """Choose the examples to hold out, bool (N,).
 
-    Labels are distributed one after the other, beginning with the rarest among the
-    remaining examples. One example of a label stays in training, the integral part of
-    the label's share is held out, and the fractional part is rounded so that the share
-    of all examples is preserved. Examples without labels come last.
+    Labels are processed one after the other, each time the rarest label among the
+    remaining examples. The first example of a label stays in training. The label's
+    quota, `fraction` of its examples, is then held out. Quotas are rounded up or down
+    such that `fraction` of all examples is held out. Examples without labels come last.
 
     Args:
       present: Whether each example has each label, bool (N, labels).
@@ -27,8 +27,8 @@ def split_by_labels(
     """
     num, num_labels = present.shape
     parts = np.array([1 - fraction, fraction])
-    # Number of examples that each part still needs, (2, labels + 1): of each label, and
-    # in total. Part 0 is the training part, part 1 is held out.
+    # Number of examples that each part still needs, (2, labels + 1): with each label,
+    # and in total. Part 0 is the training split, part 1 is the held-out split.
     totals = np.append(present.sum(axis=0), num)
     lacking = parts[:, None] * totals
     first = lacking[0].copy()
@@ -46,8 +46,8 @@ def split_by_labels(
             elif due >= 1 - SLACK:
                 part = 1
             else:
-                # Fractional part of the label's share: hold the example out if the
-                # held-out part lacks a larger fraction of its examples.
+                # For the fractional part of the quota, hold the example out if the
+                # held-out split is filled to a smaller fraction than training.
                 part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]

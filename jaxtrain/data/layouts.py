@@ -50,7 +50,7 @@ class Annotations(NamedTuple):
 
     Attributes:
       file: File or directory with the annotations, relative to the set.
-      source: Source that reads the annotations, or None if unsupported.
+      source: `data.source` for the annotations, or None if unsupported.
       format: Name of the format.
     """
 
@@ -80,12 +80,12 @@ class FolderLayout:
     def in_part(
         self, place: str, part: str, names: set[str]
     ) -> tuple[str, str | None] | None:
-        """Return the annotations of a split, or of a set without splits, or None.
+        """Return the annotations in the directory of a split or of the set, or None.
 
         Args:
           place: Directory of the set.
-          part: Directory of the split, relative to the set; "" for the set itself.
-          names: File names in the directory of the split, in lower case.
+          part: Directory of the split, relative to the set, or "" for `place`.
+          names: File names in the directory of the split or set, in lower case.
 
         Returns:
           Path of the annotations relative to the set, and the name of their format if
@@ -100,7 +100,7 @@ class FolderLayout:
         return None
 
     def is_list(self, file: str) -> bool:
-        """Whether a file in a directory of images holds their annotations."""
+        """Whether a file next to the images is an annotation file of this layout."""
         del file
         return False
 
@@ -130,7 +130,7 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a directory has the name of a split, or one of `PARTS`."""
+    """Whether a directory is named like a split, such as train, or is in `PARTS`."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 
@@ -239,7 +239,7 @@ def _find_unsupported(place: str) -> Annotations | None:
     for part in (*_splits(place), *parts, ""):
         names = [n for n in _names(place, part) if "readme" not in n.lower()]
         for end, format in UNREAD.items():
-            # Text files in the root directory may be anything.
+            # Text files in the root directory are rarely annotations.
             matches = [name for name in names if name.lower().endswith(end)]
             if matches and (part or end != ".txt"):
                 return Annotations(os.path.join(part, matches[0]), None, format)
@@ -250,7 +250,7 @@ def _lists_images(file: str) -> bool:
     """Whether a table has columns for image paths and targets."""
     try:
         lines = read_user_text(file, file).lines()
-    except UserError:  # Unreadable, or not text.
+    except UserError:  # The file is unreadable, or not text.
         return False
     targets = {LABEL, *target_images.columns()}
     # A line `sep=;` may precede the header.

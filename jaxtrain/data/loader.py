@@ -216,14 +216,15 @@ def _stream(
     positions: range,
     crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield host batches: the arrays of `numbers`, and the examples at `index`.
+    """Yield host batches: the arrays of `numbers`, with images and targets.
 
     If the split is cached on the devices, batches contain only the arrays of `numbers`.
 
     Args:
       config: Data section of the config.
       dataset: Split to read.
-      numbers: Function from a position to arrays (B,), such as `index` and `mask`.
+      numbers: Function from a position to arrays (B,): `index`, the indices of the
+        examples to read, and others such as `mask`.
       positions: Positions of the batches.
       crop_seed: Seed of random crops. None disables them.
     """

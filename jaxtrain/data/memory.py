@@ -1,6 +1,6 @@
 """Memory of batches: reuse of buffers, and packing of crop windows.
 
-Newly allocated memory is slower, because the kernel clears it page by page.
+Reuse is faster than new allocations, which the kernel clears page by page.
 """
 
 import weakref
@@ -26,7 +26,8 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # `base` is the base of all views, because it is not itself a view of an array.
+    # `base` is not a view of an array, so all views refer to it directly, and it is
+    # finalized after the last view.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)

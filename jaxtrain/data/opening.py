@@ -85,7 +85,7 @@ def _unknown(source: str, kind: str) -> UserError:
             f"data.source = {source!r} does not exist ({where}): correct the path"
         )
     there = (
-        f" does not exist ({where}), and is not another kind of source" if named else ""
+        f" does not exist ({where}), and is not another source type" if named else ""
     )
     return UserError(
         f"data.source = {source!r}{there}: expected {', '.join(SOURCES)} or "

@@ -58,7 +58,13 @@ class DataOrder:
         return np.repeat(examples, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Return the number of earlier copies of each example in the batch, (n,)."""
+        """Return the occurrence number of each example within a batch, (n,).
+
+        The first occurrence has the number 0.
+
+        Args:
+          indices: Indices of the examples of the batch, (n,).
+        """
         sort = np.argsort(indices, kind="stable")
         _, starts, counts = np.unique(
             indices[sort], return_index=True, return_counts=True
@@ -94,9 +100,10 @@ class DataOrder:
         return np.split(ordered, np.cumsum(counts)[:-1])
 
     def make_balanced(self, epoch: int) -> np.ndarray:
-        """Return an epoch with equally many examples of each group (within one).
+        """Return the order of an epoch with equally many examples of each group.
 
-        Each group cycles through its examples: all are used before one is repeated.
+        The numbers of examples differ by at most one. Each group cycles through its
+        examples: all are used before one is repeated.
         """
         places, num_groups = np.arange(self.num_examples), len(self._group_members)
         # The positions of each group in the epoch are random.
@@ -112,13 +119,13 @@ class DataOrder:
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
-        """Return the balanced order of an epoch with repeated examples.
+        """Return the balanced order of the distinct examples of an epoch with repeats.
 
-        Only the distinct examples that the epoch uses are drawn, because truncating a
-        longer order would drop groups and examples at random. Draws are numbered across
-        epochs: groups alternate, and each group cycles through its examples in a fixed
-        order. Any consecutive draws thus contain every group, and every example of a
-        group, equally often (within one).
+        Only the examples that the epoch uses are drawn, because truncating a longer
+        order would drop random examples, which unbalances the groups. Draws continue
+        across epochs: groups alternate, and each group cycles through its examples in a
+        fixed order. After any number of epochs, two groups, or two examples of a group,
+        thus differ by at most one in their number of draws.
         """
         num = self._steps * (self.batch_size // self.repeats)
         turn, group = np.divmod(epoch * num + np.arange(num), len(self._group_members))

@@ -75,7 +75,7 @@ class Problems:
     def attempt(
         self, function: Callable[..., T], *arguments: Any, where: str = ""
     ) -> T | None:
-        """Call a function; on an UnusableError, record it and return None."""
+        """Call a function; record an UnusableError as a problem, and return None."""
         try:
             return function(*arguments)
         except UnusableError as error:

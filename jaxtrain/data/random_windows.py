@@ -84,7 +84,7 @@ def random_window(
     """
     draws = uniform(seed, 2 * CROP_TRIES + 2)
     (least, most), (tallest, widest) = window
-    # Log-uniform, symmetric around the geometric mean of the range.
+    # The aspect ratio is log-uniform: symmetric around the geometric mean of its range.
     middle, reach = math.sqrt(tallest * widest), math.sqrt(widest / tallest)
     for area_draw, aspect_draw in zip(draws[2::2], draws[3::2], strict=True):
         area = height * width * (least + (most - least) * area_draw)

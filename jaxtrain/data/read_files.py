@@ -49,7 +49,7 @@ def _plain(error: OSError) -> OSError:
 class BoundedReader:
     """A file that raises ValueError when more than `most` bytes are read.
 
-    It protects header parsers, which trust the sizes that a file declares.
+    The limit protects header parsers, which trust the sizes that a file declares.
 
     Args:
       file: File to read from.

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # Second half of the Philox key that chooses a replacement.
 REPLACE_STREAM = 2**33
-# Maximum number of random candidates for a replacement, and candidates per chunk.
+# Maximum number of random candidates for a replacement, and number of candidates whose
+# classes are read at a time.
 MAX_DRAWS = 2**14
 DRAWS = 256
 
@@ -60,7 +61,10 @@ def fill_in(
 def _draw_replacement(
     source: Source, bad: Unreadable, crop_seeds: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return a batch of one readable example, if possible of the same class."""
+    """Return a batch of one readable example of the same class, to replace `bad`.
+
+    Any class is allowed for unlabelled and multi-label examples.
+    """
     generator = np.random.Philox(key=[bad.index, REPLACE_STREAM])
     draws = (generator.random_raw(MAX_DRAWS) % len(source)).astype(np.int64)
     group = source.subset(np.array([bad.index])).strata()
@@ -76,11 +80,11 @@ def _draw_replacement(
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield examples of a class: among the random draws, then among all examples.
+    """Yield candidates of the same class: from random draws, then from all examples.
 
-    The draws come first, because some stores read labels from files, so that reading
-    the classes of all examples is slow. For multi-label and unlabelled examples, draws
-    of other classes follow.
+    Draws come first, because reading the classes of all examples is slow for stores
+    that read labels from files. For multi-label and unlabelled examples, draws of other
+    classes follow.
 
     Args:
       source: Source of the examples.

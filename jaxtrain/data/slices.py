@@ -37,7 +37,7 @@ class SplitRanges:
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return the name of an example's split for messages, and its index in it."""
+        """Return an example's split, named for messages, and its index in the split."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)
@@ -102,7 +102,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
 
 
 def count_shared(one: np.ndarray, other: np.ndarray) -> int:
-    """Return the number of distinct examples in both selections."""
+    """Return the number of distinct examples that two selections share."""
     return len(np.unique(other[np.isin(other, one)]))
 
 
@@ -126,7 +126,7 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     start, stop = _bound(first, unit, part), _bound(last, unit, part)
     if unit == "shard":
         stop = start + 1 if not colon else stop
-        # For the last shard, -1, `stop` is 0: None then means the end.
+        # The last shard is [-1:None], because [-1:0] would be empty.
         return join(shards[start : stop or None])
     examples = join(shards)
     if unit == "%":
@@ -238,9 +238,9 @@ def stratified_split(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hold out `round(fraction * N)` examples, stratified.
 
-    The number of held-out examples of each stratum is within 1 of its fraction. With
-    multi-label examples, it is as close as overlaps of the labels allow
-    (`split_by_labels`).
+    The number of held-out examples of each stratum is `fraction` of its size, rounded
+    up or down. With multi-label examples, the number of each label is as close to this
+    as overlaps of the labels allow (`split_by_labels`).
 
     Args:
       strata: Stratum of each example, integers (N,), or labels, bool (N, labels).

@@ -107,7 +107,7 @@ def load_splits(
       shape: Result of `stored_shape`. Computed if None.
     """
     shape = stored_shape(config, store, splits) if shape is None else shape
-    on_device = _fits_on_device(config, shape)
+    on_device = _crops_on_device(config, shape)
     open_named = functools.partial(
         open_split, config, store, splits, on_device, shape=shape
     )
@@ -144,16 +144,16 @@ def load_splits(
         name, fraction = "data.validation_fraction", config.validation_fraction
         validation = hold_out.take(name, fraction, seed)
         train = hold_out.train
-        # A split expression may select an example twice, once for each of the splits.
+        # data.train_split may select an example twice, such as train+train. One copy
+        # may then be held out, and the other not.
         shared += _describe_shared(
             {train_name: train, f"{name} = {fraction}": validation}
         )
     if by_classes and config.test_split != TEST and given_validation:
         raise UserError(
-            "data.hold_out = 'classes' has no effect: data.test_split = "
-            f"{config.test_split!r} is not held out, and data.validation_split or "
-            "data.validation_fraction = 0 prevents holding out a validation split; "
-            "leave one of these options out"
+            "data.hold_out = 'classes' has no effect: no split is held out with "
+            f"data.test_split = {config.test_split!r} and with data.validation_split "
+            "or data.validation_fraction = 0; leave one of these options out"
         )
     if shared and not config.allow_overlap:
         raise UserError(
@@ -195,7 +195,7 @@ def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> Store
     return shape if size is None else (*size, shape[-1])
 
 
-def _fits_on_device(config: DataConfig, shape: StoredShape) -> bool:
+def _crops_on_device(config: DataConfig, shape: StoredShape) -> bool:
     """Whether the step cuts random windows, which requires images of one size."""
     if not config.augment.random_resized_crop:
         return False  # Windows of `scale_jitter` may extend beyond the image.

@@ -1,4 +1,4 @@
-"""Descriptions of mixup, cutmix and mosaics, from which tasks combine the targets.
+"""Parameters of mixup, cutmix and mosaics, with which tasks combine the targets.
 
 The transform of a single image is a `Geometry` (`jaxtrain.data.augment.geometry`).
 """
@@ -65,7 +65,7 @@ class Pasting(Mixing):
 
 @dataclass(frozen=True)
 class Mosaic:
-    """Mosaic of four images; the targets to combine are a sequence of four.
+    """Mosaic of four images. The targets to combine are a sequence of four targets.
 
     Attributes:
       tiles: Geometry of each image in the mosaic.

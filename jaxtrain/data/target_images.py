@@ -70,7 +70,7 @@ class TargetImages:
         raise NotImplementedError
 
     def find_column(self, library: Any, features: Any) -> str | None:
-        """Return the column of these target images in a `datasets` data set, or None.
+        """Return the column of target images in a `datasets` data set, or None.
 
         Args:
           library: The module `datasets`.
@@ -92,10 +92,10 @@ class TargetImages:
         Args:
           library: The module `datasets`.
           config: Data section of the config.
-          whole: Concatenated rows of all splits, with both columns.
+          whole: Concatenated rows of all splits, with the columns `image` and `column`.
           image: Name of the image column.
           column: Name of the target column.
-          lengths: Number of rows of each split, in a list.
+          lengths: Number of rows of each split, in a list with one element.
         """
         raise NotImplementedError
 

@@ -46,8 +46,8 @@ class Placed:
         """
         assert array.shape[:2] == self.image_size
         left, top, right, bottom = self.box
-        rows, is_row = _below(top, bottom, array.shape[0], self.size[0])
-        columns, is_column = _below(left, right, array.shape[1], self.size[1])
+        rows, is_row = _nearest(top, bottom, array.shape[0], self.size[0])
+        columns, is_column = _nearest(left, right, array.shape[1], self.size[1])
         moved = array[rows][:, columns]
         if not (is_row.all() and is_column.all()):
             moved[~is_row] = border
@@ -76,10 +76,12 @@ def place_of(store: Store) -> Place | None:
     return getattr(store, "place", None)
 
 
-def _below(
+def _nearest(
     start: float, stop: float, stored: int, size: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the input index of each output index, and whether it is inside.
+    """Return the nearest input index of each output index, and a mask, (size,) each.
+
+    The mask is False outside the input, where indices are clipped.
 
     Args:
       start: Start of the box along the axis, in input pixels.

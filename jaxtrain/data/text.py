@@ -113,7 +113,7 @@ def decode_user_text(data: bytes) -> UserText:
     for mark, encoding in MARKS.items():
         if data.startswith(mark):
             return UserText(_decoded(data[len(mark) :], encoding), encoding)
-    for encoding in (_unmarked(data), *GUESSES):
+    for encoding in (_encoding_without_bom(data), *GUESSES):
         try:
             return UserText(_decoded(data, encoding), encoding)
         except ValueError:
@@ -122,12 +122,12 @@ def decode_user_text(data: bytes) -> UserText:
 
 
 def nfc(name: str) -> str:
-    """Return a name with composed accents (Unicode NFC), for comparisons."""
+    """Normalize a name to Unicode NFC (composed accents), for comparisons."""
     return unicodedata.normalize("NFC", name)
 
 
 def nfc_bytes(name: bytes) -> bytes:
-    """Return a file name with composed accents, in UTF-8, for comparisons."""
+    """Normalize a file name to Unicode NFC, encoded in UTF-8, for comparisons."""
     if name.isascii():
         return name
     return encoded_name(nfc(name.decode("utf-8", "surrogateescape")))
@@ -170,7 +170,7 @@ def _decoded(data: bytes, encoding: str) -> str:
         raise ValueError(reason) from None
 
 
-def _unmarked(data: bytes) -> str:
+def _encoding_without_bom(data: bytes) -> str:
     """Return utf-16-le or utf-16-be if every other byte is 0, else utf-8."""
     start = data[:NUM_LOOKED]
     first, second = set(start[::2]), set(start[1::2])

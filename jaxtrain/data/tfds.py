@@ -181,7 +181,7 @@ def _check_features(source: str, path: str) -> None:
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:
-        return  # The code that needs the file reports this.
+        return  # Code that requires the file reports that it is missing.
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{source}: {path} cannot be read ({error}): prepare the data set again"

@@ -1,6 +1,7 @@
-"""Unlabelled examples of classification data: their label is empty, NaN or -1.
+"""Unlabelled examples of classification data, with an empty label, NaN or -1.
 
-Stores assign them the class -1, and `set_aside` moves them to a separate split.
+Stores assign the class -1 to unlabelled examples, and `set_aside` moves the examples
+to a separate split.
 """
 
 import dataclasses
@@ -27,8 +28,8 @@ _INTEGER = re.compile(r"-?\d+")
 def missing_numbers(labels: np.ndarray) -> np.ndarray:
     """Return the mask of missing labels among numeric labels, bool (N,).
 
-    NaN is missing. -1 is missing, too, with two exceptions, in which it is a class:
-    there are smaller numbers, or the only labels are -1 and 1.
+    NaN is missing. -1 is missing, too, unless there are smaller numbers, or -1 and 1
+    are the only labels.
     """
     if labels.dtype.kind == "f" and np.isnan(labels).any():
         missing = np.isnan(labels)

@@ -1,1 +1,1 @@
-"""Evaluation: the loop over the batches of a split, and reducers of the outputs."""
+"""Evaluation: the loop over the batches of a split, and reducers of model outputs."""

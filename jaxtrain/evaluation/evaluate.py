@@ -53,7 +53,7 @@ class ModelView:
     Attributes:
       weights: Parameters and other state of the model, on the devices.
       mesh: Mesh of the devices, over which batches are sharded.
-      program: Function from a tuple of reducers to its compiled program.
+      program: Function that returns the compiled program for a tuple of reducers.
     """
 
     weights: Weights
@@ -125,13 +125,19 @@ def evaluate(
     )
 
 
-def _to_host(kept: Any, known: Any) -> tuple[Any, Any]:
-    """Copy retained arrays and example indices to the host, and drop the padding."""
-    if not known:
+def _to_host(kept: Any, examples: Any) -> tuple[Any, Any]:
+    """Copy retained arrays and example indices to the host, and drop the padding.
+
+    Args:
+      kept: Retained arrays of a batch, (B, ...) each.
+      examples: Arrays `mask` and `index` of the batch, (B,) each; {} if no array is
+        retained.
+    """
+    if not examples:
         return kept, np.zeros(0, np.int32)
-    kept, known = jax.device_get((kept, known))
-    rows = known["mask"] > 0
-    return jax.tree.map(lambda x: x[rows], kept), known["index"][rows]
+    kept, examples = jax.device_get((kept, examples))
+    rows = examples["mask"] > 0
+    return jax.tree.map(lambda x: x[rows], kept), examples["index"][rows]
 
 
 def reduce_batch(

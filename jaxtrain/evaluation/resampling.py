@@ -4,10 +4,10 @@ A metric is a function of sums over examples, and a resample is a vector of weig
 number of times each example is drawn. The sums of all resamples are products of weights
 and summands, accumulated batch by batch, so that no example is stored.
 
-The weights are Poisson draws of mean 1, a function of the seed and the example (Hanley
-and MacGibbon 2006; Chamandy et al. 2012). Conditioned on their total, they have the
-distribution of draws with replacement. They are not stratified by class, because the
-number of examples of each class in a test set is random, too.
+Poisson bootstrap: the weights are Poisson draws of mean 1, determined by the seed and
+the index of the example (Hanley and MacGibbon 2006; Chamandy et al. 2012). Given their
+total, the weights are multinomial, as in sampling with replacement. Resamples are not
+stratified by class, because the class frequencies of a test set are random, too.
 """
 
 import math
@@ -32,9 +32,9 @@ MOST_SUMMED = 2**16
 # For metrics of retained arrays: number of resamples, and maximum number of values in
 # the retained arrays of all examples.
 NUM_KEPT, MOST_KEPT = 200, 2**22
-# Seed of resamples and attacks.
+# Seed of the resamples and of adversarial attacks.
 SEED = 0
-# Percentiles over the resamples.
+# Percentiles of a metric over the resamples: a 95% confidence interval.
 PERCENTILES = (2.5, 97.5)
 # Maximum weight of an example; larger weights have a probability of 6e-11.
 MAX_COUNT = 12
@@ -42,7 +42,7 @@ MAX_COUNT = 12
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Reducer):
-    """Reducer to the lower and upper confidence bounds of each metric of a task.
+    """Reducer that computes the lower and upper confidence bounds of a task's metrics.
 
     Attributes:
       task: Task of the model.
@@ -57,7 +57,7 @@ class Intervals(Reducer):
         names = found_names(all_metrics(self.task))
         wanted = {names[n] for n, m in all_metrics(self.task).items() if m.resampled}
         kept = kept_of(self.task, outputs, target)
-        # The sums of the batch are needed for their dtypes.
+        # `intervals` takes the dtypes of metrics from the sums over the split.
         sums = sums_of(self.task, outputs, target, mask)
         return (sums, resampled), {n: x for n, x in kept.items() if n in wanted}
 
@@ -70,12 +70,15 @@ class Intervals(Reducer):
 
 
 def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
-    """Draw the number of times that a resample contains an example, int32 (num, B).
+    """Draw the number of times that each resample contains each example.
 
     Args:
       root: Root key of the seed.
       index: Indices of the examples, (B,).
       num: Number of resamples.
+
+    Returns:
+      Weights of the resamples, int32 (num, B).
     """
     stream = keys.stream(root, keys.RESAMPLE)
 
@@ -83,7 +86,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
         return jax.random.bits(jax.random.fold_in(stream, i), (num,), jnp.uint32)
 
     draws = jax.vmap(one, out_axes=1)(index)
-    # By inverse transform sampling: `jax.random.poisson` is a rejection loop.
+    # Inverse transform sampling avoids the rejection loop of `jax.random.poisson`.
     terms = [math.exp(-1) / math.factorial(k) for k in range(MAX_COUNT)]
     counts = jnp.zeros(draws.shape, jnp.int32)
     for at_most in np.cumsum(terms).tolist():
@@ -112,7 +115,7 @@ def resampled_sums(
     def add(summands: jax.Array) -> jax.Array:
         dtype = jnp.promote_types(summands.dtype, jnp.float32)
         left = counts.astype(dtype)
-        # Highest precision, so that integers up to 2^24 stay exact in float32.
+        # The highest precision keeps integers up to 2^24 exact in float32.
         highest = jax.lax.Precision.HIGHEST
         return jnp.tensordot(left, summands.astype(dtype), 1, precision=highest)
 
@@ -138,8 +141,8 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
 def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
     """Return the confidence bounds of each metric: a pair, or a list of pairs.
 
-    Resamples in which a metric is undefined are ignored. If it is undefined in all
-    resamples, its bounds are None.
+    Resamples in which a metric is undefined are ignored. The bounds of a metric that is
+    undefined in all resamples are None.
 
     Args:
       task: Task with the metrics.
@@ -165,9 +168,9 @@ def kept_intervals(
 ) -> Values:
     """Return the confidence bounds of metrics that are computed from retained arrays.
 
-    The first `NUM_KEPT` resamples of `weights` are used, fewer than for sums, because a
-    resample is a pass over all examples. Only metrics that support resampling have
-    bounds.
+    Only the first `NUM_KEPT` resamples of `weights` are used, because each resample
+    requires a pass over the arrays of all examples. Only metrics that support
+    resampling have bounds.
 
     Args:
       task: Task with the metrics.

@@ -51,12 +51,13 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "int4_weights": Tolerance(3e-1, 0.8),
 }
 # Low precisions, whose error depends on the model.
-ROUGH: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
-DIFFERENCE_OF_ROUGH_WITH_CLASSES = 1.0
+LOW_PRECISIONS: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
+# Maximum relative difference of logits at a low precision (see `TOLERANCES`).
+LOW_PRECISION_LOGITS = 1.0
 # Tolerance after quantization-aware training. Another order of summation, or a 32-bit
 # bias, may change the last bit of a sum, so that an activation is rounded to the next
-# integer, which changes the following layers: 7e-3 was measured for a small network,
-# more for deeper networks.
+# integer, which changes the following layers: a difference of 7e-3 was measured for a
+# small network, more for deeper networks.
 ROUNDED = Tolerance(1e-1, 0.95)
 
 
@@ -117,7 +118,8 @@ def check(
     Raises:
       ExportError: The outputs of file and model differ by more than the precision
         allows.
-      UserError: The same, at a low precision, whose error depends on the model.
+      UserError: The outputs differ by more than a low precision allows. The error
+        depends on the model, so this is not a bug of the export.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -140,7 +142,7 @@ def check(
             pairing.pair(actual, expected, scale),
             pairing.agrees,
         )
-    elif exported.has_classes and _is_rough(request):
+    elif exported.has_classes and _has_low_precision(request):
         agreement, agrees = decoder.agreement(actual, expected), decoder.agrees
     elif exported.has_classes:
         agreement = class_agreement(actual, expected)
@@ -160,7 +162,7 @@ def check(
         if agreement is not None:
             allowed += f" and {tolerance.agreement:.0%}"
         # The user chose a low precision, so this is not a bug of the export.
-        kind = UserError if _is_rough(request) else ExportError
+        kind = UserError if _has_low_precision(request) else ExportError
         raise kind(
             "the exported file computes other outputs than the model and was not "
             f"written: {result.describe()}; the limits of --precision "
@@ -169,9 +171,9 @@ def check(
     return result
 
 
-def _is_rough(request: Request) -> bool:
-    """Whether the precision is in `ROUGH`, without quantization-aware training."""
-    return request.precision in ROUGH and not request.was_rounded
+def _has_low_precision(request: Request) -> bool:
+    """Whether the precision is low, without quantization-aware training."""
+    return request.precision in LOW_PRECISIONS and not request.was_rounded
 
 
 def _tolerance(request: Request) -> Tolerance:
@@ -179,12 +181,12 @@ def _tolerance(request: Request) -> Tolerance:
         return ROUNDED
     tolerance = TOLERANCES[request.precision]
     difference = tolerance.difference
-    if _is_rough(request) and request.exported.has_classes:
-        difference = DIFFERENCE_OF_ROUGH_WITH_CLASSES
+    if _has_low_precision(request) and request.exported.has_classes:
+        difference = LOW_PRECISION_LOGITS
     if request.model.description.model.transform is not None:
         # A transform that rounds, such as a quantizer, may turn a difference in the
         # last bit of an activation into a step of 1/127. The limit is therefore at
-        # least that of fp16 (4e-4 was measured for an 8-bit convnet).
+        # least the limit of fp16 (4e-4 was measured for an 8-bit convnet).
         difference = max(difference, TOLERANCES["fp16"].difference)
     return tolerance._replace(difference=difference)
 
@@ -192,7 +194,10 @@ def _tolerance(request: Request) -> Tolerance:
 def _in_batches(
     run: Callable[[np.ndarray], np.ndarray], images: np.ndarray, size: int, fixed: bool
 ) -> np.ndarray:
-    """Return the outputs of all images, with a padded last batch if `fixed`."""
+    """Run a model on batches of `size` images, and concatenate the outputs.
+
+    If `fixed`, the last batch is padded to `size` images.
+    """
     outputs = []
     for start in range(0, len(images), size):
         part = images[start : start + size]

@@ -1,4 +1,4 @@
-"""Export of a model: write a temporary file, check it, rename it."""
+"""Export of a model: the file gets a temporary name, and is renamed after the check."""
 
 import os
 from pathlib import Path
@@ -64,7 +64,7 @@ def export(format: str, request: Request, out: Path, images: np.ndarray) -> Chec
     _check_model(exporter, request)
     exporter.check_request(request)
     check_precision(format, request.precision)
-    check_out(out)  # Again, because the path may have been created meanwhile.
+    check_out(out)  # Check again, as the path may have been created meanwhile.
     timed = exporter.is_timed(request)
     output = atomic_output("--out", out, folder=exporter.is_folder)
     with output as partial, reported("--out", out):

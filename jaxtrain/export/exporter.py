@@ -11,12 +11,12 @@ from jaxtrain.plugin import Table
 
 
 class Exporter(abc.ABC):
-    """An export format: writes files, and runs them in the runtime of their users.
+    """An export format: writes files, and runs written files for the check.
 
     Attributes:
       precisions: Supported compute precisions.
-      has_integers: Whether the format stores the integers of models trained with
-        `model.quantize`.
+      has_integers: Whether the format stores the int8 kernels and activation ranges of
+        quantization-aware training (`model.quantize`).
       is_folder: Whether the output is a directory rather than a file.
       default_batch: Default batch size. None means any batch size.
       untimed: Reason why some files are not timed (see `is_timed`), for messages.
@@ -35,7 +35,7 @@ class Exporter(abc.ABC):
         """Raise UserError if the format does not support the request."""
 
     def is_timed(self, request: Request) -> bool:
-        """Whether the check runs the file in the users' runtime, and so times it."""
+        """Whether the check times the file, which it runs in the users' runtime."""
         return True
 
     @abc.abstractmethod

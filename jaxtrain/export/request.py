@@ -55,10 +55,11 @@ class Request:
 
     @functools.cached_property
     def exported(self) -> ExportedArray:
-        """Description of the output array of the file.
+        """Output array of the file: its name, computation and metadata.
 
         Raises:
-          UserError: The outputs cannot be exported in this form.
+          UserError: The model has several output arrays, or `nms` is set for a model
+            without boxes.
         """
         return self.model.decoder.exported(
             probabilities=self.preprocessing, nms=self.nms
@@ -66,7 +67,7 @@ class Request:
 
     @property
     def output(self) -> str:
-        """Name of the output array."""
+        """Name of the output array in the file."""
         return self.exported.name
 
     @property
@@ -88,9 +89,9 @@ class Request:
         """Return the weights of the file as NumPy arrays.
 
         Args:
-          round_kernels: Whether to store kernels in the compute precision, in half the
-            space. Biases and norm parameters stay in float32, the precision in which
-            they are used.
+          round_kernels: Whether to store kernels in the compute precision, which halves
+            their size. Biases and norm parameters stay in float32, as they are applied
+            in float32.
         """
         half = HALF.get(self.precision)
 
@@ -105,7 +106,7 @@ class Request:
     def apply(
         self, weights: Weights, images: jax.Array, *, folded: bool = False
     ) -> jax.Array:
-        """Return the output array of the file (`exported`) for images, float32.
+        """Compute the output array of the file, float32 (B, ...). Traceable.
 
         Args:
           weights: Result of `weights`.

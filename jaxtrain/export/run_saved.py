@@ -55,7 +55,7 @@ def run(images):
 
 
 if __name__ == "__main__":
-    # Class names may have any Unicode characters.
+    # Class names may have characters that standard output cannot encode.
     sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     names, numbers = (load()[2].get(k) for k in ("class_names", "output_names"))
     boxes = load()[2].get("box_names")

@@ -1,7 +1,7 @@
 """StableHLO export, to be run by JAX: a single file, or a directory.
 
-`jax.export` guarantees that JAX versions released within six months can run it, on CPU,
-NVIDIA GPU and TPU.
+`jax.export` guarantees that JAX versions of the next six months can run the program, on
+CPU, NVIDIA GPU and TPU.
 """
 
 import runpy

@@ -7,5 +7,5 @@ from jaxtrain.plugin import Table
 if TYPE_CHECKING:
     from jaxtrain.inference.parts import PredictionPart
 
-# Name -> type of prediction files that adds options to `main.py predict`.
+# Name -> class of prediction files, with options for `main.py predict`.
 PREDICTIONS: "Table[type[PredictionPart]]" = Table("predictions", {})

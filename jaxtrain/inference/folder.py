@@ -39,7 +39,7 @@ def write(model: TrainedModel, folder: Path) -> None:
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
-    """Return the weights by name, with the names and axis orders of the file."""
+    """Return the weights by name, with the names and axis orders of the files."""
     source = timm_source(model.description)
     names, weights = source.names if source else OWN, {}
     arrays = by_path((model.params, model.model_state))

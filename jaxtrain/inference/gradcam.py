@@ -38,8 +38,8 @@ def last_place(model: TrainedModel) -> int:
     """Locate the last spatial activations (B, H, W, C) with more than one pixel.
 
     Returns:
-      Index of the piece of the model that outputs them. For a plain Flax module, index
-      of the layer call (`jaxtrain.models.taps`).
+      Index of the model's piece (stem, block or head) that outputs the activations; for
+      a plain Flax module, index of the layer call (`jaxtrain.models.taps`).
 
     Raises:
       UserError: The model has no spatial activations.
@@ -64,7 +64,7 @@ def last_place(model: TrainedModel) -> int:
         known = isinstance(x, jax.ShapeDtypeStruct) and len(x.shape) == 4
         if known and x.shape[1] * x.shape[2] > 1:
             return index
-    raise _no_activations(model, "piece")
+    raise _no_activations(model)
 
 
 def heat_maps(
@@ -89,10 +89,11 @@ def heat_maps(
       Heat maps, float32 (B, height, width).
     """
     has_pieces = model.description.abstract.has_pieces
-    found = _of_piece if has_pieces else _of_call
+    found = _piece_gradients if has_pieces else _call_gradients
 
     def sum_of_logits(logits: Any) -> jax.Array:
-        # Images do not interact, so the gradient of the sum is the gradient of each.
+        # Images do not interact, so the gradient of the sum contains the gradient of
+        # each image's logit.
         return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
@@ -102,10 +103,10 @@ def heat_maps(
     return jax.nn.relu((means * widen(activations)).sum(-1))
 
 
-def _of_piece(
+def _piece_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the activations after a piece, and the gradients of the score."""
+    """Compute the outputs of piece `place`, and the gradients of the score."""
 
     def apply(x: Any, part: slice) -> Any:
         params, model_state = weights
@@ -118,10 +119,10 @@ def _of_piece(
     return activations, jax.grad(rest)(activations)
 
 
-def _of_call(
+def _call_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the activations of a layer call, and the gradients of the score."""
+    """Compute the outputs of layer call `place`, and the gradients of the score."""
     taps = Taps()
     jax.eval_shape(lambda: _tapped(model, weights, images, taps))
     _, found = taps.found[place]
@@ -159,14 +160,14 @@ def _last_call(model: TrainedModel) -> int:
 
     model.shapes(forward)
     if not places:
-        raise _no_activations(model, "layer")
+        raise _no_activations(model)
     return places[-1]
 
 
-def _no_activations(model: TrainedModel, part: str) -> UserError:
+def _no_activations(model: TrainedModel) -> UserError:
     return UserError(
-        f"--explain: model.name = {model.description.model.name!r} has no {part} with "
-        "spatial activations, which Grad-CAM requires; leave --explain out"
+        f"--explain: model.name = {model.description.model.name!r} has no layer "
+        "with spatial activations, which Grad-CAM requires; leave --explain out"
     )
 
 

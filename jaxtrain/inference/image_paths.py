@@ -34,9 +34,9 @@ def expand_paths(
     Args:
       words: Arguments of the command line.
       stdin: Standard input, file names separated by newlines, or by NUL as from `find
-        -print0`. Their existence is checked when they are read.
+        -print0`. The existence of the files is checked when they are read.
       kind: Type of the files to search for in directories.
-      unread: List to extend by the files of unsupported formats in directories.
+      unread: List to which files of unsupported formats in directories are appended.
 
     Raises:
       UserError: An argument matches no image, or two match the same image.
@@ -94,8 +94,8 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
             names += _files_below(path, kind, unread)
     if not names:
         raise UserError(
-            f"{shown(word)} matches only directories without "
-            f"{kind.noun}s{_describe_unread(kind, unread)}"
+            f"{shown(word)} matches only directories without {kind.noun}s: correct the "
+            f"pattern{_describe_unread(kind, unread)}"
         )
     return names
 
@@ -126,7 +126,10 @@ def _files_below(path: bytes, kind: FileKind, unread: list[bytes]) -> list[bytes
 
 
 def _raise_unreadable(error: OSError) -> None:
-    raise UserError(f"cannot read {shown(error.filename)}: {error.strerror}")
+    raise UserError(
+        f"{shown(error.filename)} cannot be read ({error.strerror}): correct the "
+        "permissions"
+    )
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:

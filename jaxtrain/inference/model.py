@@ -47,8 +47,8 @@ class TrainedModel(PlacedModel):
     def predict(self, images: Any) -> np.ndarray:
         """Return class probabilities, float32 (N, classes), or predicted columns.
 
-        Predicted columns of regression, (N, columns), are float32, or float64 if the
-        targets differ by less than float32 resolves.
+        Predicted columns of regression, (N, columns), are float32, or float64 if
+        float32 cannot represent the differences between targets.
 
         Args:
           images: uint8 (N, H, W, C) or (N, H, W) of the model's size, or a sequence of
@@ -133,7 +133,7 @@ class TrainedModel(PlacedModel):
 
     @property
     def task(self) -> type[Task]:
-        """Task class; `Task` itself for a custom task without `--trust`."""
+        """Task class; the base class `Task` for a custom task without `--trust`."""
         return tasks.kind(self.description.task)
 
     @functools.cached_property

@@ -1,6 +1,6 @@
 """Conversion of images of any type (paths, bytes, Pillow images, arrays) to pixels.
 
-Imported by the server's decoding processes, so it must not import models.
+The server's decoding processes import this module, which must not import models.
 """
 
 import os
@@ -123,7 +123,7 @@ def _from_pillow(picture: Image.Image, channels: int) -> np.ndarray:
     try:
         picture = ImageOps.exif_transpose(picture)
         return _with_channels(np.asarray(files.convert(picture, channels)))
-    # A lazily opened image may be a damaged file.
+    # Pillow opens files lazily, and may detect damage only here.
     except Exception as error:
         raise UnreadableError(" ".join(str(error).split()) or repr(error)) from error
 
@@ -178,8 +178,9 @@ def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
     """Return one or many images as a sequence.
 
     Args:
-      given: One image of any type, or many. An array is a batch if it has 4 axes, or if
-        it is (N, H, W), or (N, samples) for audio, with examples of this `shape`.
+      given: One image of any type, or many. Arrays (N, H, W, C) are batches. Arrays
+        (N, H, W), or (N, samples) for audio, are batches if their examples have the
+        given `shape`.
       shape: Input shape of the model, (H, W, C) or (samples, 1, 1).
     """
     if isinstance(given, np.ndarray):

@@ -195,7 +195,7 @@ class PlacedModel:
         return -(-num // devices) * devices
 
     def in_windows(self, num: int) -> int:
-        """Convert a number of windows to a number of full images, at least 1.
+        """Return the number of full images in a batch of `num` windows, at least 1.
 
         All windows of a batch are in memory at once.
         """

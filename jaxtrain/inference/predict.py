@@ -94,7 +94,7 @@ def predict(
     """
     # The batch size is at most the number of images.
     batch_size = min(model.in_windows(batch_size), len(names))
-    # All batches have the same size; a smaller last batch would need another program.
+    # Pad the last batch, as a smaller batch would need another compiled program.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
@@ -146,7 +146,7 @@ def num_features(model: TrainedModel) -> int:
 
 
 def prediction(model: TrainedModel, batch: ImageBatch, i: int) -> Prediction | None:
-    """Return the prediction for an image, or None if it has an error."""
+    """Return the prediction for image `i`, or None if the image has an error."""
     if batch.errors[i] is not None:
         return None
     return model.decoder.prediction(batch.found["decoded"], i)

@@ -170,7 +170,7 @@ def opened(
 ) -> Iterator[Callable[[Any], None]]:
     """Open an output file under a temporary name; error messages name the option.
 
-    All files are closed, which can fail on a full disk, before the first is renamed.
+    All files are closed before the first is renamed: closing can fail on a full disk.
 
     Args:
       option: Option that names the file, for messages.

@@ -60,7 +60,7 @@ def load(
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read up to `UNIT` images of a batch; the last units may be empty."""
+        """Read up to `UNIT` images; the last units of a batch may be empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT

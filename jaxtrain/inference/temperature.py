@@ -1,7 +1,7 @@
 """Temperature scaling of classifiers (Guo et al. 2017, arXiv:1706.04599).
 
-Logits are divided by a fitted scalar, the temperature. It calibrates confidences, and
-does not change the ranking of classes and the accuracy.
+Logits are divided by a fitted scalar, the temperature. Scaling calibrates confidences,
+but changes neither the ranking of classes nor the accuracy.
 """
 
 import math
@@ -18,7 +18,7 @@ from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
 
-# Name of the file in the directory of a run.
+# File in the directory of a run with the fitted temperature.
 TEMPERATURE = "temperature.json"
 # Bounds of 1 / temperature, which would diverge on a split without errors.
 BOUNDS = (1e-3, 1e3)
@@ -47,7 +47,7 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     """Fit the temperature that minimizes the negative log-likelihood (NLL).
 
     One example with a uniform target is added, as Platt (1999) does for two classes.
-    Without it, the temperature would tend to 0 on a small split without errors, and the
+    Otherwise the temperature would tend to 0 on a small split without errors, and the
     NLL of an error on other data would be unbounded.
 
     The NLL is convex in 1 / temperature. It is minimized by Newton's method, with
@@ -63,10 +63,10 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
     beta = 1.0
-    unknown = 1 / (len(labels) + 1)
+    smoothing = 1 / (len(labels) + 1)
     before = _derivatives(logits, labels, beta)[0]
     for _ in range(MAX_STEPS):
-        _, slope, curvature = _derivatives(logits, labels, beta, unknown)
+        _, slope, curvature = _derivatives(logits, labels, beta, smoothing)
         low, high = (low, beta) if slope > 0 else (beta, high)
         step = beta - slope / curvature if curvature > 0 else math.inf
         new = step if low < step < high else math.sqrt(low * high)
@@ -78,7 +78,7 @@ def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
 
 
 def _derivatives(
-    logits: np.ndarray, labels: np.ndarray, beta: float, unknown: float = 0.0
+    logits: np.ndarray, labels: np.ndarray, beta: float, smoothing: float = 0.0
 ) -> tuple[float, float, float]:
     """Return the mean NLL of `beta * logits`, and its first two derivatives in `beta`.
 
@@ -86,7 +86,7 @@ def _derivatives(
       logits: Logits, (N, classes).
       labels: True classes, (N,).
       beta: 1 / temperature.
-      unknown: Label smoothing: probability mass that is spread over all classes.
+      smoothing: Label smoothing: probability mass spread evenly over all classes.
     """
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
@@ -98,7 +98,7 @@ def _derivatives(
         mean = (exponentials * chunk).sum(-1) / sums
         square = (exponentials * chunk**2).sum(-1) / sums
         true = chunk[np.arange(len(chunk)), labels[i : i + step]]
-        true = (1 - unknown) * true + unknown * chunk.mean(-1)
+        true = (1 - smoothing) * true + smoothing * chunk.mean(-1)
         nll = np.log(sums) - beta * true
         total += [nll.sum(), (mean - true).sum(), (square - mean**2).sum()]
     nll, slope, curvature = (total / len(logits)).tolist()
@@ -151,8 +151,8 @@ def read(workdir: Path, origin: dict[str, Any]) -> float:
     temperature, step, views = values["temperature"], values["step"], values["tta"]
     if temperature <= 0:
         raise UserError(
-            f"--calibrated: {path}: temperature = {temperature}, expected a number "
-            f"above 0: {recreate}"
+            f"--calibrated: {path}: temperature = {temperature}: expected a number "
+            f"above 0; {recreate}"
         )
     if step is not None and step != origin["step"]:
         raise UserError(

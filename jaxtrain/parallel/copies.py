@@ -1,7 +1,7 @@
 """Per-device copies of weights, so that gradients can be reduced explicitly.
 
-For replicated weights JAX exposes only the gradient of the global batch: XLA places the
-all-reduce, in the compute dtype of the layer. Gradients with respect to per-device
+For replicated weights JAX exposes only the gradient of the global batch: XLA inserts
+the all-reduce, in the compute dtype of the layer. Gradients with respect to per-device
 copies stay local: they can be cast, accumulated over micro-batches, and reduced once,
 in a dtype of choice.
 """
@@ -21,10 +21,11 @@ Arrays = dict[str, jax.Array]
 
 @dataclass(frozen=True)
 class Copies:
-    """Conversion of weights to per-device copies, and of their gradients back.
+    """Creation of per-device copies of weights, and reduction of their gradients.
 
     Copies have a leading dim over the batch axes, with one copy per device. The other
-    dims keep their sharding over the `model` axis.
+    dims keep their sharding over the `model` axis. In all methods, `specs` are the
+    PartitionSpecs of the weights, by path.
 
     Attributes:
       mesh: Mesh of the devices.
@@ -40,7 +41,7 @@ class Copies:
     sum_dtype: Any
 
     def make(self, weights: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Return per-device copies of weights that `specs` shard, inside jit."""
+        """Return per-device copies of weights, inside jit."""
 
         @jax.custom_vjp
         def copy(weights: Arrays) -> Arrays:
@@ -56,7 +57,7 @@ class Copies:
         return copy(weights)
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Constrain each copy to its device, inside jit; `specs` shard the weights."""
+        """Constrain each copy to its device, inside jit."""
         shardings = {
             n: NamedSharding(self.mesh, s) for n, s in _on_copies(specs).items()
         }
@@ -65,12 +66,12 @@ class Copies:
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
         """Reduce the gradients of copies over the devices, inside jit.
 
-        Gradients keep their dtype. The result is sharded by `specs`.
+        Gradients keep their dtype. The result is sharded like the weights.
         """
         return self._on_each(self._reduce, specs, _on_copies(specs), specs)(grads)
 
     def sum_in_place(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """All-reduce the gradients of copies; each copy has the same result."""
+        """All-reduce the gradients of copies, inside jit; all copies get the sum."""
 
         def everywhere(name: str, grad: jax.Array, spec: P) -> jax.Array:
             del name, spec
@@ -103,10 +104,15 @@ class Copies:
         before: Mapping[str, P],
         after: Mapping[str, P],
     ) -> Callable[[Arrays], Arrays]:
-        """Apply a function to the shard of each array, on each device.
+        """Map a function over the local shards of arrays by `shard_map`.
 
         All mesh axes are manual, not only the batch axes: XLA:CPU (jaxlib 0.10.2)
         aborts on a bfloat16 sum if other axes are auto.
+
+        Args:
+          function: Function (name, shard, spec of the weight) -> new shard.
+          before: PartitionSpecs of the inputs.
+          after: PartitionSpecs of the results.
         """
         return jax.shard_map(
             lambda arrays: {n: function(n, x, specs[n]) for n, x in arrays.items()},
@@ -117,7 +123,7 @@ class Copies:
 
 
 def _on_copies(specs: Mapping[str, P]) -> dict[str, P]:
-    """Return the PartitionSpecs of per-device copies of weights that `specs` shard."""
+    """Convert PartitionSpecs of weights to PartitionSpecs of their copies."""
     return {
         name: P(BATCH_AXES, *(axis if axis != "fsdp" else None for axis in spec))
         for name, spec in specs.items()

@@ -65,7 +65,8 @@ def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequenc
 
     Args:
       config: Section of the config.
-      sizes: Numbers of examples, or of groups, to divide evenly over the devices.
+      sizes: Numbers of examples, or of batch-norm groups, that the number of devices
+        must divide.
       pixels: Number of pixels of a batch.
 
     Raises:

@@ -13,9 +13,9 @@ GIB = 2**30
 
 
 def peak_bytes(program: jax.stages.Compiled) -> int:
-    """Return the bytes that a program needs on each device, arguments included.
+    """Return the peak memory of a program on each device, in bytes.
 
-    0 if the backend has no memory analysis.
+    Arguments and outputs are included. 0 if the backend has no memory analysis.
     """
     plan: Any = program.memory_analysis()
     if plan is None:
@@ -42,7 +42,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
       UserError: The program needs more memory than a device has.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # For example a program of layers without trained parameters.
+    if not outputs:  # For example, of a model without trained parameters.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)
@@ -54,7 +54,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
 
 
 def usable_bytes(devices: Any) -> int:
-    """Return the minimum over local devices of the memory that JAX may use."""
+    """Return the memory that JAX may use on each of the devices, in bytes."""
     if any(device.platform == "cpu" for device in devices):
         return total_bytes() // len(devices)
     all_stats = [device.memory_stats() or {} for device in devices]
@@ -72,7 +72,7 @@ def available_bytes(root: Path = Path("/")) -> int:
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """Return the memory of the host or its smallest cgroup limit, plus swap.
+    """Return the memory of the host, or its smallest cgroup limit, plus swap, in bytes.
 
     Args:
       root: Root directory, with `proc` and `sys`.
@@ -91,7 +91,7 @@ def _host_bytes(root: Path, name: str) -> int:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield the limit and usage of each cgroup of this process, versions 1 and 2.
+    """Yield limit and usage in bytes of each cgroup (v1 or v2) of this process.
 
     In a container the directory of the cgroup may be hidden, but the root is visible.
     """
@@ -111,7 +111,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
                 break
             limit_text = _read(folder / limit)
             if limit_text.isdecimal():
-                # The page cache is reclaimed before the limit is reached.
+                # The kernel reclaims inactive page cache before the limit is reached.
                 stat = _read(folder / "memory.stat")
                 match = re.search(rf"^{cached}inactive_file (\d+)", stat, re.MULTILINE)
                 pages = int(match[1]) if match else 0

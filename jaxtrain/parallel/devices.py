@@ -21,24 +21,26 @@ Platform = Literal["auto", "cpu", "gpu", "tpu"]
 # Options of glibc's mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
-# XLA_FLAGS set by this process -> the user's XLA_FLAGS before.
+# Value of XLA_FLAGS set by this process -> value of the user that it replaced.
 _flags_before: dict[str, str] = {}
 
 # A command buffer is launched as a unit, which hides its kernels from profilers.
 WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
 
-# XLA flags for GPUs, by preset. jaxlib does not start with unknown flags.
+# XLA flags for GPUs, by preset. jaxlib aborts at start if a flag is unknown.
 FLAG_SETS: dict[str, dict[str, str]] = {
     "default": {},
     "overlap": {
-        # Start collectives as early, and wait for them as late, as the data allow.
+        # Start collectives as early, and wait for them as late, as data dependencies
+        # allow.
         "xla_gpu_enable_latency_hiding_scheduler": "true",
-        # Overlap across loop iterations of gradient accumulation and `steps_per_call`.
+        # Overlap collectives with the computation of the next iteration, in the loops
+        # of gradient accumulation and `steps_per_call`.
         "xla_gpu_enable_pipelined_all_reduce": "true",
         "xla_gpu_enable_pipelined_all_gather": "true",
         "xla_gpu_enable_pipelined_reduce_scatter": "true",
         # Size limit of combined collectives in bytes. A single all-reduce of all
-        # gradients could start only after the last of them; XLA's default is 30 MiB.
+        # gradients could start only after the last gradient. XLA's default is 30 MiB.
         "xla_gpu_all_reduce_combine_threshold_bytes": str(16 * 2**20),
         "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
         "xla_gpu_reduce_scatter_combine_threshold_bytes": str(16 * 2**20),
@@ -82,7 +84,7 @@ def start(
         cpu_devices.offer(cpus)
     try:
         backend = jax.default_backend()
-    # JAX asserts if the platform is known but has no device.
+    # JAX raises AssertionError if the platform is known but has no device.
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
@@ -127,10 +129,11 @@ def nvidia_gpus() -> list[str]:
 def _retain_freed_memory() -> None:
     """Configure glibc to retain freed memory for the next step.
 
-    By default the activations of each step are returned to the kernel, which maps and
-    zeroes new pages for the next: half of the time of a small CNN's step on CPU
-    (docs/decisions.md). Must be called before XLA starts its threads, as each
-    thread would otherwise create an arena. No effect with other C libraries.
+    By default glibc returns the memory of a step's activations to the kernel, which
+    maps and zeroes new pages for the next step. This takes half of the time of a small
+    CNN's training step on CPU (docs/decisions.md). The function must be called before
+    XLA starts its threads, each of which would otherwise create an arena. It has no
+    effect with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -141,7 +144,7 @@ def _retain_freed_memory() -> None:
 
 
 def cache_folder(name: str) -> Path | None:
-    """Create a directory in the user's cache; return None if that is unsafe or fails.
+    """Create a private directory in the user's cache; return None on failure.
 
     Later runs execute the cached programs, so only the user may own and write to the
     directory.

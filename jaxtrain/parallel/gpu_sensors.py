@@ -9,7 +9,7 @@ import pynvml
 
 
 class GpuSensors:
-    """Reader of GPU sensors; values that NVML does not support are left out.
+    """Reader of GPU sensors; readings that NVML does not support are omitted.
 
     Args:
       ordinals: CUDA ordinals of the GPUs.

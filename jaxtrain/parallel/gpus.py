@@ -115,7 +115,7 @@ GPUS = {
 def gpu_name(device_kind: str) -> str | None:
     """Return the short name of the GPU with CUDA's `device_kind`, or None if unknown.
 
-    Names of a model may have suffixes, such as the memory size. PCIe and NVL boards are
+    CUDA's names may have suffixes, such as the memory size. PCIe and NVL boards are
     unknown, as they are slower than the SXM boards in `SPECS`.
     """
     words = re.split(r"[^a-z0-9]+", device_kind.lower())

@@ -18,7 +18,8 @@ from jaxtrain.parallel.data_sharding import num_batch_shards
 from jaxtrain.parallel.mesh import BATCH_AXES, SPATIAL_AXES
 from jaxtrain.trees import by_path, path_name
 
-# Smaller arrays, such as biases, are replicated: a collective would cost more.
+# Minimum number of elements of a sharded array. Smaller arrays, such as biases, are
+# replicated, because a collective would cost more time than sharding saves.
 MIN_SHARDED_SIZE = 2**12
 
 # Memory order of the dims of kernels (height, width, in, out), by platform; row-major
@@ -159,7 +160,7 @@ class Layout:
 
         def squares(path: str, x: jax.Array) -> jax.Array:
             total = jnp.sum(jnp.square(widen(x)))
-            # The gradients of all copies are equal.
+            # All copies have equal gradients: count the gradients once.
             return total / x.shape[0] if path in copied else total
 
         parts = [squares(path, x) for path, x in by_path(grads).items()]

@@ -67,7 +67,7 @@ def axis_sizes(
     configured: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
     for axis, size in PRESETS[config.preset].items():
-        # Use a divisor of the number of devices, so that presets run on any number.
+        # Use a divisor of the number of devices, so that presets fit any machine.
         sizes[axis] = size if size == -1 else math.gcd(size, num_devices)
     has_free_axis = -1 in configured.values()
     for axis, size in configured.items():
@@ -86,8 +86,8 @@ def axis_sizes(
     free_size = num_devices // fixed
     sizes = {axis: free_size if size == -1 else size for axis, size in sizes.items()}
     # XLA partitions a convolution wrongly if both its output channels and its rows, or
-    # columns, are sharded (jaxlib 0.10.2, docs/decisions.md): its values are several
-    # times too large, without an error.
+    # columns, are sharded: its outputs are several times too large, without an error
+    # (jaxlib 0.10.2, docs/decisions.md).
     for axis in SPATIAL_AXES:
         if sizes["model"] > 1 and sizes[axis] > 1:
             raise UserError(

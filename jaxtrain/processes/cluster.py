@@ -59,7 +59,7 @@ class Cluster:
         self.gather(None)
 
     def gather(self, value: Any) -> list[Any]:
-        """Gather the JSON values of all processes, in order.
+        """Gather the JSON values of all processes, by process index.
 
         Waiting does not use a device, so that a process may compile or save for longer
         than the timeout of a collective. If another process has failed, this process
@@ -110,8 +110,8 @@ class Cluster:
         Args:
           code: Exit code of all processes.
           reason: Message for the user.
-          seconds: Longest wait for the other processes. Defaults to the heartbeat
-            timeout.
+          seconds: Maximum wait for the other processes, in seconds. Defaults to the
+            heartbeat timeout.
 
         Returns:
           Whether all processes received the report; False if a process was lost, or
@@ -131,7 +131,7 @@ class Cluster:
 
         Otherwise the failure is reported to the other processes, with exit code 1.
         """
-        # Half of the timeout, so that JAX does not abort this process first.
+        # Wait for half of the heartbeat timeout, before JAX aborts this process.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:
@@ -140,7 +140,7 @@ class Cluster:
             return
         if not self.announce(code, reason):
             _flush()
-            os._exit(code)  # Skip JAX's shutdown, which would wait for the others.
+            os._exit(code)  # Skip JAX's shutdown, which waits for all processes.
         self._end(code)
 
     @contextlib.contextmanager
@@ -170,7 +170,7 @@ class Cluster:
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         with jax.transfer_guard("allow"):
             sizes = _all_gather(np.array([text.size], np.int32))[:, 0]
-            # Round up, as each new length needs a compilation.
+            # Round up to a power of two, as each new length needs a compilation.
             length = 1 << max(8, int(sizes.max() - 1).bit_length())
             rows = _all_gather(np.pad(text, (0, length - text.size)))
         return [
@@ -180,7 +180,7 @@ class Cluster:
 
 
 def _all_gather(row: "np.ndarray") -> "np.ndarray":
-    """All-gather an array (N,) of each process to (processes, N), on one device each.
+    """All-gather an array (N,) per process to (processes, N), by a device per process.
 
     `multihost_utils.process_allgather` requires equal device counts per process.
     """

@@ -18,7 +18,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster, launcher_port
 from jaxtrain.processes.cluster import Cluster
 
-# Set by Open MPI before version 5, and read by JAX.
+# Environment variable with the address of process 0, set by Open MPI before version 5.
 OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
@@ -27,8 +27,8 @@ class Processes:
     """The processes of a run, and the index of this process.
 
     Attributes:
-      coordinator: HOST:PORT of process 0. None lets JAX detect it with SLURM, Open MPI
-        or TPUs.
+      coordinator: HOST:PORT of process 0. None lets JAX detect the address with SLURM,
+        Open MPI or TPUs.
       num: Number of processes.
       index: Number of this process, from 0.
       local_device_ids: Ordinals of the GPUs for this process. None uses all visible
@@ -105,7 +105,7 @@ def _from_environment() -> Processes | None:
     if num is None and (num := _number("OMPI_COMM_WORLD_SIZE")) is not None:
         index, known = _number("OMPI_COMM_WORLD_RANK"), known or OPEN_MPI_ADDRESS in env
         local = _own_gpu("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    # Variables of the step started by srun; a shell in the allocation is not a task.
+    # srun sets these variables for its tasks; a shell in the allocation is not a task.
     elif num is None and (num := _number("SLURM_STEP_NUM_TASKS")) is not None:
         index, known = _number("SLURM_PROCID"), known or "SLURM_STEP_NODELIST" in env
         local = _own_gpu("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
@@ -161,7 +161,8 @@ def _connect(
         launcher_port.check()
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
-    # For local_device_ids = None JAX chooses one GPU or reads JAX_LOCAL_DEVICE_IDS.
+    # With local_device_ids = None JAX chooses one GPU or reads JAX_LOCAL_DEVICE_IDS;
+    # with [] JAX uses all visible GPUs.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []
@@ -175,7 +176,8 @@ def _connect(
                 processes.local_device_ids or local,
                 cluster_detection_method=None if address is None else "deactivate",
                 coordinator_bind_address=bind,
-                # Longer than the `join` below, as JAX aborts this process on a timeout.
+                # JAX aborts this process on a timeout, so `join` below must time out
+                # first.
                 initialization_timeout=math.ceil(init_timeout) + 3600,
                 heartbeat_timeout_seconds=math.ceil(heartbeat_timeout),
             )

@@ -1,9 +1,9 @@
 """Messages between background threads of different processes.
 
-They use the key-value store of JAX's coordination service, without devices: a
+Messages use the key-value store of JAX's coordination service, without devices: a
 collective in a background thread would interleave with the step's collectives in a
-different order per process. The store has no public name in JAX; Orbax accesses it in
-the same way.
+different order per process. The store is not in the public API of JAX; Orbax uses the
+same private API.
 """
 
 import json

@@ -23,8 +23,8 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Delay in seconds before an `Interrupted` that a destructor swallowed is raised again:
-# Python must have left the destructor.
+# Delay in seconds before an `Interrupted` that Python swallowed in a destructor is
+# raised again: by then Python must have left the destructor.
 AGAIN_SECONDS = 0.01
 # Seconds within which repeated signals count once: a signal to the process group often
 # arrives twice, as a parent process forwards it.
@@ -46,7 +46,7 @@ def ignore() -> None:
 class Grace:
     """Ends the process on a second signal, or when the grace period is over.
 
-    It waits for signals between `start` and `end`.
+    A thread waits for signals between `start` and `end`.
 
     Attributes:
       call_seconds: Measured duration of a call of the training step, in seconds. A run
@@ -73,8 +73,8 @@ class Grace:
     def allowed(self) -> float:
         """Grace period in seconds from the first signal.
 
-        It is at least twice the duration of a call of the training step: the current
-        call must end first, and saving may take as long.
+        The period is at least twice the duration of a call of the training step: the
+        current call must end first, and saving may take as long as a call.
         """
         if self._seconds is None:
             return math.inf
@@ -113,7 +113,7 @@ class Grace:
             self._leave(1, "not saved, as a second signal arrived")
 
     def _next(self, until: float = math.inf) -> int | None:
-        """Wait for a signal; 0 after `end`, None after the timeout."""
+        """Wait for a signal until a monotonic time; 0 after `end`, None on timeout."""
         while (left := until - time.monotonic()) > 0:
             self._read.settimeout(None if left == math.inf else left)
             try:
@@ -132,7 +132,7 @@ class Grace:
         os._exit(code)  # When this process exits, JAX ends the other processes.
 
     def _with_resume_step(self, message: str, newest: int | None) -> str:
-        """Add the step from which the same command resumes to a message."""
+        """Append to a message the step from which the same command resumes."""
         if newest is None:
             return f"{message}: the same command resumes from the last checkpoint"
         if self.step > newest:
@@ -163,8 +163,8 @@ class StopSignals:
       signum: Number of the signal, or None; SIGUSR1, an early warning of batch systems,
         counts as SIGTERM.
       agreed: Whether all processes have agreed to stop.
-      defer: Whether to only record signals, because there is something to save and a
-        loop checks `requested`, or because the program is done.
+      defer: Whether to record signals instead of raising `Interrupted`. Set during a
+        loop that checks `requested`, and at the end of the program.
       grace: Ends the program if it does not stop in time.
     """
 
@@ -204,7 +204,7 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if not self._entered:
             return
-        # Do not remove a hook that was installed later; it calls this one.
+        # Keep a hook that other code installed later, as it calls this hook.
         if sys.unraisablehook == self._repeat:
             sys.unraisablehook = self._unraisable
         self._entered = False
@@ -236,8 +236,8 @@ class StopSignals:
         """Re-raise an `Interrupted` that Python swallowed.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
-        collector, such as JAX's. The alarm does not count as a second signal for
-        `Grace`.
+        collector, such as JAX's. A timer raises `Interrupted` again by SIGALRM, which
+        `Grace` does not count as a second signal.
         """
         if self._entered and swallowed.exc_type is Interrupted:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)

@@ -12,7 +12,7 @@ from jaxtrain.system_errors import LIMITS
 
 @contextlib.contextmanager
 def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary path that replaces `path` at the end.
+    """Yield a temporary path, which is renamed to `path` at the end.
 
     The temporary path is removed after an error or a signal. An existing file is
     replaced; a directory must be new or empty.
@@ -35,7 +35,7 @@ def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[
 
 @contextlib.contextmanager
 def created(folder: Path) -> Iterator[None]:
-    """Create a directory and its parents; remove empty ones if the block fails."""
+    """Create a directory and its parents; remove new ones if the block fails."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -49,7 +49,7 @@ def created(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(option: str, path: Path) -> Iterator[None]:
-    """Convert OSErrors of writing an option's path to UserErrors."""
+    """Convert an OSError on writing the path of an option to UserError."""
     try:
         yield
     except OSError as error:

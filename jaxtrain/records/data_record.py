@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 
 from jaxtrain.errors import UserError, first_of
 
-# Number of class names in a message.
+# Maximum number of class names in a message.
 NUM_NAMED = 5
 
 

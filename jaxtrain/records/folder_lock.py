@@ -15,7 +15,7 @@ from jaxtrain.errors import UserError
 
 # Lock file, which exists while a run is active; a killed run leaves it behind.
 LOCK = ".lock"
-# Errors of file systems without locks.
+# Error numbers that `flock` raises on file systems without locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 # Maximum number of attempts while other processes remove the lock file.
 MAX_TRIES = 100
@@ -23,7 +23,7 @@ MAX_TRIES = 100
 
 @contextlib.contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Lock a directory for one run at a time, in process 0 for all processes.
+    """Context manager: lock a run's directory; process 0 locks for all processes.
 
     The directory is created if it is missing, and removed at the end if it is empty.
 

@@ -19,7 +19,7 @@ from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 
-# Number of damaged lines in a message.
+# Maximum number of damaged lines in a message.
 NUM_NAMED = 5
 
 
@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Writer that appends records to `metrics.jsonl`; of evaluations, only scalars."""
+    """Writer of records to `metrics.jsonl`, with only the scalars of evaluations."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS

@@ -64,7 +64,7 @@ class NotebookBar:
     """Progress bar as an HTML element, since rich's bar requires ipywidgets."""
 
     def __init__(self, get_state: Callable[[], BarState]):
-        # Every notebook has IPython.
+        # IPython is imported here, as it is installed only with notebooks.
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
         self._get_state, self._completed_at = get_state, time.monotonic()
@@ -91,7 +91,7 @@ class NotebookBar:
 def make_bar(
     console: rich.console.Console, get_state: Callable[[], BarState]
 ) -> TerminalBar | NotebookBar | None:
-    """Return the progress bar for a console, or None if it is not interactive.
+    """Return a progress bar, or None if the console is not interactive.
 
     Args:
       console: Console of the output.
@@ -130,7 +130,7 @@ class Remaining:
         # Seconds per batch of an evaluation; None if unknown.
         self._batch_seconds: float | None = None
         self._completed_at: float | None = None  # Time at which `step` was completed.
-        self._num_steps = self._num_seconds = 0.0  # Weighted sums.
+        self._num_steps = self._num_seconds = 0.0  # Sums with exponential decay.
 
     @property
     def started(self) -> bool:

@@ -1,4 +1,4 @@
-"""Distribution of a run's records to metric writers and the screen; tables."""
+"""Run log: sends records to the metric writers and the screen, and prints tables."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,8 @@ class RunLog:
 
     Args:
       run: Run to log.
-      wall_seconds: Function that returns the seconds of the run, over all its starts.
+      wall_seconds: Function that returns the total time of all starts of the run, in
+        seconds.
     """
 
     def __init__(self, run: LoggedRun, wall_seconds: Callable[[], float]):

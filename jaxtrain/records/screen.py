@@ -29,7 +29,7 @@ MACHINE = {
     "gpu_power_watts": "{:.0f} W",
     "gpu_temperature": "{:.0f} C",
 }
-# The time spent waiting for data is shown from this fraction of the total time.
+# Minimum fraction of the total time at which the time waiting for data is shown.
 LONG_WAIT = 0.05
 FIRST_STEP = "compiling, first step"
 # Number of earlier evaluations to show when a run resumes.
@@ -44,7 +44,7 @@ class Screen:
     Args:
       step: Completed steps at the start.
       total_steps: Number of steps of the run.
-      epoch: Function from a step to epochs.
+      epoch: Function from a number of steps to epochs.
       shown: Names of the metrics to show.
       earlier_seconds: Total time of the run in its earlier starts, in seconds.
       evaluated_after: Function from a step to the number of examples of all later
@@ -68,7 +68,7 @@ class Screen:
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
         self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # Texts of the bar: the latest metrics, or the first loss while there are none.
+        # Texts of the bar: the latest metrics, or the first loss before any metrics.
         self._metrics = self._first_loss = ""
         # Activity other than training, its start, and the time of the last line.
         self._doing: str | None = FIRST_STEP
@@ -136,7 +136,7 @@ class Screen:
     def evaluating(
         self, split: str, num_batches: float, seconds: Callable[[], float]
     ) -> Iterator[None]:
-        """Show that a split is evaluated, and exclude its time from the steps.
+        """Context manager: show an evaluation, and exclude its time from the step time.
 
         Args:
           split: Name of the split.
@@ -152,7 +152,7 @@ class Screen:
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Show an activity other than training in this context."""
+        """Context manager: show an activity other than training."""
         self._set_doing(what)
         yield
         self._set_doing(None)

@@ -175,9 +175,10 @@ def read_summary(
 
 @contextlib.contextmanager
 def folder_of_results(out: Path) -> Iterator[None]:
-    """Create a directory before its results are computed, which may take hours.
+    """Context manager: create a directory before its results are computed.
 
-    The directory is removed if the block fails and leaves it empty.
+    Results may take hours, so an unusable directory must fail early. The directory is
+    removed if the block fails and leaves the directory empty.
 
     Raises:
       UserError: The directory is not writable.
@@ -229,8 +230,8 @@ def _check_unchanged(
         changed += config_lib.differences(old, new, same_data=moved)
         others.append("another config")
         remedies.append("the config of the run" + _options(old, fields))
-    # Changed data are reported even if fields that depend on the data, such as
-    # data.mean, are reported above.
+    # Report changed data even if config fields that depend on the data, such as
+    # data.mean, are already reported.
     if saved is not None and (diff := data_record.describe_changes(saved, data)):
         changed += diff
         others.append("other data")
@@ -246,12 +247,12 @@ def _check_unchanged(
 
 
 def _options(config: Config, fields: list[str]) -> str:
-    """Return command-line options for the values of a few fields."""
+    """Return options that set up to `MAX_OPTIONS` fields, or an empty string."""
     options = []
     for path in fields:
         value = config_lib.get(config, path)
         if isinstance(value, dict) or value == ():
-            return ""  # Not expressible as a single option.
+            return ""  # No single option can set a dict or an empty tuple.
         values = value if isinstance(value, tuple) else (value,)
         name = f"--{path.replace('_', '-')}"
         options += [name, *(shlex.quote(str(v)) for v in values)]

@@ -63,7 +63,8 @@ class MetricWriter(Protocol):
         Args:
           kind: One of train, eval and event.
           step: Completed steps of the run.
-          values: Numbers, strings, or nested lists of both. Numbers may be NaN.
+          values: Numbers, strings, or nested lists of numbers and strings, by name.
+            Numbers may be NaN.
         """
 
     def finish(self, summary: dict[str, Any]) -> None:

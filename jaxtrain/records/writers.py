@@ -44,7 +44,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
     """Start the enabled writers.
 
     Raises:
-      UserError: A writer fails to start; the others are closed.
+      UserError: A writer fails to start; all started writers are closed.
     """
     config = run.config.logging
     own_parts = [functools.partial(_build_own, name=name) for name in config.writers]
@@ -60,7 +60,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
 
 def _enabled(config: LoggingConfig) -> list[type[ConfiguredWriter]]:
     enabled = [row for row in WRITERS.values() if row.enabled(config)]
-    # Writers that may fail are started first.
+    # Start writers that may fail, such as W&B, before other writers open files.
     return sorted(enabled, key=lambda row: row.may_fail is None)
 
 

@@ -1,7 +1,7 @@
 """Conversion of weights to another number of image channels, as in timm.
 
-Features of an image with equal channels are preserved if the channels are also
-normalized equally.
+The features of a grey image, which has equal channels, are preserved if all channels
+have the same normalization.
 """
 
 import numpy as np

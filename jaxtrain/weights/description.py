@@ -202,7 +202,7 @@ class Description:
         if spec is None and values["output_spec"] is not None:
             raise UserError(f"{where}: output_spec: expected shapes with sizes above 0")
         model: ModelConfig = read_part(values.pop("model"), MODELS, f"{where}: model")
-        # Converted by its own class: a placeholder satisfies the type of the field.
+        # `read_part` has parsed `model`: {} is a placeholder for `typed.convert`.
         values = {**values, "output_spec": spec, "model": {}}
         about = dataclasses.replace(typed.convert(values, cls, where), model=model)
         about._check(where)
@@ -277,7 +277,7 @@ class Description:
         for name, (good, what) in expected.items():
             if not good:
                 value = getattr(self, name)
-                raise UserError(f"{where}: {name} = {value!r}, expected {what}")
+                raise UserError(f"{where}: {name} = {value!r}: expected {what}")
 
 
 def read(workdir: Path) -> Description:

@@ -20,7 +20,7 @@ LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
 
 def _within(ours: str, theirs: str, parts: Mapping[str, str]) -> dict[str, str]:
-    """Map `ours/PART` to `theirs.NAME` for each entry PART: NAME of `parts`."""
+    """Prefix both sides of the mapping `parts`: `ours/KEY` -> `theirs.VALUE`."""
     return {f"{ours}/{part}": f"{theirs}.{name}" for part, name in parts.items()}
 
 

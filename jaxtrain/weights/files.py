@@ -20,7 +20,7 @@ from jaxtrain.weights import pth
 from jaxtrain.weights.pth import shown
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
-# Size of the field with the header's length, and maximum size of the header.
+# Size of the field with the header's length, and maximum size of the header, in bytes.
 LENGTH_BYTES, MAX_HEADER_BYTES = 8, 2**26
 MAX_DIMS = 8
 DTYPES = {
@@ -57,12 +57,17 @@ def read(path: Path) -> dict[str, np.ndarray]:
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): correct the path or the "
+            "permissions"
+        ) from None
     except (ValueError, RecursionError) as error:
         kind = (
             "file of torch.save with only tensors" if is_torch else "safetensors file"
         )
-        raise UserError(f"{path} is not a complete {kind}: {error}") from None
+        raise UserError(
+            f"{path} is not a complete {kind}: {error}; copy or download the file again"
+        ) from None
 
 
 def digest(path: Path) -> str:
@@ -75,7 +80,10 @@ def digest(path: Path) -> str:
         with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from None
+        raise UserError(
+            f"{path} cannot be read ({error.strerror}): correct the path or the "
+            "permissions"
+        ) from None
 
 
 def _read_safetensors(view: memoryview) -> dict[str, np.ndarray]:

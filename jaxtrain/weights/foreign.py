@@ -173,7 +173,7 @@ def _numbers(
     values = value if isinstance(value, list) else [value]
     if not _are(values, (int, float)) or len(values) != num:
         raise UserError(
-            f"{where}: {key} = {value!r}, expected {counted(num, 'number')}"
+            f"{where}: {key} = {value!r}: expected {counted(num, 'number')}"
         )
     if not all(0 <= x <= 1 for x in values) or (key != "mean" and 0 in values):
         raise UserError(f"{where}: {key} = {value!r}: expected numbers in 0..1")

@@ -51,7 +51,7 @@ def _download(
     for name in names:
         try:
             return Path(huggingface_hub.hf_hub_download(repo, name, revision=revision))
-        # Also raised offline for a file that is not cached.
+        # huggingface_hub also raises this error offline for a file that is not cached.
         except EntryNotFoundError as missing:
             error = missing
         # Errors of names, permissions, the network and HTTP libraries have many types.

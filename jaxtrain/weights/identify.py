@@ -33,7 +33,7 @@ class Identified(NamedTuple):
     """Model of a weight file.
 
     Attributes:
-      model: Our model, with the options that make it equivalent.
+      model: Our model, with the options that make it equivalent to `source`.
       source: Equivalent model of the other library.
       channels: Number of input channels.
       num_outputs: Number of outputs of the classifier.
@@ -114,7 +114,7 @@ def identify(
       stored: Shapes of the arrays, by name.
       where: Path of the file, for messages.
       rows: Candidate models to compare.
-      library: Library to prefer if both have the model.
+      library: Library to prefer if both libraries have the model.
 
     Raises:
       UserError: No candidate matches, or several candidates match that compute
@@ -201,6 +201,6 @@ def _all_rows() -> list[Row]:
 
 
 def _near(name: str, rows: Iterable[Row]) -> str:
-    """Return a hint with the architectures of the most similar names."""
+    """Return a hint with the supported architectures most similar to a name."""
     names = dict.fromkeys(source.architecture for _, source in rows)
     return nearest(name, names, num=NUM_NEAREST)

@@ -36,7 +36,10 @@ class TorchLayout(NamedTuple):
 
 
 def _from_torch(array: np.ndarray) -> np.ndarray:
-    """Transpose (out, in, rows, columns) to (rows, columns, in, out), or a matrix."""
+    """Transpose a kernel to jaxtrain's layout.
+
+    (out, in, rows, columns) becomes (rows, columns, in, out), and (out, in) (in, out).
+    """
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
 
 
@@ -44,7 +47,7 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-# Layout of kernels of convolutions and dense layers, and of vectors.
+# Default layout of kernels of convolutions and dense layers, and of vectors.
 USUAL = TorchLayout(_from_torch, _to_torch)
 # A kernel (in, out) of a dense layer that is a 1x1 convolution in PyTorch.
 POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
@@ -124,7 +127,7 @@ class ArrayNames:
         library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}` subtracts one. A
         pattern of an array path, such as `.../layer_scale/scale`, names the array. The
         first match is used; the first entry is the first convolution.
-      layouts: Pattern of our array path -> layout, unless `USUAL`.
+      layouts: Pattern of our array path -> layout; `USUAL` if no pattern matches.
       unused: Patterns of names in the library without a counterpart in our model.
       older: Pattern of a name in older files -> current name, with the pattern's groups
         as `{0}`, `{1}`.
@@ -145,8 +148,8 @@ class ArrayNames:
         """Name of the classifier in the library."""
         return self.layers["head/linear"]
 
-    # Cached, as matching all patterns takes 20 ms for a deep model. The cache keeps
-    # instances alive, but all of them are global.
+    # Cached, as matching all patterns takes 20 ms for a deep model. All instances are
+    # global, so it is harmless that the cache keeps them alive.
     @functools.cache  # noqa: B019
     def name(self, path: str) -> str:
         """Return the library's name of our array, such as `head/linear/kernel`."""
@@ -216,7 +219,7 @@ OWN = OwnNames({})
 
 
 class _Number(int):
-    """Index of a layer, formatted with an offset."""
+    """Index of a layer; a format spec such as `-1` is an offset to the index."""
 
     def __format__(self, offset: str) -> str:
         return str(int(self) + int(offset or 0))

@@ -32,7 +32,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 
     Raises:
       UserError: PyTorch is not installed, or too old.
-      ValueError: PyTorch rejects the file, or it contains objects other than tensors.
+      ValueError: PyTorch rejects the file, or an object in the file is not a tensor.
     """
     if extras.missing("torch"):
         raise UserError(

@@ -23,8 +23,8 @@ class WeightsSource(NamedTuple):
       architecture: Name of the model in the library.
       names: Names of the arrays in the library.
       options: Options of our model that make it equivalent, if not our defaults.
-      auxiliary: Arguments in the library that add auxiliary heads, if they are off by
-        default.
+      auxiliary: Arguments of the library's model that enable its auxiliary heads, if
+        the heads are disabled by default.
       image_size: Height and width in training, in pixels.
       max_size: Maximum image side for which the models are equivalent. None means any.
       crop_pct: Ratio of the centre crop to the shorter side in evaluation.
@@ -82,14 +82,14 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 def _inverted(
-    library: Library, ours: str, architecture: str, **facts: Any
+    library: Library, ours: str, architecture: str, **fields: Any
 ) -> WeightsSource:
     """Create the source of a MobileNet or EfficientNet, with its array names."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted
     )
-    return WeightsSource(library, architecture, names(model), **facts)
+    return WeightsSource(library, architecture, names(model), **fields)
 
 
 def _mobilenet_v2() -> Sources:
@@ -114,11 +114,11 @@ def _mobilenet_v3(size: str) -> Sources:
 
 
 def _efficientnet(name: str, size: int, resize: int) -> Sources:
-    facts = {"crop_pct": size / resize, "interpolation": "bicubic"}
+    fields = {"crop_pct": size / resize, "interpolation": "bicubic"}
     return (
         _inverted("timm", name, name),
         _inverted("timm", name, f"tf_{name}", options=_TF),
-        _inverted("torchvision", name, name, image_size=size, **facts),
+        _inverted("torchvision", name, name, image_size=size, **fields),
     )
 
 

@@ -189,7 +189,7 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
         return None
     for run in (path.parent, path.parent.parent):
         if (run / CONFIG).is_file() and (run / METRICS).is_file():
-            return PathDiagnosis("a part of a run", f"give {shown(str(run))}")
+            return PathDiagnosis("a subdirectory of a run", f"give {shown(str(run))}")
     entries = _entries(path)
     runs = [str(p) for p in entries if (p / CONFIG).is_file()]
     if runs:

@@ -31,7 +31,7 @@ class Weights:
       digest: Function that returns the SHA-256 of the file, or of a checkpoint's list
         of arrays.
       read: Function that returns the arrays by name in the file, possibly as views of
-        it.
+        the file.
       names: Names and layouts of the arrays.
       origin: Origin with `step`, `run` and a digest of the weights; None for other
         libraries.
@@ -84,8 +84,8 @@ class Weights:
         differences = self.differences(shapes_of(wanted))
         if differences:
             raise UserError(
-                f"{complaint}: {differences}; restore the code of the model, or the "
-                "weight file, which has changed"
+                f"{complaint}: {differences}; the code of the model or the weight "
+                "file has changed: restore the original"
             )
 
 

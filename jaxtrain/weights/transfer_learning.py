@@ -101,7 +101,7 @@ def compare(
             f"the model and the options used in training, {_shown(about.model)}"
         )
     behind = _outside(model_shapes.keys() - added, backbone_layers)
-    # Arrays that the weights lack, such as class centres.
+    # Include arrays that the weights lack, such as class centres.
     behind |= model_shapes.keys() - added - shapes.keys()
     # Remove the axis of batch-norm groups.
     model_shapes = {
@@ -118,7 +118,7 @@ def compare(
     }
     heads = {p for p in model_shapes if weights.has_no_head(p)}
     classes = {p for p in model_shapes if model_shapes[p] != shapes[p]} - first - heads
-    renamed = _are_others(
+    renamed = _names_differ(
         class_names or column_names, about.class_names or about.column_names
     )
     # The training targets determine the scale of the outputs, such as mean and std.
@@ -152,11 +152,11 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Return the blueprint, or its backbone, with the weights' input and outputs."""
+    """Return the blueprint, or its backbone, with the weights' channels and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # The backbone has no auxiliary heads, and as many channels as the full model;
-        # the weights may have other values of both options.
+        # Take `aux_weight` and `channels` from the weights: the backbone has no
+        # auxiliary heads, and as many channels as the full model.
         names = "aux_weight", "channels"
         theirs = {x: getattr(about.model, x) for x in names if hasattr(about.model, x)}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
@@ -230,8 +230,10 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
     return shapes_of(split_model(blueprint.abstract())[1:])
 
 
-def _are_others(names: tuple[str, ...] | None, trained: tuple[str, ...] | None) -> bool:
-    """Whether class names differ; missing or numbered names count as equal."""
+def _names_differ(
+    names: tuple[str, ...] | None, trained: tuple[str, ...] | None
+) -> bool:
+    """Whether class or column names differ; missing and numbered names never do."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

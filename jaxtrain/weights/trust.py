@@ -20,8 +20,8 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# Custom modules of a directory by field; the recorded SHA-256 of their files by
-# `own.place_of`; and advice on recording the current files.
+# (Field, custom module) pairs of a directory; recorded SHA-256 of the module files by
+# `own.place_of`; advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
@@ -95,7 +95,14 @@ def _modules_of(about: Description) -> list[tuple[str, str]]:
 
 
 def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
-    """Allow a custom module, or refuse it with a reason, and report the decision."""
+    """Allow a custom module, or refuse it with a reason, and report the decision.
+
+    Args:
+      shown: Field and value that name the module, for messages.
+      name: Name of the module.
+      recorded: SHA-256 recorded at training or export, if any.
+      again: Advice on recording the SHA-256 of the current file.
+    """
     place, file = own.place_of(name), own.find_file(name)
     current = own.digests([name]).get(place)
     reason = None

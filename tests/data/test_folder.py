@@ -367,7 +367,9 @@ def test_an_image_of_another_size_that_was_not_looked_at(
     unreadable = []
     for source in load_images(source=f"folder:{tmp_path}").named().values():
         source.read(np.arange(len(source)), unreadable=unreadable)
-    assert [bad.reason for bad in unreadable] == ["it has 4x5 pixels, expected 4x6"]
+    assert [bad.reason for bad in unreadable] == [
+        "the image has 4x5 pixels, expected 4x6"
+    ]
 
 
 def test_what_becomes_of_a_file_meanwhile_is_told(tmp_path: Path):

@@ -111,10 +111,10 @@ def test_values_are_finite_as_well():
     [
         (
             {"mean": (1e38,) * 3},
-            r"mean = .*, expected 3 numbers in 0\.\.1, one per channel",
+            r"mean = .*: expected 3 numbers in 0\.\.1, one per channel",
         ),
         ({"mean": (0.5,)}, r"expected 3 numbers in 0\.\.1"),
-        ({"std": (0.0,) * 3}, r"std = .*, expected 3 numbers above 0, up to 1"),
+        ({"std": (0.0,) * 3}, r"std = .*: expected 3 numbers above 0, up to 1"),
         ({"std": (-1.0,) * 3}, "expected 3 numbers above 0, up to 1"),
     ],
 )

@@ -409,7 +409,7 @@ def test_a_temperature_divides_the_logits(
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for values, message in (
         ({"temperature": 2.5, "tta": "flip"}, "test-time augmentation (flip)"),
-        ({"temperature": 0.0}, "temperature = 0.0, expected a number above 0"),
+        ({"temperature": 0.0}, "temperature = 0.0: expected a number above 0"),
         ({"temperature": None}, "Expected `float`, got `null` - at `$.temperature`"),
         ({}, "temperature.json: Object missing required field `temperature`"),
     ):

@@ -73,8 +73,14 @@ MISTAKEN: dict[str, tuple[Callable[[Path], Path], str]] = {
         runs,
         "is a directory of several runs or models: give one of the directories ",
     ),
-    "checkpoints": (lambda at: part_of_run(at, "checkpoints"), "is a part of a run: "),
-    "step": (lambda at: part_of_run(at, "checkpoints/60"), "is a part of a run: give "),
+    "checkpoints": (
+        lambda at: part_of_run(at, "checkpoints"),
+        "is a subdirectory of a run: ",
+    ),
+    "step": (
+        lambda at: part_of_run(at, "checkpoints/60"),
+        "is a subdirectory of a run: give ",
+    ),
     "weights": (weights, "is not a run: give the weight file "),
     "empty": (lambda at: touch(at / "x" / ".y").parent, "a directory without a run"),
     "nothing": (

@@ -119,7 +119,7 @@ def augment(
             paint = _read(row.paint, config=config, fill=colour)
             batch = _apply(Change(row.number, geometry, paint), batch, keys, follow)
     for number, name in enumerate(config.own, start=FIRST_OWN):
-        batch = _apply(_own_change(number, name, colour), batch, keys, follow)
+        batch = _apply(_custom_change(number, name, colour), batch, keys, follow)
     return batch
 
 
@@ -152,7 +152,7 @@ def _apply(
     return map_examples(batch, one, keys)
 
 
-def _own_change(number: int, name: str, colour: jax.Array) -> Change:
+def _custom_change(number: int, name: str, colour: jax.Array) -> Change:
     """Wrap a custom augmentation: a function (key, image, mean colour) -> image."""
     field = "data.augment.own"
     function = own.load(field, name)

@@ -32,7 +32,7 @@ def translate(right: float, down: float) -> Map:
 def rotate(degrees: float, height: int, width: int) -> Map:
     """Return the map of a counter-clockwise rotation about the centre."""
     angle = -math.radians(degrees)
-    # Rounded as in Pillow's `rotate`, so that right angles are exact.
+    # Pillow's `rotate` also rounds to 15 digits, so that right angles are exact.
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
     x, y = width / 2, height / 2
     return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y

@@ -18,8 +18,8 @@ def make_keys(
       root_key: Root key of the stream.
       step: Number of the step.
       indices: Indices of the examples, (B,).
-      repeat: Number of earlier copies of each example in the batch, (B,). None means
-        that examples are not repeated.
+      repeat: Occurrence number of each example within the batch, from 0, (B,). None
+        means that examples are not repeated.
     """
     keys = fold_each(jax.random.fold_in(root_key, step), indices)
     return keys if repeat is None else jax.vmap(jax.random.fold_in)(keys, repeat)

@@ -85,7 +85,7 @@ class Geometry:
     def linear(self, pixels: jax.Array) -> jax.Array:
         """Transform a float32 array (H, W, C) with linear interpolation.
 
-        The default uses nearest neighbours, for transforms in which both are equal.
+        The default calls `nearest`, for transforms that need no interpolation.
         """
         return self.nearest(pixels)
 

@@ -19,7 +19,7 @@ from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
 # Number of intervals of the quantile table, which is interpolated linearly.
 STEPS = 4096
-# Probability of cutmix in a step if both are enabled.
+# Probability of cutmix in a step if mixup is also enabled.
 CUTMIX_PROBABILITY = 0.5
 
 
@@ -79,9 +79,8 @@ def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
 
 @functools.lru_cache
 def _quantiles(a: float, b: float) -> np.ndarray:
-    from scipy.special import (
-        betaincinv,
-    )  # Lazy: 0.2 s of CPU time, unused in most runs.
+    # Imported lazily: the import takes 0.2 s of CPU time, and most runs do not need it.
+    from scipy.special import betaincinv
 
     return betaincinv(a, b, np.linspace(0, 1, STEPS + 1)).astype(np.float32)
 
@@ -101,7 +100,7 @@ def _mixing_weights(
         pixels = jnp.full((height, width), weight)
     if config.cutmix:
         outside = _outside(box, height, width, config.cutmix)
-        # If both are enabled, one of them is drawn. Without mixup it is always cutmix.
+        # If mixup is also enabled, either mixup or cutmix is drawn.
         probability = np.float32(CUTMIX_PROBABILITY if config.mixup else 1)
         cuts = jax.random.bernoulli(cut, probability)
         pixels, weight = (
@@ -112,7 +111,7 @@ def _mixing_weights(
 
 
 def _outside(key: jax.Array, height: int, width: int, alpha: float) -> jax.Array:
-    """Draw a mask, float32 (H, W): 0 in the rectangle of the partner, 1 outside.
+    """Draw a mask, float32 (H, W): 0 in the rectangle to paste, 1 outside.
 
     As in torchvision's CutMix, the rectangle has a random area and a uniform centre,
     and is then clipped to the image.

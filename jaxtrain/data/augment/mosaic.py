@@ -50,7 +50,7 @@ class Tile(Geometry):
         return self._covered(0)[:, None] & self._covered(1)[None]
 
     def paint(self, image: jax.Array) -> jax.Array:
-        """Return the mosaic with only this image on black, uint8 (H, W, C)."""
+        """Paint only this image of the mosaic, on black, uint8 (H, W, C)."""
         return resample(image, self._weights(0), self._weights(1))
 
     def points(self, points: jax.Array) -> jax.Array:
@@ -64,7 +64,11 @@ class Tile(Geometry):
         return resample_linear(pixels, self._weights(0), self._weights(1))
 
     def _sources(self, dim: int) -> jax.Array:
-        """Return the image coordinate of the centre of each mosaic row or column."""
+        """Return the image coordinates of the mosaic's pixel centres along one axis.
+
+        Args:
+          dim: Axis of the coordinates: 0 for y, 1 for x.
+        """
         middles = jnp.arange(self.shape[dim], dtype=jnp.float32) + 0.5
         return (middles - self.corner[1 - dim]) / self.scale
 
@@ -136,17 +140,17 @@ def draw_tiles(
     scale = jnp.where(applies, least + (most - least) * draw, 1)
     size = jnp.array(shape[::-1], jnp.float32)
     away = jax.random.uniform(point_key, (2,), jnp.float32) - 0.5
-    # Rounded to integers, so that images at scale 1 are not interpolated.
+    # The point is integral, so that images at scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
-    # x and y are 1 if the point is at the right or lower edge of the image, and 0 if it
-    # is at the left or upper edge.
+    # (x, y) of the point relative to each image: 0 at the left or upper edge, 1 at the
+    # right or lower edge.
     beyond = [jnp.array([1 - right, 1 - below], jnp.float32) for right, below in PLACES]
     return tuple(Tile(point - scale * size * x, scale, shape) for x in beyond)
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Shift each group of four neighbouring examples cyclically, (B, ...).
+    """Shift the examples of each group of four cyclically, (B, ...).
 
     Args:
       x: Array of a batch.

@@ -170,7 +170,10 @@ def _levels(
     blend: float,
     bits: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return magnitudes that increase linearly with the level, from 0 to given maxima.
+    """Return the magnitude of each operation at each level, (levels,).
+
+    Magnitudes increase linearly from 0 to the given maxima, except the bits of
+    posterize, and the threshold of solarize, which decreases from 255 to 0.
 
     Args:
       levels: Number of levels.

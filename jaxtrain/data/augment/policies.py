@@ -18,14 +18,14 @@ WIDTH, MAX_DEPTH, ALPHA = 3, 3, 1.0
 def rand_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply random operations of a fixed magnitude in sequence (arXiv:1909.13719)."""
+    """Apply RandAugment (arXiv:1909.13719): operations of a fixed magnitude."""
     tables = _rand_tables(*image.shape[:2])
 
     def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return operations.apply(image, drawn, tables), None
 
-    # A scan, because unrolled copies multiply the compile time.
+    # A scan compiles the operations once; an unrolled loop compiles them repeatedly.
     return jax.lax.scan(apply, image, _operation_keys(key, config.randaugment))[0]
 
 
@@ -55,7 +55,7 @@ def _operation_keys(key: jax.Array, number: int) -> jax.Array:
 def trivial_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply one random operation of random magnitude (arXiv:2103.10158, wide space)."""
+    """Apply TrivialAugmentWide (arXiv:2103.10158): one operation, random magnitude."""
     tables = _trivial_tables(*image.shape[:2])
     return operations.apply(image, operations.draw(key, tables), tables)
 
@@ -75,7 +75,7 @@ def _trivial_tables(height: int, width: int) -> Tables:
 def aug_mix(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Mix an image with chains of operations (arXiv:1912.02781).
+    """Apply AugMix (arXiv:1912.02781): mix an image with chains of operations.
 
     The relative weights of the chains are drawn from Dirichlet(alpha), and their total
     weight from Beta(alpha, alpha).
@@ -91,7 +91,7 @@ def aug_mix(
     chains = jax.vmap(chain)(jax.random.split(chain_key, WIDTH))
     weights = _dirichlet(weight_key, ALPHA, WIDTH)
     part = draw_beta(part_key, ALPHA, ALPHA)
-    # Accumulated in float32 in this order, as in torchvision.
+    # The sum is in float32 and in this order, as in torchvision.
     mixed = (1 - part) * image.astype(jnp.float32)
     for weight, augmented in zip(weights, chains, strict=True):
         mixed = mixed + part * weight * augmented.astype(jnp.float32)

@@ -142,6 +142,6 @@ def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
 
 
 def _rounded(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
-    """Multiply and round to uint8, as Pillow does after each of its two passes."""
+    """Resample along one axis and round to uint8, as Pillow does in each pass."""
     exact = _product(axes, matrix, image.astype(jnp.float32))
     return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

@@ -39,7 +39,7 @@ def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geom
 
 
 def _flip(key: jax.Array, shape: Shape, dim: int) -> Geometry:
-    # Always float32, so that JAX_ENABLE_X64 does not change the draw.
+    # The dtype is float32, so that JAX_ENABLE_X64 does not change the draw.
     return Flip(jax.random.bernoulli(key, np.float32(0.5)), shape, dim)
 
 

@@ -94,7 +94,7 @@ def random_window(key: jax.Array, height: int, width: int, window: Window) -> Bo
 
 
 def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
-    """Return a random position in 0..`room`, or the middle position."""
+    """Return a position in 0..`room`: random if `random` is True, else the middle."""
     # In float32, a draw just below 1 may be rounded to the position `room` + 1.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))
