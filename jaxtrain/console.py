@@ -30,7 +30,8 @@ class _Descriptor(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            # None: the pipe is full, and another process has made it non-blocking.
+            # `write` returns None if the pipe is full and another process has made the
+            # pipe non-blocking.
             while (num := super().write(data)) is None:
                 select.select([], [self], [])
             return num
@@ -61,8 +62,8 @@ def guard() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The new descriptor has the lowest free number, hence this one. It is
-            # read-only, so that writes still fail.
+            # `open` returns the lowest free descriptor, which is `number`. Opened for
+            # reading only, so that writes still fail.
             os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _guarded(1, sys.stdout, _output_lost)

@@ -172,7 +172,9 @@ class Section:
         except UserError as error:
             found.append(Problem(str(error)))
         except Exception:
-            if not found:  # Otherwise an invalid value, reported already, caused it.
+            if (
+                not found
+            ):  # Reported invalid values may make `validate` raise any error.
                 raise
         finally:
             _checked.reset(token)

@@ -151,7 +151,7 @@ class SourceFields(Section):
         of_source=True,
         free_in_evaluation=True,
         held_out=True,
-        unusual="it cannot predict classes that it was not trained on",
+        unusual="the model cannot predict classes that are missing in training",
     )
     allow_overlap: bool = field(
         False,

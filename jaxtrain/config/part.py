@@ -19,7 +19,7 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Section):
-    """A row of a table with its options; subclasses declare the options as fields.
+    """Name of a table row, with its options; subclasses declare the options as fields.
 
     A subclass with the argument `base=True`, such as `OptimizerConfig`, declares fields
     that all parts of its table have; they are not options.
@@ -214,7 +214,7 @@ def make_part(
 
 
 def as_part(value: Any, table: PartTable) -> Any:
-    """Return the part that a recipe names without its class.
+    """Convert a name or a user-defined class in a recipe to a part.
 
     Args:
       value: Part, name in the table, or user-defined class. Other values are returned

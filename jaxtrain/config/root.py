@@ -129,7 +129,7 @@ class CoreConfig(Section):
 
     @property
     def micro_batch_size(self) -> int:
-        """Examples of a micro-batch, over all devices."""
+        """Number of examples in a micro-batch, over all devices."""
         return self.data.batch_size // self.train.accumulate_steps
 
     @property

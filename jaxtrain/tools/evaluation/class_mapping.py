@@ -46,7 +46,7 @@ class ClassMapping:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """Index in the model of each class of the data set, (C,), or `UNKNOWN`."""
+        """Model index of each class of the data set, int32 (C,), or `UNKNOWN`."""
         known = {name: i for i, name in enumerate(self.known)}
         return np.array([known.get(name, UNKNOWN) for name in self.names], np.int32)
 
@@ -200,7 +200,7 @@ def map_classes(
 def _key(
     model: TrainedModel, facts: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Return the key of the class names in `facts`, and the model's class names."""
+    """Return the metadata key of the class names, and the model's class names."""
     about = model.description
     if model.task.classes_fact is not None:
         return model.task.classes_fact, about.class_names or about.column_names
