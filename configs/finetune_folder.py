@@ -5,8 +5,9 @@
 
 FILE is a weights file of timm's or torchvision's resnet50, a folder in timm's format,
 hf:OWNER/REPO on the Hugging Face Hub, or a run of jaxtrain. For weights of another
-model, set --model.name. Without --model.pretrained, weights from the Hub are used, which requires
-`pip install -e '.[hub]'`. `python main.py models` lists the models with weights.
+model, set --model.name. Without --model.pretrained, weights from the Hub are used, for
+which `pip install -e '.[hub]'` is required. `python main.py models` lists the models
+with weights.
 
 Hardware: one GPU, or a CPU for a few hundred images. Time and accuracy: unmeasured with
 ImageNet weights; benchmarks/RESULTS.md has measurements with other weights on

@@ -257,7 +257,7 @@ def typed_options(
         for option in given
         if option not in hints
     ]
-    taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
+    taken = {n: _as_tuple(v, hints[n]) for n, v in given.items() if n in hints}
     try:
         made: Any = kind
         options: Typed = made(**taken) if made is of else replace(made, **taken)
@@ -270,8 +270,8 @@ def typed_options(
     raise ProblemsError(Problem(before + text, (field,)) for text in texts)
 
 
-def _numbers_of(value: Any, hint: Any) -> Any:
-    """Convert text or a single number to a tuple if the field holds a tuple."""
+def _as_tuple(value: Any, hint: Any) -> Any:
+    """Convert text such as 1,5,1, or a number, to a tuple if the field is a tuple."""
     if isinstance(value, str | int | float) and not is_of_type(value, hint):
         for kind in (float, int):
             try:

@@ -188,7 +188,7 @@ def map_classes(
     if names == known or are_by_number(names, known):
         return source, None
     label = 0.0 if data.label_separator is not None else np.nan
-    source, mapping = _left_out(source, ClassMapping(names, known, label), data)
+    source, mapping = _drop_unknown(source, ClassMapping(names, known, label), data)
     whole = {name: x for name, x in facts.items() if name != boxes.CATEGORY_IDS}
     whole[key] = known
     if key == CLASSES:
@@ -226,7 +226,7 @@ def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
     return [*known] == numbers and not {*names} <= {*known}
 
 
-def _left_out(
+def _drop_unknown(
     source: Source, mapping: ClassMapping, data: DataConfig
 ) -> tuple[Source, ClassMapping]:
     """Drop examples that have only unknown classes, and record `num_unknown`.
