@@ -164,7 +164,8 @@ def options_of(command: Any) -> type:
 def _exit_code_and_message(error: Exception) -> tuple[int, object]:
     """Exit code and message of a failed command.
 
-    Called while the error is handled; a bug in a single process is re-raised.
+    Called in an `except` block. A bug is re-raised, unless the run has several
+    processes.
     """
     codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
     here = cluster.current()

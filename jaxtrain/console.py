@@ -56,7 +56,7 @@ def guard() -> None:
     """Make standard output and error accept any text and survive write errors.
 
     Replaced streams, as in notebooks, are left unchanged. Closed descriptors are opened
-    on /dev/null, because the next opened file would get their number.
+    on /dev/null, because files opened later would get their numbers, 0 to 2.
     """
     for number in range(3):
         try:

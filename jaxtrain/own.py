@@ -43,7 +43,7 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allow custom code by name in this process; other names are ignored."""
+    """Allow custom code by name in this process; names of table rows are ignored."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 

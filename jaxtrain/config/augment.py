@@ -38,7 +38,8 @@ class AugmentConfig(Section):
     )
     random_resized_crop: bool = field(
         False,
-        help="Crop a random window of the stored image and resize it to image_size.",
+        help="Crop a random window of the stored image, and resize the window to "
+        "image_size.",
     )
     crop_scale: tuple[float, ...] = field(
         (0.08, 1.0),

@@ -45,8 +45,8 @@ def with_metadata(section: Any, key: str, *, inherit: bool = True) -> Mapping[st
     """Return the value of a metadata key for each field that has the key, by path.
 
     Args:
-      section: Section, or its class; nested sections are included. A class has the
-        fields of its default parts.
+      section: Section, or its class, for the fields of the default parts. Nested
+        sections are included.
       key: Key of the metadata.
       inherit: Whether the fields of a nested section inherit the metadata of the field
         that holds the section; otherwise that field is listed.
@@ -60,7 +60,7 @@ def leaves(section: Any) -> list[str]:
     """Return the paths of all leaf fields, including fields of nested sections.
 
     Args:
-      section: Section, or its class, which has the fields of its default parts.
+      section: Section, or its class, for the fields of the default parts.
     """
     found = []
     for field, inner in nested(section):

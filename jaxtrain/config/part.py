@@ -132,7 +132,7 @@ def part_tables(section: Any) -> dict[str, PartTable]:
     """Return the table of each field that holds a part, by dotted path.
 
     Args:
-      section: A section, or its class, which has the fields of its default parts.
+      section: Section, or its class, for the fields of the default parts.
     """
     found = dict[str, PartTable]()
     for field_, inner in nested(section):

@@ -74,7 +74,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Built once: `json.loads` would build one per text.
+# Decoders that are built only once; `json.loads` would build one in each call.
 _LENIENT = JSONDecoder(parse_float=_finite, object_pairs_hook=_object)
 _STRICT = JSONDecoder(
     parse_float=_finite,
