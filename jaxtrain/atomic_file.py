@@ -57,7 +57,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
         if not folder:
             _sync(temporary)
         os.replace(temporary, path)
-    except BaseException:  # Including signals: leftovers would fill a full disk.
+    except BaseException:  # After a signal, too: leftovers take disk space.
         _remove(temporary)
         raise
 

@@ -42,7 +42,8 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
-# Whether a failed write to standard output ends the command, as its result is lost.
+# Whether a failed write to standard output ends the command, for which the output is
+# the result.
 _required = False
 
 

@@ -137,7 +137,7 @@ class Table(Mapping[str, T]):
         """Name -> "module" or "module:name" of each row.
 
         Raises:
-          UserError: Two plug-ins, or a plug-in and the core, have the same name.
+          UserError: Two plug-ins, or a plug-in and the core, define the same row name.
         """
         rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
@@ -145,8 +145,8 @@ class Table(Mapping[str, T]):
                 if name in rows:
                     raise UserError(
                         f"{self.kinds[-1]}: {name!r} is defined by {owners[name]} and "
-                        f"by the plug-in {plugin.name!r}: uninstall one of the two "
-                        "plug-ins"
+                        f"by the plug-in {plugin.name!r}: uninstall the plug-in "
+                        f"{plugin.name!r}"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
         return rows

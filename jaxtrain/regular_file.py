@@ -97,7 +97,7 @@ def check_folder(
             if entry.is_dir():
                 check_folder(entry.path, above | {identity})
             elif entry.is_symlink() and not os.path.exists(entry.path):
-                continue  # A broken link is reported when it is opened.
+                continue  # Opening a broken link fails later.
             elif not entry.is_file():
                 raise OSError(errno.EINVAL, "it is not a regular file", entry.path)
 

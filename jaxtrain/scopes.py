@@ -14,7 +14,7 @@ import jax
 
 LOSS, OPTIMIZER, PREPROCESS = "loss", "optimizer", "preprocess"
 _SCOPE = re.compile(r"(layer|part|model):([^/()\s]+)")
-# Replaces the slashes of layer paths, which separate scopes.
+# Replaces slashes in layer paths, because slashes separate scopes.
 _SLASH = "."
 
 P = ParamSpec("P")

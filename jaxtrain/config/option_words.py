@@ -59,7 +59,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
 
 
 def _options(words: list[str]) -> Iterator[list[str]]:
-    """Yield the words before the first option, then each option with its values."""
+    """Yield the arguments before the first option, then each option with its values."""
     option = list[str]()
     for word in words:
         if word.startswith("--") and option:

@@ -133,7 +133,7 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
 
 
 def check_part_options(config: Config, given: dict[str, str]) -> None:
-    """Refuse options that a selected part, such as the optimizer, does not have.
+    """Reject options that a selected part, such as the optimizer, does not have.
 
     Args:
       config: Config with the selected parts.

@@ -17,7 +17,7 @@ from jaxtrain.config.optimizer import (
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
-# Reason: weight averages that recompute batch-norm statistics need the full model.
+# Why a pipeline excludes weight averages with recomputed batch-norm statistics.
 NEW_STATISTICS = (
     "batch-norm statistics of averaged weights are recomputed with the full model, but "
     "a stage has only some of the layers"
