@@ -138,11 +138,11 @@ def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     If squares overflow, the variance is NaN rather than infinite. Outputs and gradients
     are then NaN too, and the step is skipped.
 
-    The variance is E[(x - mean)^2]. On GPUs and for dtypes narrower than float32 it is
-    E[x^2] - mean^2, which takes one pass but has an error that grows with (mean /
-    deviation)^2. In half precision the error is at most a few times the rounding error
-    of the inputs. In float32 a second pass would cost a GPU 4 to 10 % more memory
-    traffic (docs/decisions.md).
+    On CPUs, for float32 and float64, the variance is E[(x - mean)^2], in two passes. On
+    GPUs, and for narrower dtypes, it is E[x^2] - mean^2, in one pass. The rounding
+    error of the one-pass variance grows with (mean / deviation)^2. In half precision it
+    is at most a few times the rounding error of the inputs. In float32 a second pass
+    would cost a GPU 4 to 10 % more memory traffic (docs/decisions.md).
 
     Args:
       x: Input, (groups, examples, ..., channels).
@@ -232,7 +232,7 @@ normalize.defvjp(_forward, _backward)
 
 
 def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    """Gradient of the activation's input, as three equal arrays.
+    """Gradient with respect to the activation's input, as three equal arrays.
 
     The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
     store a shared expression, which costs one more pass over the batch.

@@ -62,7 +62,8 @@ class FlaxModel(Model):
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        # The signature of an NNX module class is (*args, **kwargs).
+        # `inspect.signature` of an NNX module class is (*args, **kwargs); __init__ has
+        # the actual signature.
         return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
 
     @classmethod

@@ -71,7 +71,7 @@ class _Convolved:
       convolve: Function from the kernel to the convolution.
       kernel: Kernel of the convolution.
       dims: Dims of the output channels in the kernel and in the result.
-      as_written: Function that computes the result by the traced operations.
+      unfolded: Function that computes the result by the traced operations.
       like: Shape and dtype of the result.
       scale: Factor per channel; None without a factor.
       shift: Offset per channel.
@@ -80,7 +80,7 @@ class _Convolved:
     convolve: Callable[[Any], jax.Array]
     kernel: _Weight
     dims: tuple[int, int]
-    as_written: Callable[[], jax.Array]
+    unfolded: Callable[[], jax.Array]
     like: Any
     scale: Any = None
     shift: Any = 0.0
@@ -88,7 +88,7 @@ class _Convolved:
     def compute(self) -> jax.Array:
         """Compute the result; the kernel is scaled in full precision, then rounded."""
         if self.scale is None:
-            return self.as_written()
+            return self.unfolded()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
         with _eager_if_concrete(kernel.array, self.scale, self.shift):
             factor = _along(self.scale, dim_in_kernel, self.like.ndim)
@@ -98,17 +98,17 @@ class _Convolved:
         y = y + shift.astype(y.dtype)
         return y.astype(self.like.dtype)
 
-    def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
-        """Fold an operation on this result into it; return None if impossible."""
+    def try_fold(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
+        """Fold the next operation into this result; return None if impossible."""
         (like,), name = (v.aval for v in step.eqn.outvars), step.name
         is_float = jnp.issubdtype(like.dtype, jnp.floating)
         if not is_float or like.shape != self.like.shape:
             return None
 
-        def as_written() -> jax.Array:
-            return step.run([self.as_written() if x is self else x for x in inputs])[0]
+        def unfolded() -> jax.Array:
+            return step.run([self.unfolded() if x is self else x for x in inputs])[0]
 
-        same = replace(self, as_written=as_written, like=like)
+        same = replace(self, unfolded=unfolded, like=like)
         if name == "convert_element_type":
             return same
         if name not in ("add", "sub", "mul", "div"):
@@ -118,9 +118,9 @@ class _Convolved:
         if by is None or (name == "div" and not first):
             return None
         with _eager_if_concrete(by, self.scale, self.shift):
-            return self._changed(same, name, by, first)
+            return self._fold(same, name, by, first)
 
-    def _changed(
+    def _fold(
         self, same: "_Convolved", name: str, by: Any, first: bool
     ) -> "_Convolved":
         """Fold an elementwise operation with one value per channel into this result.
@@ -194,7 +194,7 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
         return [_convolution(step, _array(inputs[0]), inputs[1])]
     deferred = [x for x in inputs if isinstance(x, _Convolved)]
     if len(deferred) == len(step.eqn.outvars) == 1:
-        folded = deferred[0].then(step, inputs)
+        folded = deferred[0].try_fold(step, inputs)
         if folded is not None:
             return [folded]
     return step.run(inputs)
@@ -223,7 +223,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
 
-    # Kernels in narrower dtypes are quantized and must not be scaled.
+    # Integer and 8-bit kernels are quantized; scaling would round them again.
     is_float = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (like, kernel.array))
     if not is_float or jnp.finfo(kernel.array.dtype).bits < 16:
         return convolve(kernel.array)
@@ -231,13 +231,16 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
         convolve=convolve,
         kernel=kernel,
         dims=(numbers.rhs_spec[0], numbers.out_spec[1]),
-        as_written=partial(convolve, kernel.array),
+        unfolded=partial(convolve, kernel.array),
         like=like,
     )
 
 
 def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
-    """Reshape `x` to (channels,); None if it varies within a channel."""
+    """Reshape `x` to (channels,), or (1,) for a scalar.
+
+    Returns None if `x` depends on the images or varies within a channel.
+    """
     if not isinstance(x, _Weight):
         return None
     with _eager_if_concrete(x.array):

@@ -8,8 +8,8 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Pattern for the layers of the backbone. For models without a backbone these are all
-# layers except the last piece, or the last linear layer of a plain Flax module.
+# Pattern for the layers of the backbone. In a model without a backbone it matches all
+# layers except the last piece, or except the last linear layer of a plain Flax module.
 BACKBONE = "backbone"
 
 

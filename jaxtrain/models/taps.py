@@ -21,10 +21,15 @@ READ = "read_activations"
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`, and expose it and its gradient as gradients of other arguments.
+    """Return `y`; the custom gradients of the other arguments expose `y`.
 
     The gradient of `activations` is `y`; the gradient of `grads` is the gradient of
     `y`. Unlike side effects, gradients can leave nested traces, such as nnx.remat.
+
+    Args:
+      y: Activations of a layer.
+      activations: Array of the same shape, whose value is ignored.
+      grads: Array of the same shape, whose value is ignored.
     """
     del activations, grads
     return checkpoint_name(y, READ)
@@ -39,8 +44,9 @@ class Taps:
 
     Attributes:
       place: Index of the call whose output is passed to `read`; None selects no call.
-      arrays: Arguments `activations` and `grads` of `read`, shaped like that output.
-      found: Path of the layer, and shape and dtype of the output, of each call.
+      arrays: Arguments `activations` and `grads` of `read`, with the shape of the
+        selected output.
+      found: Recorded calls: path of the layer, and shape and dtype of its output.
     """
 
     place: int | None = None
@@ -48,7 +54,7 @@ class Taps:
     found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def see(self, path: str, y: Any) -> Any:
-        """Record the output of a layer; `read` it if it is the selected call."""
+        """Record the output `y` of a layer; apply `read` if the call is selected."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-# Added to the eigenvalues, as in airbench94, to bound the filters of directions without
-# variance.
+# Added to the eigenvalues, as in airbench94, so that filters of eigenvalues near 0 stay
+# finite.
 EPSILON = 5e-4
 # Number of images whose patches are in memory at once.
 CHUNK = 16

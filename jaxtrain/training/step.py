@@ -57,8 +57,8 @@ def make_train_step(
       graphdef: Structure of the model.
       phase: Optimizer, transforms and frozen layers. The backward pass ends at the
         first trainable layer.
-      preprocess: Function that augments and normalizes images: the full batch if it
-        `mixes` examples, else one micro-batch at a time, which saves memory.
+      preprocess: Function that augments and normalizes images. Its input is the full
+        batch if `mixes`; otherwise one micro-batch, to save memory.
       layout: Layout of the run.
       part: Slice of the model's pieces to run. It ends with the last piece, and starts
         later than the first if the stored images are cached features.
