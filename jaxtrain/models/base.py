@@ -191,7 +191,7 @@ class Model(nnx.Module):
         return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Segment:
-        """Create a `Segment` of one piece, for `join`."""
+        """Create a `Segment` of one piece, for `remat.join`."""
         return Segment(piece.names, partial(_apply, index, piece))
 
 

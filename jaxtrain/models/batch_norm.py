@@ -212,7 +212,7 @@ def _forward(activation: Any, *arrays: jax.Array) -> tuple[jax.Array, Any]:
 def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
     x, mean, inverse_std, scale, _ = residuals
     wide_x = widen(x)
-    dy, for_sum, for_product = _through(activation, residuals, dy)
+    dy, for_sum, for_product = _activation_grads(activation, residuals, dy)
     sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
     # Sum of dy * normalized x. The mean is subtracted from the sum, with an error
     # linear in mean / deviation: if it were subtracted from each x, XLA:CPU would store
@@ -231,7 +231,9 @@ def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]
 normalize.defvjp(_forward, _backward)
 
 
-def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
+def _activation_grads(
+    activation: Any, arrays: Any, dy: jax.Array
+) -> tuple[jax.Array, ...]:
     """Gradient with respect to the activation's input, as three equal arrays.
 
     The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would

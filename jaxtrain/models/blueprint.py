@@ -205,8 +205,8 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
         for option in given:
             if option not in known:
                 raise UserError(
-                    f"model.options: {config.name} has no option {option!r}; its "
-                    f"options are: {', '.join(known) or 'none'}"
+                    f"model.options: {config.name} has no option {option!r}; "
+                    f"the options are: {', '.join(known) or 'none'}"
                 )
     return given
 

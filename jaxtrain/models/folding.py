@@ -91,9 +91,9 @@ class _Convolved:
             return self.unfolded()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
         with _eager_if_concrete(kernel.array, self.scale, self.shift):
-            factor = _along(self.scale, dim_in_kernel, self.like.ndim)
+            factor = _broadcastable(self.scale, dim_in_kernel, self.like.ndim)
             scaled = (kernel.unrounded * factor).astype(kernel.array.dtype)
-            shift = _along(self.shift, dim, self.like.ndim)
+            shift = _broadcastable(self.shift, dim, self.like.ndim)
         y = self.convolve(scaled)
         y = y + shift.astype(y.dtype)
         return y.astype(self.like.dtype)
@@ -114,7 +114,7 @@ class _Convolved:
         if name not in ("add", "sub", "mul", "div"):
             return None
         first = inputs[0] is self
-        by = _of_channels(inputs[1 if first else 0], self.dims[1], like.shape)
+        by = _per_channel(inputs[1 if first else 0], self.dims[1], like.shape)
         if by is None or (name == "div" and not first):
             return None
         with _eager_if_concrete(by, self.scale, self.shift):
@@ -189,7 +189,7 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
     if step.name == "jit":
         return _evaluate(step.eqn.params["jaxpr"], inputs)
     if all(isinstance(x, _Weight) for x in inputs):
-        return _of_weights(step, inputs)
+        return _fold_constants(step, inputs)
     if step.name == "conv_general_dilated" and isinstance(inputs[1], _Weight):
         return [_convolution(step, _array(inputs[0]), inputs[1])]
     deferred = [x for x in inputs if isinstance(x, _Convolved)]
@@ -200,7 +200,7 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
     return step.run(inputs)
 
 
-def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
+def _fold_constants(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
     with _eager_if_concrete(*(x.array for x in inputs)):
         results = [_Weight(y, y) for y in step.run(inputs)]
     if step.name == "convert_element_type":
@@ -236,7 +236,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     )
 
 
-def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
+def _per_channel(x: Any, dim: int, shape: Sequence[int]) -> Any:
     """Reshape `x` to (channels,), or (1,) for a scalar.
 
     Returns None if `x` depends on the images or varies within a channel.
@@ -244,18 +244,18 @@ def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
     if not isinstance(x, _Weight):
         return None
     with _eager_if_concrete(x.array):
-        return _numbers_of_channels(jnp.asarray(x.array), dim, shape)
+        return _reshape_per_channel(jnp.asarray(x.array), dim, shape)
 
 
-def _numbers_of_channels(array: jax.Array, dim: int, shape: Sequence[int]) -> Any:
+def _reshape_per_channel(array: jax.Array, dim: int, shape: Sequence[int]) -> Any:
     others = [n for d, n in enumerate(array.shape) if d != dim]
     if array.ndim not in (0, len(shape)) or any(n != 1 for n in others):
         return None
     return array.reshape(-1).astype(wide(array.dtype))
 
 
-def _along(numbers: Any, dim: int, ndim: int) -> jax.Array:
-    """Reshape values (channels,) for broadcasting along a dim."""
+def _broadcastable(numbers: Any, dim: int, ndim: int) -> jax.Array:
+    """Reshape (channels,) to `ndim` dims for broadcasting; channels are at `dim`."""
     return jnp.reshape(numbers, [-1 if d == dim else 1 for d in range(ndim)])
 
 

@@ -51,8 +51,8 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
         tops = [path for path in paths if "/" not in path]
         tops.append(BACKBONE)
         raise UserError(
-            f"{field}: {pattern!r} matches no layer with parameters; expected a "
-            f"pattern of {', '.join(tops)}, or of sublayers, such as "
+            f"{field}: {pattern!r} matches no layer with parameters; set a pattern "
+            f"that matches {', '.join(tops)}, or sublayers, such as "
             f"{_example(paths)}{nearest(pattern, [*tops, *paths], num=3)}"
         )
     return frozenset(found)
@@ -79,7 +79,7 @@ def find_params(model: Model, field: str, pattern: str) -> list[str]:
 
 
 def _within(path: str) -> Iterable[str]:
-    """Yield a path and its parents."""
+    """Yield the parents of a path, from the top, and then the path."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 

@@ -53,7 +53,7 @@ class Taps:
     arrays: tuple[jax.Array, jax.Array] | None = None
     found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
-    def see(self, path: str, y: Any) -> Any:
+    def record(self, path: str, y: Any) -> Any:
         """Record the output `y` of a layer; apply `read` if the call is selected."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
@@ -97,14 +97,14 @@ def tap_linen(call: Any, given: Any, options: Any, context: Any) -> Any:
     y, taps, path = call(*given, **options), _taps.get(), context.module.path
     if taps is None or context.method_name != "__call__" or not path:
         return y
-    return taps.see("/".join(path), y)
+    return taps.record("/".join(path), y)
 
 
 @functools.cache
 def _tapped_class(kind: type[nnx.Module]) -> type[nnx.Module]:
     def call(self: Any, *given: Any, **options: Any) -> Any:
         y, taps = kind.__call__(self, *given, **options), _taps.get()
-        return y if taps is None else taps.see(getattr(self, PATH), y)
+        return y if taps is None else taps.record(getattr(self, PATH), y)
 
     metaclass: Any = type(kind)
     return metaclass(kind.__name__, (kind,), {"__call__": call})

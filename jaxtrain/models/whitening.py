@@ -23,7 +23,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """
     rows, columns, channels, outputs = shape
     size = rows * columns * channels
-    assert outputs == size, "a filter for each direction"
+    assert outputs == size, "the kernel must have one filter per eigenvector"
     moments, num = np.zeros((size, size)), 0
     for start in range(0, len(images), CHUNK):
         some = images[start : start + CHUNK].astype(np.float64)

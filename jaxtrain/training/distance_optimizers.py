@@ -68,6 +68,7 @@ def _dadapt_adamw(
 
 
 # Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+
 # Mishchenko & Defazio 2023, arXiv:2306.06101.
 PRODIGY = Row(_prodigy, ProdigyConfig)
 # Defazio & Mishchenko 2023, arXiv:2301.07733.

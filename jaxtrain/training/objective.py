@@ -58,7 +58,9 @@ class MakeObjective:
         def averaged(
             model_state: Any, images: Any, key: jax.Array, *, training: bool
         ) -> tuple[Any, Any]:
-            assert average is not None, "a task says that it reads the average"
+            assert average is not None, (
+                "the task must declare that it reads the average"
+            )
             weights = jax.lax.stop_gradient(average)
             return forward(weights, model_state, images, key, training=training)
 

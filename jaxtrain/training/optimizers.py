@@ -234,6 +234,7 @@ def _check_line_search(config: OptimizerConfig) -> None:
 
 
 # Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+
 # Sutskever et al. 2013, ICML.
 SGD = Row(_l2(_sgd), parts.SGDConfig)
 # Kingma & Ba 2014, arXiv:1412.6980.
