@@ -5,7 +5,7 @@ from typing import Any
 
 from jax.extend import core
 
-# Primitives that call a jaxpr; they are inlined.
+# Primitives that call an inner jaxpr; see `called`.
 CALLS = (
     "jit",
     "closed_call",

@@ -21,7 +21,7 @@ READ = "read_activations"
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`; the custom gradients of the other arguments expose `y`.
+    """Return `y`, and expose `y` and its gradient as gradients of other arguments.
 
     The gradient of `activations` is `y`; the gradient of `grads` is the gradient of
     `y`. Unlike side effects, gradients can leave nested traces, such as nnx.remat.

@@ -25,7 +25,7 @@ ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Default milestones of the step schedule.
 MILESTONES = (0.5, 0.75)
-# Final learning rate of a cycle of fastai's `fine_tune`, as a fraction of its peak.
+# Final learning rate of a cycle of fastai's `fine_tune`, relative to the cycle's peak.
 FINE_TUNE_END_FACTOR = 1e-5
 
 

@@ -32,7 +32,7 @@ def flip(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over crops of the four corners and the centre, as in FiveCrop."""
+    """Average over crops at the corners and the centre (torchvision's FiveCrop)."""
     return _mean(apply, crops(pixels, size))
 
 

@@ -29,7 +29,7 @@ class Guard(StepTransform):
 
     The int32 arrays `total` and `in_a_row` in `TrainState.extras` count skipped steps
     and consecutive skipped steps. Loss scaling adds float32 `scale` and int32
-    `good_steps`, the number of finite steps since the last change of the scale. With
+    `good_steps`, the number of finite steps since the scale last changed. With
     loss scaling, `in_a_row` counts a non-finite step only at the scale `MIN_SCALE`.
 
     Attributes:
