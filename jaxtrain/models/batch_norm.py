@@ -181,10 +181,10 @@ def normalize(
 ) -> jax.Array:
     """Normalize each group by its statistics, in at least float32.
 
-    `mean` and `inverse_std` must be the statistics of `x`: the gradient of `x` includes
-    the paths through them, and they have no gradients. JAX's derivative computes three
-    sums over the batch and stores `x - mean`. The custom derivative computes two sums,
-    in one pass over arrays that the forward pass stores anyway
+    `mean` and `inverse_std` must be the statistics of `x`. The gradient of `x` includes
+    the paths through both statistics, whose gradients are zero. JAX's derivative
+    computes three sums over the batch and stores `x - mean`. The custom derivative
+    computes two sums, in one pass over arrays that the forward pass stores anyway
     (`benchmarks/batch_norm.py`).
 
     Args:

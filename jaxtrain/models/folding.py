@@ -68,7 +68,7 @@ class _Convolved:
     """A deferred result `scale * conv(x, kernel) + shift`.
 
     Attributes:
-      convolve: Function from the kernel to the convolution.
+      convolve: Function from a kernel to the result of the convolution.
       kernel: Kernel of the convolution.
       dims: Dims of the output channels in the kernel and in the result.
       unfolded: Function that computes the result by the traced operations.

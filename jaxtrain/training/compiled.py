@@ -42,7 +42,7 @@ class Compiled:
       seconds: Total seconds of tracing and compilation.
       compiling: Whether a compilation is in progress, in any process of the run.
       programs: Compiled programs by (shape, dtype) of each array of the last argument.
-      flops: FLOPs of each program (see `count_flops`), by the same key.
+      flops: FLOPs of each program (see `count_flops`), by the key in `programs`.
     """
 
     def __init__(

@@ -22,8 +22,8 @@ class Frozen:
 
     Attributes:
       layers: Paths of the frozen layers and of all layers within them.
-      statistics: Whether batch norms and quantizers of all other layers also use
-        their running statistics and ranges, without updating them.
+      statistics: Whether running statistics of batch norms, and ranges of quantizers,
+        are fixed in all layers, also in trained layers.
     """
 
     layers: frozenset[str] = frozenset()
