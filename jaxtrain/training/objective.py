@@ -82,7 +82,7 @@ class MakeObjective:
             losses,
             scale,
             self.normalization,
-            partial(self._whole, state),
+            partial(self._reduce_and_project, state),
             self.layout.all_reduced_norm,
             task,
             forward,
@@ -113,7 +113,7 @@ class MakeObjective:
             training=training,
         )
 
-    def _whole(self, state: TrainState, grads: Any) -> Any:
+    def _reduce_and_project(self, state: TrainState, grads: Any) -> Any:
         grads = self.layout.all_reduce_grads(grads)
         for transform in self.phase.transforms:
             if overrides(transform, "project"):
