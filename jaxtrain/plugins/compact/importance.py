@@ -31,9 +31,9 @@ from jaxtrain.training.forward import apply_model
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.trees import by_path
 
-# Name of the program in messages.
+# Purpose of the compiled program, for out-of-memory messages.
 PURPOSE = "a batch for the importance of channels"
-# Group name -> importance of its units, non-negative, float64 (units,). Groups to which
+# Group name -> importance of each unit, non-negative, float64 (units,). Groups to which
 # the criterion does not apply are absent.
 Importance = dict[str, np.ndarray]
 

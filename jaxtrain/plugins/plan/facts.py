@@ -63,7 +63,7 @@ class Facts:
       products: Dtype of the convolutions and matrix products, a key of `Gpu.peaks`.
       kernels: Kernels as (bytes, flops, number of launches).
       exchanges: Collectives of the program (see `HloProgram.collectives`).
-      minimum_bytes: Theoretical minimum of bytes sent (`collectives.minimum_bytes`).
+      minimum_bytes: Lower bound on the bytes sent (see `collectives.minimum_bytes`).
     """
 
     device_kind: str
@@ -189,7 +189,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 
 def _minimum_bytes(setup: Setup) -> int:
-    """Return the theoretical minimum of bytes sent (`collectives.minimum_bytes`)."""
+    """Return the lower bound on the bytes sent (see `collectives.minimum_bytes`)."""
     # Parameters are sharded only over the `model` axis.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
@@ -224,10 +224,10 @@ def _read(path: Path) -> Facts | None:
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Return the path of the cached facts, or None if they are not cached.
+    """Return the path of the facts in the cache; None if the facts are not cacheable.
 
-    Facts of this machine's devices, and of configs with custom code, are not cached,
-    because drivers or imported modules may change unnoticed.
+    Facts of this machine's devices are not cacheable, because the driver may change
+    unnoticed; nor are facts of configs with custom code, whose modules may change.
     """
     folder = cache_folder("plans")
     if folder is None or target.name == HERE or config_lib.own_references(config):

@@ -75,7 +75,7 @@ def carry_out(
       target: Target to plan for, or to run on.
       vary: Config field to vary: `batch_size` finds the largest batch,
         `accumulate_steps` the fastest micro-batch.
-      memory: Bytes of device memory. Defaults to the target's.
+      memory: Bytes of device memory. Defaults to the memory of the target's devices.
       largest: Largest batch to try. Defaults to the size of the training split.
       path: Path of the JSON file.
 

@@ -60,8 +60,8 @@ def check_versions() -> None:
     if version not in found.values():
         told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
         raise UserError(
-            f"expected XLA's GPU compiler of JAX's version, {version}; found {told}: "
-            f"{COMPILER.fix}"
+            f"expected JAX's CUDA plugin {version}, the version of jaxlib, but found "
+            f"{told}: {COMPILER.fix}"
         )
 
 
@@ -95,8 +95,8 @@ def environment(target: Target) -> dict[str, str]:
     paths = [str(ROOT), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if target.gpu is not None:
-        # The first variable prevents JAX from searching for a driver, the second from
-        # failing without a driver. Other computations run on the CPU.
+        # The CUDA variables prevent JAX from searching for a driver, and from failing
+        # without a driver. Computations run on the CPU.
         env |= {
             "CUDA_VISIBLE_DEVICES": "-1",
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -121,7 +121,7 @@ def visible_gpus() -> list[str]:
 
 
 def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
-    """Start JAX in a process started by `call`.
+    """Initialize JAX in a subprocess of `call`.
 
     Args:
       target: Target of the process.

@@ -10,8 +10,8 @@ from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.plugins.plan.plan import Plan
 
-# Measured input throughput in images per second per core, by kind of source
-# (docs/imagenet.md, docs/data.md).
+# Measured input throughput of decoded and of packed images, in images per second per
+# core (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
 # Columns of the comparison of plans; all except the last are per device and step.
@@ -19,7 +19,7 @@ FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s boun
 
 
 def show(plan: Plan, price: float | None = None) -> None:
-    """Print a plan; `price` is per device and hour."""
+    """Print a plan; `price` is per device-hour."""
     rows = {
         **_describe_run(plan),
         **_describe_program(plan),
@@ -35,7 +35,7 @@ def show(plan: Plan, price: float | None = None) -> None:
 def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
     """Print several plans, one row each, with figures per device or an error.
 
-    Names omit the section of the config field, so that rows fit 80 columns.
+    Plans named after a config field are listed without its section, to fit 80 columns.
     """
     table = Table(box=None, collapse_padding=True, pad_edge=False)
     table.add_column(no_wrap=True)

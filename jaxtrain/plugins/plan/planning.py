@@ -35,13 +35,13 @@ def carry_out(
       target: Target to plan for.
       batch: Batch size, or "max" for the largest that fits; None uses the config's.
       presets: Values of `parallel.preset` to compare.
-      price: Price per device and hour, or None.
+      price: Price per device-hour, or None.
       check: Whether to run a few steps, and compare their memory with the plan.
       path: Path of plan.json.
 
     Raises:
       UserError: The config is invalid, compilation for the target fails, or the config
-        does not fit with any preset or change.
+        does not fit with any preset or change of `memory_changes`.
     """
     if check:
         _check_is_here(target)

@@ -126,7 +126,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # Counted at the start operation.
+            if name not in started  # Bodies of async-start, which is counted instead.
             for collective in self._collectives(list(found.values()))
         ]
 
@@ -235,7 +235,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """FLOPs of a library convolution: 2 * outputs * multiply-adds per output."""
+    """FLOPs of a cuDNN convolution: 2 * outputs * multiply-adds per output."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result

@@ -31,7 +31,7 @@ def write_report(run: RunState) -> None:
 
 def _write(run: RunState) -> None:
     def stopped() -> bool:
-        # `signals.requested` is a collective, and only process 0 writes the report.
+        # Not `signals.requested`, a collective: only process 0 runs this code.
         return run.signals.signum is not None
 
     path = run.workdir / REPORT

@@ -83,8 +83,8 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # First queries whose nearest neighbour is wrong, in the order of its distance;
-    # then the other queries in sampling order.
+    # Sort queries whose nearest neighbour has another class first, by similarity. The
+    # other queries keep their order, because 2 exceeds -cosine.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 

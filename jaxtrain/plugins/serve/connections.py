@@ -157,7 +157,7 @@ class GuardedProtocol(H11Protocol):
     def _check_progress(self) -> None:
         limits = self._connections.limits
         if self.flow.read_paused:
-            # The server has paused reading.
+            # The client is not slow: the server has paused reading.
             self._start_timer()
             return
         earned = self._num_bytes / limits.bytes_per_second

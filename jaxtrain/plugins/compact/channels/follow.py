@@ -196,7 +196,8 @@ class _Follower:
         if groups == 1:
             self._contract(x, channels, kernel, taken)
         else:
-            # A group is removed as a unit: its inputs and outputs are equivalent.
+            # A convolution group is removed as a unit, so all labels of its input and
+            # output channels are equivalent.
             self._pin([taken], eqn)
             ins, outs = channels.reshape(groups, -1), outputs.reshape(groups, -1)
             for labels in (*ins.T, *outs.T):

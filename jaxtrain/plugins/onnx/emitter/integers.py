@@ -32,7 +32,7 @@ KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
     """Convert the fake quantization of activations to a node `ROUND`."""
-    # Same computation as in the model: rounding may change the zero point.
+    # Use the model's code and dtype: other rounding could give another zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
     if scale == 0:  # The range is uninitialized.

@@ -81,7 +81,7 @@ def _clip(node: Node) -> Node | None:
 
 
 def _window_of_blocks(node: Node) -> Node | None:
-    """Convert the maximum over blocks of a reshaped image to max pooling."""
+    """Fuse a reshape into blocks and a maximum over each block into MaxPool."""
     if node.op != "ReduceMax" or node.attributes["keepdims"]:
         return None
     x = node.inputs[0]
@@ -132,7 +132,7 @@ def _mean_without_padding(node: Node) -> Node | None:
 
 
 def _layer_norm(node: Node) -> Node | None:
-    """Convert (x - mean) * (rsqrt(variance + epsilon) * scale) over the last dim."""
+    """Fuse (x - mean) * (rsqrt(variance + epsilon) * scale) to LayerNormalization."""
     found = find(NORMS[0], node) or find(NORMS[1], node)
     if found is None or (epsilon := found["epsilon"].number) is None:
         return None
@@ -146,7 +146,7 @@ def _layer_norm(node: Node) -> Node | None:
 
 
 def scale_and_shift(node: Node) -> Node | None:
-    """Convert x * scale + shift per channel, such as batch norm in evaluation."""
+    """Fuse x * scale + shift per channel into a BatchNormalization node."""
     if node.op != "Add" or not node.is_float or len(node.shape) < 3:
         return None
     scaled, shift = node.inputs

@@ -88,7 +88,7 @@ def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Mar
 
 
 def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
-    """Draw a matrix of many classes: cells of equal shade share a path."""
+    """Draw a matrix of many classes: cells of equal shade share an SVG path."""
     paths: dict[tuple[bool, int], list[str]] = {}
     for row, column in np.argwhere(counts > 0).tolist():
         shade = 1 + min(SHADES - 1, int(parts[row, column] * SHADES))
