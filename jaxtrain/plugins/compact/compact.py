@@ -198,6 +198,6 @@ def _check_computes(about: Description) -> None:
             told = str(error).partition("\n")[0]
             raise UserError(
                 f"model.name = {about.model.name!r} fails with fewer channels "
-                f"({told}): the code of the model may hard-code channel counts: read "
+                f"({told}), maybe because its code has constant channel counts: read "
                 "channel counts from array shapes"
             ) from error

@@ -57,7 +57,7 @@ def largest_batch(
       num_devices: Number of devices that share a batch.
       most: Largest batch to try, such as the length of the training split.
       option: Command-line option that the error message names.
-      limit: Description of `most` in the error message.
+      limit: Words before `most` in the error message.
 
     Raises:
       UserError: `most` is smaller than the smallest batch divisible by the devices.

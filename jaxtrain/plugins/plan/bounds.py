@@ -47,14 +47,14 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
     # Dtypes without a peak FLOP/s in the table are assumed to run at the float32 peak.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
-        products, missing = "float32", f" (no faster matrix products of {products})"
+        products, missing = "float32", f" (the peak of {products} is unknown)"
     peak = gpu.peaks[products]
     rates = {
         COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
         MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, without cache hits",
-        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us per dependent kernel",
         LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
-        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
+        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s per network adapter",
     }
     alone = dict.fromkeys(rates, 0.0)
     kernels: dict[str, float] = dict.fromkeys((COMPUTE, MEMORY, LAUNCHES), 0.0)

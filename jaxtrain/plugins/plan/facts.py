@@ -39,7 +39,7 @@ from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
 
 # JAX environment variables that do not affect compiled programs.
-_NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
+_IRRELEVANT_VARIABLES = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,8 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
     variables = {
         name: value
         for name, value in sorted(gpu_compiler.environment(target).items())
-        if name == "XLA_FLAGS" or (name.startswith("JAX_") and name not in _NO_MATTER)
+        if name == "XLA_FLAGS"
+        or (name.startswith("JAX_") and name not in _IRRELEVANT_VARIABLES)
     }
     parts = [config_lib.to_json(config), str(target), str(compiler), variables, shapes]
     digest = hashlib.sha256(repr([*parts, jax.__version__, _package()]).encode())

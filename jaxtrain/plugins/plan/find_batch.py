@@ -164,7 +164,7 @@ def show(finder: BatchFinder, found: Trial | None) -> None:
     speed = "images/s" if finder.is_here else "images/s bound"
     print(f"{finder.num_devices} x {finder.device_kind}:")
     table = Table(box=None, pad_edge=False)
-    for name in ("batch", "micro-batches", speed, "memory a device", "of"):
+    for name in ("batch", "micro-batches", speed, "memory per device", "of"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("fits")
     for trial in sorted(finder.trials, key=lambda t: t.micro_batch_size):

@@ -185,7 +185,7 @@ def call(
       subprocess.TimeoutExpired: The time limit was reached.
       KilledError: The process was killed.
       UserError: The function raised it, or the environment is missing or has another
-        version.
+        version of JAX.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
     request = pickle.dumps((own.decided(), function, arguments))
@@ -221,8 +221,8 @@ def answer() -> None:
     try:
         if version != jax.__version__:
             raise UserError(
-                f"{sys.executable} has JAX {jax.__version__}, but expected JAX "
-                f"{version}, the version of this process: {COMPILER.fix}"
+                f"{sys.executable}: expected JAX {version}, as in the environment of "
+                f"the command, but found JAX {jax.__version__}: {COMPILER.fix}"
             )
         decided, function, arguments = pickle.loads(request)
         own.hand_over(decided)
@@ -245,7 +245,9 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
     # XLA aborts a process with unknown flags.
     if flags := [line for line in lines if "in XLA_FLAGS" in line]:
         given = os.environ.get("XLA_FLAGS", "")
-        raise UserError(f"XLA rejects $XLA_FLAGS = {given!r}: {flags[-1]}")
+        raise UserError(
+            f"$XLA_FLAGS = {given!r}: XLA rejects a flag ({flags[-1]}); remove the flag"
+        )
     if missing := [line for line in lines if "ModuleNotFoundError" in line]:
         raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
     raise RuntimeError(

@@ -99,8 +99,8 @@ def _check(plan: Plan) -> dict[str, float]:
     found = gpu_compiler.call(target, run_steps, plan.config)
     ratio = found["peak_bytes"] / found["planned_bytes"]
     print_stderr(
-        f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "
-        f"the plan; {1e3 * found['step_seconds']:,.2f} ms a step"
+        f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB per device, {ratio:.3f} "
+        f"of the plan; {1e3 * found['step_seconds']:,.2f} ms per step"
     )
     return {**found, "memory_ratio": ratio}
 

@@ -54,7 +54,7 @@ def _write(run: RunState) -> None:
             )
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        print_stderr(f"warning: no {path} ({_in_a_line(reason)}); {how}")
+        print_stderr(f"warning: {path} was not written ({_in_a_line(reason)}); {how}")
 
 
 def _in_a_line(text: str) -> str:

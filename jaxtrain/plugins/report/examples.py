@@ -30,8 +30,8 @@ GROUPS = (
         "Lowest probability of the true class.",
         24,
     ),
-    Group("unsure", "Least sure", "Lowest confidence, right or wrong.", 12),
-    Group("sure", "Most sure, and right", "Highest confidence.", 12),
+    Group("unsure", "Least confident", "Lowest confidence, correct or not.", 12),
+    Group("sure", "Most confident, and correct", "Highest confidence.", 12),
 )
 
 

@@ -27,9 +27,9 @@ class NearestExamples:
 
     Attributes:
       sample: Sample of the split, which holds queries and neighbours.
-      index: Indices in the split of each query and its neighbours, the nearest first,
-        (n, 1 + NUM_NEAR or fewer).
-      label: Classes of these examples, same shape.
+      index: Indices in the split, (n, 1 + K): the query, then its K neighbours in
+        order of distance; K is at most `NUM_NEAR`.
+      label: Class of each example in `index`, (n, 1 + K).
     """
 
     sample: Sample

@@ -55,7 +55,7 @@ class Connections:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close a client's longest idle connection if it is stalled.
+        """Close a client's longest idle connection, if that connection is stalled.
 
         Returns:
           Whether a connection was closed.

@@ -64,7 +64,7 @@ def test_a_run_learns_the_tones(here: Path):
     assert about["image_shape"] == [16, 38, 1] and about["sound"]["mels"] == 16
     page = (here / "run" / "report.html").read_text()
     assert (
-        "Most sure, and right" in page
+        "Most confident, and correct" in page
         and "Training images" not in page.split("left out")[-1].split("<section>")[0]
     )
 

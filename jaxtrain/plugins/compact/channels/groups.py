@@ -27,13 +27,13 @@ Axis = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class ChannelGroup:
-    """Channels with the same dependencies, in units that can be removed individually.
+    """Prunable channels, in units with equal dependencies that are removed separately.
 
     Attributes:
       name: Path of the first layer that computes the channels.
       unit: Number of the layer's channels per unit, such as a convolution group.
       indices: Path and dim of an array -> indices of each unit, int64 (units, n).
-      taken: Keys of `indices` that are input channels of kernels.
+      taken: Keys of `indices` whose dim is the input-channel dim of a kernel.
       numbers: Equivalence class of each unit, as in `ChannelMap.components`, (units,).
     """
 
@@ -72,7 +72,7 @@ class ChannelMap:
     components: np.ndarray
 
     def flops(self, kept: Mapping[str, np.ndarray]) -> int:
-        """Count the FLOPs per image, as `jaxtrain.training.flops.count_flops`.
+        """Count the FLOPs per image, as `jaxtrain.training.flops.count_flops` does.
 
         Args:
           kept: Retained units by group name; other groups are unchanged.

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from jaxtrain.font import fitted, font
 from jaxtrain.plugins.report.pages.text import text
 
-# Maximum size of a matrix with counts in its cells.
+# Maximum number of classes of a matrix with counts in its cells.
 MAX_WRITTEN = 20
 MAX_PAIRS = 12
 CELL = 26
