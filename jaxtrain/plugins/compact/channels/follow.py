@@ -136,13 +136,12 @@ class _Follower:
         for x in inputs:
             if x.dims:
                 spread = [
-                    self._broadcast_labels(eqn, d, n)
-                    for d, n in zip(x.dims, shape, strict=True)
+                    self._expand(eqn, d, n) for d, n in zip(x.dims, shape, strict=True)
                 ]
                 made = tuple(map(self.found.join, made, spread))
         return made
 
-    def _broadcast_labels(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
+    def _expand(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
         """Broadcast the labels of a dim to `size`; a broadcast dim is pinned."""
         if len(labels) == size:
             return labels
@@ -172,7 +171,7 @@ class _Follower:
         shape = eqn.params["shape"]
         made = list(map(copies, shape))
         for labels, dim in zip(x.dims, eqn.params["broadcast_dimensions"], strict=True):
-            made[dim] = self._broadcast_labels(eqn, labels, shape[dim])
+            made[dim] = self._expand(eqn, labels, shape[dim])
         return tuple(made)
 
     def _concatenate(self, eqn: Any, *inputs: Labelled) -> Dims:
