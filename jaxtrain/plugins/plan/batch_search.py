@@ -19,7 +19,7 @@ GAIN = 1.02
 
 
 class Fitting(Protocol):
-    """Protocol of the result for a batch that fits; bytes are per device."""
+    """Protocol of a trial result for a batch that fits; bytes are per device."""
 
     @property
     def peak_bytes(self) -> int: ...

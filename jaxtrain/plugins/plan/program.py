@@ -19,7 +19,7 @@ from jaxtrain.plugins.plan.collectives import (
     numbers,
 )
 
-# Operations that launch no kernel: they refer to memory, or wait.
+# Operations that launch no kernel, as they only alias memory or order operations.
 _NO_KERNELS = {
     *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"),
     *("opt-barrier", "partition-id", "replica-id"),
@@ -27,7 +27,7 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# Start of the attributes in a line, after the operands.
+# Start of the attributes, which follow the operands of an instruction.
 _END = re.compile(r"\), [\w\-]+=")
 
 

@@ -131,7 +131,7 @@ class _Decoder:
             name="decoder",
             daemon=True,
         )
-        # The resource tracker unblocks signals when it starts its process.
+        # Start the resource tracker first, because starting it unblocks signals.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_THE_SERVER)
         try:

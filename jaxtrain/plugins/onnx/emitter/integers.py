@@ -106,8 +106,8 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
     step = _step(x)
     if not bias or step is None:
         return Integers(integers.astype(np.float64), scale, None, step)
-    # A folded norm may scale a channel to almost 0, so that its bias exceeds int32 in
-    # the accumulator's scale. A larger scale then rounds the kernel again, which costs
+    # A folded batch norm may scale the kernel of a channel to almost 0. In the tiny scale
+    # of the accumulator, the bias then exceeds int32. Increasing the kernel's scale costs
     # less accuracy than clipping the bias.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
