@@ -115,7 +115,7 @@ def arrays(types: str) -> list[tuple[str, list[int]]]:
 
 
 def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
-    """Return the total bytes of arrays; HLO dtypes name bits (f32), except pred (8)."""
+    """Return the bytes of (dtype, shape) pairs; f32 has 32 bits, pred has 8."""
     return (
         sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
     )

@@ -235,7 +235,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """FLOPs of a cuDNN convolution: 2 * outputs * multiply-adds per output."""
+    """FLOPs of the cuDNN call `target`: 2 * outputs * multiply-adds per output."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result

@@ -106,9 +106,9 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
     step = _step(x)
     if not bias or step is None:
         return Integers(integers.astype(np.float64), scale, None, step)
-    # A folded batch norm may scale the kernel of a channel to almost 0. In the tiny scale
-    # of the accumulator, the bias then exceeds int32. Increasing the kernel's scale costs
-    # less accuracy than clipping the bias.
+    # A folded batch norm may scale the kernel of a channel to almost 0. In the tiny
+    # scale of the accumulator, the bias then exceeds int32. Increasing the scale of the
+    # kernel costs less accuracy than clipping the bias.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
     integers = np.round(integers * (scale / np.maximum(scale, least)))

@@ -63,7 +63,7 @@ def _pairs(
 
 
 def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Markup:
-    """Draw a matrix with names and counts."""
+    """Draw a matrix with names and counts; `parts` are fractions of the row totals."""
     words = [fitted(name, MAX_NAME) for name in names]
     margin = max(24, 12 + math.ceil(max(map(font().getlength, words))))
     side = margin + CELL * len(names)
