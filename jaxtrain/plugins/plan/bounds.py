@@ -24,9 +24,8 @@ class Bound:
     Attributes:
       alone: Resource -> seconds of a step that is limited by this resource only.
       rates: Resource -> description of its assumed bandwidth, FLOP/s or latency.
-      step_seconds: Larger of two times in seconds, because at best collectives overlap
-        with kernels: the roofline times of all kernels, and the times of all ring
-        collectives.
+      step_seconds: Roofline time of all kernels in seconds, or time of all ring
+        collectives if that is longer: at best, collectives overlap with kernels.
       bound_by: Resource with the largest share of `step_seconds`.
     """
 

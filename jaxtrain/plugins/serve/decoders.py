@@ -26,8 +26,8 @@ Decode = Callable[[bytes], np.ndarray]
 # First byte of a worker's response: pixels, or an error message.
 PIXELS, REASON = b"p", b"r"
 MAX_REASON_BYTES = 2**16
-# Signals that decoders block. A terminal sends them to the entire process group, but
-# the server needs the decoders to finish pending requests, and then ends them.
+# Signals that decoders block, as they may be sent to the entire process group: the
+# server still needs its decoders for pending requests, and ends the decoders itself.
 LEFT_TO_THE_SERVER = (signal.SIGINT, signal.SIGTERM)
 # Not forked: the server has JAX threads.
 _spawn = multiprocessing.get_context("spawn")
