@@ -31,13 +31,13 @@ class Teacher:
 
     Attributes:
       apply: Function `(weights, preprocessed images) -> outputs`.
-      layout: Layout of the weights; images are sharded by the batch only.
+      layout: Layout of the weights; images are sharded along the batch axis only.
       normalization: Mean and standard deviation of the pixel normalization.
       image_shape: Height, width and channels of the teacher's images.
       interpolation: Interpolation from other image sizes, bilinear or bicubic.
       dtype: Dtype of the teacher's images.
-      order: Index of each class of the student in the teacher's outputs; None if the
-        classes have the same order.
+      order: Index in the teacher's outputs for each class of the student; None if
+        teacher and student have the same order of classes.
     """
 
     apply: Callable[[Any, jax.Array], Any]

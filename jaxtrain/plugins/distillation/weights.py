@@ -236,9 +236,9 @@ def _check_images(
     ours, theirs = shape[-1], about.image_shape[-1]
     if ours != theirs and {ours, theirs} != {1, 3}:
         raise UserError(
-            f"{named} was trained on images of {counted(theirs, 'channel')}, but this "
-            f"run has {ours}: only 1 and 3 channels are converted; give another "
-            "teacher"
+            f"{named} was trained on images with {counted(theirs, 'channel')}, but "
+            f"this run has {ours}: only 1 and 3 channels can be converted into each "
+            "other; give another teacher"
         )
 
 
@@ -253,20 +253,23 @@ def _check_outputs(
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (outputs, wanted))
     if shapes != expected:
         raise UserError(
-            f"{named} outputs {shapes} for images {images.shape}, expected "
-            f"{expected}: give a teacher with the same outputs"
+            f"{named} has outputs of shape {shapes} for images of shape "
+            f"{images.shape}, but this run has {expected}: give a teacher with the "
+            "same output shapes"
         )
 
 
 def _order_of_classes(
     about: Description, task: Task, named: str
 ) -> tuple[int, ...] | None:
-    """Return the index in a teacher's outputs of each class of the run.
+    """Map each class of the run to an index in the teacher's outputs.
 
-    None if the classes have the same order, or if either model has no class names.
+    Returns:
+      Index per class of the run; None if the classes have the same order, or if the
+      run or the teacher has no class names.
 
     Raises:
-      UserError: The teacher has other classes.
+      UserError: The teacher and the run have different classes.
     """
     ours = task.class_names or task.column_names
     theirs = about.class_names or about.column_names

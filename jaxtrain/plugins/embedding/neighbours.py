@@ -25,7 +25,8 @@ class Neighbours(NamedTuple):
       label: Classes of the neighbours, (N, K).
       own: Class of each example, (N,).
       answerable: Whether another example has the same class, bool (N,).
-      loss: Supervised contrastive loss over all examples, (N,); 0 without positives.
+      loss: Supervised contrastive loss over all examples, (N,); 0 for an example
+        without another example of its class.
     """
 
     nearest: np.ndarray

@@ -41,7 +41,7 @@ LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """LiteRT file, with constant weights and with norms folded into convolutions."""
+    """Export format LiteRT: constant weights, norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True

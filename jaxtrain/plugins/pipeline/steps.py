@@ -1,7 +1,7 @@
 """Training and evaluation programs of a pipelined run.
 
 The host dispatches the passes of all stages asynchronously in the order of the
-timeline, and XLA runs each when its inputs are ready: one thread keeps all stages busy.
+timeline, and XLA runs a pass when its inputs are ready, so one host thread suffices.
 Residuals of a forward pass stay on its stage until the backward pass of the same
 micro-batch, and only activations and their gradients move between stages. Results equal
 `jaxtrain.training.step`.
@@ -39,7 +39,7 @@ IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
 class Several:
-    """Function that runs several programs, with the interface of `Compiled`."""
+    """Function that calls several compiled programs; has the API of `Compiled`."""
 
     def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
         self._function, self._programs = function, programs
@@ -48,7 +48,7 @@ class Several:
         return self._function(*args, **named)
 
     def flops_a_step(self) -> None:
-        """Return None: the FLOPs of pipelined steps are not counted."""
+        """Return None, because the FLOPs of pipelined steps are not counted."""
 
     @property
     def seconds(self) -> float:
@@ -62,10 +62,7 @@ class Several:
 def make_create(
     create: CreateState, stages: Stages, abstract: TrainState
 ) -> tuple[Several, Several]:
-    """Create the programs of `CreateState.weights` and `CreateState.begin`.
-
-    Both run one program per stage.
-    """
+    """Create the `weights` and `begin` of `CreateState`, with a program per stage."""
     shardings = stages.shardings(abstract)
 
     def weights_of(stage: Stage, root: jax.Array) -> tuple[Any, Any]:
@@ -101,7 +98,7 @@ def make_train_step(
     """Create the training step, `(state, root_key, data, batches) -> (state, metrics)`.
 
     Data and batches are on the first stage, which preprocesses the images; targets are
-    copied to the last stage, and random keys to all.
+    copied to the last stage, and PRNG keys to all stages.
     """
     first, last = stages.stages[0], stages.stages[-1]
     shardings, num_micro = stages.shardings(abstract), phase.num_micro

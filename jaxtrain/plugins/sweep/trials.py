@@ -81,7 +81,7 @@ def carry_out(
       TrialFailed: The trial failed due to its config.
       optuna.TrialPruned: The pruner stopped the trial.
       Interrupted: A signal stopped the run, and the state is saved.
-      CheckpointError, StartAgainError: The trial can be resumed.
+      CheckpointError, StartAgainError: The run failed, but the trial can be resumed.
     """
     checkpoints = workdir / CHECKPOINTS
     signals.grace.step, signals.grace.call_seconds = 0, 0.0

@@ -76,7 +76,7 @@ class SweepWorker:
         Raises:
           Interrupted: A signal stopped the trial, and its state is saved.
           UserError: The search space is invalid.
-          CheckpointError, StartAgainError: The sweep can be resumed.
+          CheckpointError, StartAgainError: A run failed, but the sweep can be resumed.
         """
         self._num_trials, self._error = num_trials, None
         while self._trials.wait(num_trials):
