@@ -94,7 +94,7 @@ class Pgd:
     def __call__(
         self, loss_of: LossOf, images: jax.Array, start: jax.Array
     ) -> jax.Array:
-        """Attack images; return images in 0..1 with a higher loss. Traced.
+        """Return adversarial images in 0..1, which have a higher loss. Traced.
 
         Args:
           loss_of: Function from images to the loss to increase.

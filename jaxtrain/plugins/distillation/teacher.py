@@ -85,15 +85,15 @@ class CachedTeacherOutputs:
     """Cached teacher outputs, looked up by example index."""
 
     @scopes.other_model("teacher")
-    def ask(self, kept: Any, batch: Batch, seen: Normalization) -> Any:
+    def ask(self, cached: Any, batch: Batch, seen: Normalization) -> Any:
         """Look up the outputs for a batch; same result as `Teacher.ask`.
 
         Args:
-          kept: Cached outputs for all training examples, (examples, ...) each.
+          cached: Teacher outputs for all training examples, (examples, ...) each.
           batch: Batch of the student, with the `index` of each example, (B,).
           seen: Unused; part of the interface of `Teacher.ask`.
         """
-        return jax.tree.map(lambda x: x[batch["index"]], kept)
+        return jax.tree.map(lambda x: x[batch["index"]], cached)
 
 
 def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:

@@ -43,7 +43,7 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class TeacherWeights(MethodInputs):
-    """Teacher inputs of a training step, before the weights are loaded.
+    """Teacher of a training step, before its weights or cached outputs are loaded.
 
     Attributes:
       trained: Resolved weights of the teacher.
@@ -103,7 +103,7 @@ class TeacherWeights(MethodInputs):
             how = f"computed once, {size:,.1f} MB on each device"
         return {
             "teacher": f"{self.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
-            "its outputs": how,
+            "teacher outputs": how,
         }
 
 
@@ -115,9 +115,9 @@ def plan_teacher(
     precision: str | None,
     caches: bool,
 ) -> tuple[TeacherWeights, Any]:
-    """Return the teacher inputs of a training step, and abstract teacher outputs.
+    """Return the teacher of a training step, and its abstract outputs.
 
-    The outputs have the shapes for a micro-batch.
+    The outputs have the shapes of a micro-batch.
 
     Args:
       trained: Resolved weights of the teacher.

@@ -1,5 +1,7 @@
 """Leave-one-out nearest neighbours among embeddings, on the host.
 
+The positives of an example are the other examples of its class.
+
 The search is exact, in blocks of rows: all pairs of 10,000 examples take seconds, with
 at most `BLOCK` similarities in memory. Ties are resolved in favour of the lower index.
 """
@@ -25,8 +27,7 @@ class Neighbours(NamedTuple):
       label: Classes of the neighbours, (N, K).
       own: Class of each example, (N,).
       answerable: Whether another example has the same class, bool (N,).
-      loss: Supervised contrastive loss over all examples, (N,); 0 for an example
-        without another example of its class.
+      loss: Supervised contrastive loss over all examples, (N,); 0 without positives.
     """
 
     nearest: np.ndarray

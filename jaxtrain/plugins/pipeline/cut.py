@@ -43,7 +43,7 @@ class Stage:
         """Shard a batch, activations or their gradients over the stage's devices."""
         return jax.device_put(tree, self.layout.image_shardings(tree))
 
-    def take_whole(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         """Replicate small arrays on the stage's devices."""
         return jax.device_put(tree, replicated(self.layout.mesh))
 
@@ -77,7 +77,7 @@ class Stages:
         counts = {i: n for i, n in enumerate(nodes) if not self._is_by_layer(n)}
         parts = []
         for stage in self.stages:
-            own = dict(enumerate(nodes)) | stage.take_whole(counts)
+            own = dict(enumerate(nodes)) | stage.replicate(counts)
             parts.append(self.part(stage, treedef.unflatten(own.values())))
         return parts
 

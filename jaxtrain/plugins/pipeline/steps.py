@@ -140,7 +140,7 @@ def make_train_step(
         for i, stage in enumerate(stages.stages)
     ]
     # Gradient of the loss with respect to itself.
-    loss_grad = last.take_whole(np.ones((), wide(output_dtype)))
+    loss_grad = last.replicate(np.ones((), wide(output_dtype)))
     run_passes = partial(_run_passes, stages, programs, first_trained, loss_grad)
 
     def train_step(
@@ -151,7 +151,7 @@ def make_train_step(
         totals, model_states, metrics = run_passes(
             parts, loss_scales(phase, parts[-1].extras), *prepared
         )
-        roots = [stage.take_whole(root) for stage in stages.stages]
+        roots = [stage.replicate(root) for stage in stages.stages]
         summed = [
             program.sum_up(*args)
             for program, *args in zip(programs, parts, totals, strict=True)
@@ -159,11 +159,9 @@ def make_train_step(
         grads, grad_sums = zip(*summed, strict=True)
         args = list(zip(parts, roots, grads, model_states, strict=True))
         each = list(zip(stages.stages, programs, args, strict=True))
-        param_sums = [
-            p.measure(*a, stage.take_whole(grad_sums)) for stage, p, a in each
-        ]
+        param_sums = [p.measure(*a, stage.replicate(grad_sums)) for stage, p, a in each]
         shared = metrics, grad_sums, param_sums
-        applied = [p.apply(*a, *stage.take_whole(shared)) for stage, p, a in each]
+        applied = [p.apply(*a, *stage.replicate(shared)) for stage, p, a in each]
         return stages.merge([part for part, _ in applied]), applied[0][1]
 
     return Several(train_step, [prepare, *(one for p in programs for one in p)])
@@ -187,8 +185,8 @@ def _run_passes(
       of each micro-batch.
     """
     last = len(programs) - 1
-    targets = stages.stages[last].take_whole(targets)
-    keys_of = [stage.take_whole(micro_keys) for stage in stages.stages]
+    targets = stages.stages[last].replicate(targets)
+    keys_of = [stage.replicate(micro_keys) for stage in stages.stages]
     totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
     model_states = [part.model_state for part in parts]
     # Pending inputs by (stage, micro-batch).
@@ -246,6 +244,6 @@ def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Severa
         for stage, program in zip(stages.stages, forward, strict=True):
             model = stages.part(stage, weights)
             x = program(*model, stage.take(x))
-        return reduce(x, last.take_whole(batch))
+        return reduce(x, last.replicate(batch))
 
     return Several(eval_step, [prepare, *forward, reduce])

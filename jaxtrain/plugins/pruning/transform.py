@@ -32,7 +32,7 @@ from jaxtrain.trees import by_path, path_name
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning(StepTransform):
-    """Sets the smallest weights to 0 at scheduled steps.
+    """Step transform that sets the smallest weights to 0 at scheduled steps.
 
     State: `masks`, nested dicts of bool arrays shaped like the pruned parameters, True
     for retained weights; and `sparsity`, the pruned fraction, float32.

@@ -29,7 +29,7 @@ class SweepArguments:
         "-> Config.",
     )
     space: Path = field(
-        help='A Python file that defines space(trial) -> {"section.field": value}, '
+        help='Python file that defines space(trial) -> {"section.field": value}, '
         "where trial is an Optuna trial.",
     )
     workdir: Path | None = field(

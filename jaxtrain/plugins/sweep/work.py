@@ -93,7 +93,7 @@ class SweepWorker:
         self._trials.write()
 
     def _objective(self, trial: optuna.Trial) -> float:
-        """Train a trial and return its value, or NaN if it failed."""
+        """Train a trial and return its value, or NaN if the trial failed."""
         try:
             self._signals.defer = False
             return self._train(trial)

@@ -265,7 +265,7 @@ FLIP = AugmentConfig(horizontal_flip=True)
 
 def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyPatch):
     def told(**options: Any) -> str:
-        return planned(**options)[1].describe()["its outputs"]
+        return planned(**options)[1].describe()["teacher outputs"]
 
     assert told() == "computed once, 0.0 MB on each device"
     _, teacher = planned()
