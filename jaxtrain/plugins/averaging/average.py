@@ -117,7 +117,7 @@ def average(
 
 
 def mean_of(models: Sequence[TrainedModel]) -> TrainedModel:
-    """Average all floating-point arrays of the models, computed in float64."""
+    """Average floating-point arrays in float64; copy others from the first model."""
 
     def mean(*arrays: Any) -> np.ndarray:
         first = np.asarray(arrays[0])
@@ -186,7 +186,7 @@ def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
       model: Model to evaluate.
     """
     task = copy.copy(subject.task)
-    # Discard the thresholds of the other model: they are fitted on this split.
+    # The evaluation then fits thresholds to this model, as for all other models.
     task.chosen = None
     subject = dataclasses.replace(subject, model=model, task=task)
     return Judged(task, Pass(subject=subject)(source, "validation").values)
@@ -238,7 +238,13 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Return the function that computes the batch-norm statistics of one batch."""
+    """Return the function that computes the batch-norm statistics of one batch.
+
+    Args:
+      subject: Evaluation preprocessing for the training images.
+      model: Model with the weights and the batch norms.
+      keeps: Momentum of each running statistic, by path.
+    """
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))

@@ -2,7 +2,7 @@
 
 XLA:CPU has fast kernels for matrix products and plain convolutions, but not for JAX's
 gradients: the kernel gradient is a convolution with the batch axis as channels, and the
-input gradient of a strided convolution is a convolution of `dy`, dilated with zeros.
+input gradient of a strided convolution is a convolution dilated with zeros.
 This module computes the two gradients with fast operations;
 `benchmarks/convolutions.py` measures the speed-up.
 

@@ -120,7 +120,7 @@ def _phase(
 
 
 def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
-    """Insert zeros between output gradients (dilation), to the size of the image."""
+    """Dilate output gradients by the strides, with zeros up to the image size."""
     holes = [
         (0, inputs - (outputs - 1) * stride - 1, stride - 1)
         for inputs, outputs, stride in zip(
@@ -186,10 +186,10 @@ def _from_rows(
 ) -> jax.Array:
     """Compute the kernel gradient as a convolution of the images with `dy`.
 
-    The batch is stacked along the rows into one image with a single channel, whose last
-    axis merges columns and channels. `dy` is the kernel of this convolution, dilated by
-    the strides; along the merged axis also by the number of channels. Each output is
-    then one element of the kernel gradient.
+    The batch is reshaped to one image with one channel, (1, N * H, W * C, 1). The
+    kernel of this convolution is `dy`, (N * H / stride, WO, 1, O), dilated by the
+    stride along the rows, and by C * stride along the columns. The output, (1, KH,
+    KW * C, O), is the kernel gradient.
     """
     num, height, width, channels = x.shape
     _, rows, columns, features = dy.shape

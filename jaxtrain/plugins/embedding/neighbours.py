@@ -107,7 +107,7 @@ def recall_at(found: Neighbours, k: int) -> float | None:
 
 
 def knn_accuracy(found: Neighbours) -> float | None:
-    """Return the accuracy of a vote of the `VOTERS` nearest neighbours.
+    """Return the accuracy of a majority vote of the `VOTERS` nearest neighbours.
 
     Ties are resolved in favour of the nearest neighbour's class. Examples without
     positives are excluded; None if all are excluded.

@@ -41,7 +41,7 @@ LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """Export format LiteRT: constant weights, norms folded into convolutions."""
+    """Exporter to LiteRT: constant weights, and norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True

@@ -132,7 +132,7 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
     """Return the example indices of each split.
 
     Raises:
-      UserError: There are no examples, or an example is in several splits.
+      UserError: There are no examples, or an example occurs twice.
     """
     examples = {name: join(shards) for name, shards in splits.items()}
     everything = join(examples.values())

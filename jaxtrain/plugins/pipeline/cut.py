@@ -82,7 +82,7 @@ class Stages:
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge the parts of all stages; take arrays without a layer from the first."""
+        """Merge the parts of all stages; arrays without a layer are from the first."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):

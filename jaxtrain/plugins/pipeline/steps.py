@@ -62,7 +62,11 @@ class Several:
 def make_create(
     create: CreateState, stages: Stages, abstract: TrainState
 ) -> tuple[Several, Several]:
-    """Create the `weights` and `begin` of `CreateState`, with a program per stage."""
+    """Create the initialization functions of a run, with one program per stage.
+
+    Returns:
+      Replacements of `CreateState.weights` and `CreateState.begin`.
+    """
     shardings = stages.shardings(abstract)
 
     def weights_of(stage: Stage, root: jax.Array) -> tuple[Any, Any]:

@@ -265,7 +265,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Row and `Span.rank` of an instruction; larger for loops than for their bodies."""
+    """Row and `Span.rank` of an instruction; loops rank above their bodies."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

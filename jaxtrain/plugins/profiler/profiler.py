@@ -25,7 +25,8 @@ from jaxtrain.trainer.trainer import StepBatch
 # Number of steps that --profile traces, and number of warm-up steps before the trace,
 # which include compilation.
 NUM_STEPS = WARM_UP = 10
-# The profiler fails, the disk is full, or the trace cannot be read: training continues.
+# Errors after which training continues without a profile: failures of the profiler, full
+# disks, and unreadable traces.
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
@@ -35,7 +36,7 @@ class Profiler(Callback):
     profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
-        """Profile the steps between `steps[0]` and `steps[1]` completed steps.
+        """Profile from `steps[0]` to `steps[1]` completed steps.
 
         None profiles `NUM_STEPS` steps after `WARM_UP` warm-up steps.
         """

@@ -47,8 +47,9 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
 
     Ties are resolved in favour of earlier elements.
 
-    The threshold is found by bisection, one bit per count of smaller elements. Devices
-    with shards of the arrays exchange only counts; a sort would all-gather the arrays.
+    The threshold is found by bisection, with one count of smaller elements per bit.
+    Devices with shards of the arrays exchange only counts; a sort would all-gather the
+    arrays.
 
     Args:
       ranks: Unsigned integers of one dtype.
@@ -61,7 +62,7 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
     def nth_smallest(
         values: Sequence[jax.Array], among: Sequence[jax.Array], number: jax.Array
     ) -> jax.Array:
-        """Return the `number`-th smallest value, of the values with `among` True."""
+        """Return the `number`-th smallest of the values where `among` is True."""
         dtype = values[0].dtype
         num_bits = 8 * dtype.itemsize
 

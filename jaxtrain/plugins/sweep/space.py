@@ -117,7 +117,7 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
 
 def _named(overrides: Mapping[str, Any]) -> Overrides:
-    """Replace paths of config parts by paths of names: `optimizer.schedule.name`."""
+    """Replace the path of a config part by its name's: `optimizer.schedule.name`."""
     parts = part_tables(Config)
     return {f"{p}.name" if p in parts else p: x for p, x in overrides.items()}
 
