@@ -25,8 +25,8 @@ from jaxtrain.trainer.trainer import StepBatch
 # Number of steps that --profile traces, and number of warm-up steps before the trace,
 # which include compilation.
 NUM_STEPS = WARM_UP = 10
-# Errors after which training continues without a profile: failures of the profiler, full
-# disks, and unreadable traces.
+# Errors after which training continues without a profile: failures of the profiler,
+# full disks, and unreadable traces.
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
