@@ -166,7 +166,7 @@ class Judged(NamedTuple):
 
     @property
     def number(self) -> float:
-        """Value of the main metric, or NaN if it is undefined."""
+        """Value of the main metric; NaN if the metric is undefined."""
         value = self.values.get(main_goal(self.task).metric)
         return float(value) if isinstance(value, int | float) else math.nan
 

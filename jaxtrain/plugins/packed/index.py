@@ -80,7 +80,9 @@ class Shard:
             if not stat.S_ISREG(found.st_mode):
                 raise _damaged(path, "not a regular file")
             if found.st_size != size:
-                raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
+                raise _damaged(
+                    path, f"the file has {found.st_size} bytes, expected {size}"
+                )
 
 
 @dataclass(frozen=True)
