@@ -137,9 +137,9 @@ def verify(folder: Path) -> Index:
     ]
     if damaged:
         raise UserError(
-            f"{len(damaged)} files of {folder} do not match their checksums: copy "
-            "these files again, or remove the directory and pack again\n  "
-            + "\n  ".join(damaged)
+            f"--verify {folder}: files that do not match their checksums: "
+            f"{len(damaged)}. Copy these files again, or remove the directory and pack "
+            "again\n  " + "\n  ".join(damaged)
         )
     return index
 
