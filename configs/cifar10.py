@@ -3,10 +3,10 @@
     python main.py data --prepare tfds:cifar10
     python main.py --config configs/cifar10.py
 
-Hardware, time and accuracy: unmeasured, the data is not at hand here.
+Hardware, time and accuracy: unmeasured.
 Data: 50,000 images (Krizhevsky 2009), 10 % of them held out for validation.
-Recipe: our own, as plain as in a first tutorial: batch 32, SGD with a constant learning
-rate of 0.01 and momentum 0.9, ten epochs.
+Recipe: as in a first tutorial: batch 32, SGD with a constant learning rate of 0.01
+and momentum 0.9, ten epochs.
 """
 
 from jaxtrain.config import (

@@ -3,12 +3,12 @@
     python main.py data --prepare tfds:cifar10
     python main.py --config configs/cifar10_resnet18.py
 
-Hardware: one GPU. Time and accuracy: unmeasured, the data is not at hand here.
+Hardware: one GPU. Time and accuracy: unmeasured.
 Data: 50,000 images (Krizhevsky 2009), 10 % of them held out for validation.
-Recipe: that of DeVries & Taylor (2017, arXiv:1708.04552) for this network: pad-4 crop,
-flip, cutout 16, batch 128, SGD with learning rate 0.1, Nesterov momentum 0.9 and weight
-decay 5e-4, 200 epochs. Our own: cosine with five epochs of warm-up in place of three
-drops to a fifth, no decay of biases and norms, bfloat16.
+Recipe: DeVries & Taylor (2017, arXiv:1708.04552) for this network: crops after padding
+by 4 pixels, flips, cutout 16, batch 128, SGD with learning rate 0.1, Nesterov momentum
+0.9 and weight decay 5e-4, 200 epochs. Differences: a cosine schedule with five epochs
+of warm-up instead of three drops to a fifth, no decay of biases and norms, bfloat16.
 """
 
 from jaxtrain.config import (

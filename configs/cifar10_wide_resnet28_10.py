@@ -3,12 +3,13 @@
     python main.py data --prepare tfds:cifar10
     python main.py --config configs/cifar10_wide_resnet28_10.py
 
-Hardware: one GPU. Time and accuracy: unmeasured here, the data is not at hand.
+Hardware: one GPU. Time and accuracy: unmeasured.
 Published: 96.92 % (DeVries & Taylor 2017, arXiv:1708.04552, table 1: 3.08 % errors).
 Data: 50,000 images (Krizhevsky 2009), 10 % of them held out for validation.
-Recipe: theirs: pad-4 crop, flip, cutout 16, batch 128, SGD with learning rate 0.1, a
-fifth of it from epochs 60, 120 and 160 of 200 on, Nesterov momentum 0.9, weight decay
-5e-4, dropout 0.3 in the blocks. Our own: no decay of biases and norms, bfloat16.
+Recipe: DeVries & Taylor's: crops after padding by 4 pixels, flips, cutout 16, batch
+128, SGD with learning rate 0.1, drops to a fifth after epochs 60, 120 and 160 of 200,
+Nesterov momentum 0.9, weight decay 5e-4, dropout 0.3 in the blocks. Differences: no
+decay of biases and norms, bfloat16.
 """
 
 from jaxtrain.config import (

@@ -1,12 +1,12 @@
-"""ImageNet, 224x224 colour, 1,000 classes: four convolutions, a first plain baseline.
+"""ImageNet, 224x224 colour, 1,000 classes: four convolutions, a simple baseline.
 
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_cnn4.py
 
-Hardware: one GPU. Time and accuracy: unmeasured, the data is not at hand here.
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
-Recipe: our own.
+Hardware: one GPU. Time and accuracy: unmeasured.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
+Recipe: original to jaxtrain.
 """
 
 from jaxtrain.config import (

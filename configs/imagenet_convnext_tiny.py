@@ -3,18 +3,18 @@
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_convnext_tiny.py
 
-Hardware: 8 GPUs, 128 images each at once. Time and accuracy: unmeasured here, the data
-is not at hand.
+Hardware: 8 GPUs, 128 images per GPU in each micro-batch. Time and accuracy: unmeasured.
 Published: 82.1 % top-1 at 224x224 (Liu et al. 2022, arXiv:2201.03545). torchvision's
-own weights, of another recipe, have 82.520 %.
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
-Recipe: theirs (table 5): AdamW with learning rate 4e-3 for batch 4,096, cosine to 1e-6
-after 20 epochs of warm-up, weight decay 0.05, none of vectors; RandAugment 9, erasing
-0.25 with noise, mixup 0.8 or cutmix 1, label smoothing 0.1, stochastic depth 0.1, an
-average of the weights of 0.9999, bicubic. Our own: RandAugment's operations always of
-magnitude 27 of 30, which is its 9 of 10, where they apply each to one half of the
-images and vary the magnitude; bfloat16.
+weights, trained with another recipe, have 82.520 %.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
+Recipe: Liu et al. (table 5): AdamW with learning rate 4e-3 for batch 4,096, cosine to
+1e-6 after 20 epochs of warm-up, weight decay 0.05 except on biases and norms;
+RandAugment 9, random erasing 0.25 with noise, mixup 0.8 or CutMix 1, label smoothing
+0.1, stochastic depth 0.1, EMA of the weights with decay 0.9999, bicubic interpolation.
+Differences: RandAugment applies every operation at magnitude 27 of 30 (9 of 10 in the
+paper), whereas the paper applies each with probability 0.5 and varies the magnitude;
+bfloat16.
 """
 
 from jaxtrain.config import (

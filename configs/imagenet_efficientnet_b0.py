@@ -3,20 +3,19 @@
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_efficientnet_b0.py
 
-Hardware: 8 GPUs. Time and accuracy: unmeasured here, the data is not at hand.
-Published: 77.7 % top-1 at 224x224 (timm, efficientnet_b0.ra_in1k). torchvision took
-these weights over, and measures 77.692 %; it trained none. Tan & Le (2019,
-arXiv:1905.11946) have 77.1 %.
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
+Hardware: 8 GPUs. Time and accuracy: unmeasured.
+Published: 77.7 % top-1 at 224x224 (timm, efficientnet_b0.ra_in1k). torchvision adopted
+these weights, and measures 77.692 %. Tan & Le (2019, arXiv:1905.11946) report 77.1 %.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
 Recipe: timm's (https://huggingface.co/docs/timm/training_script, "EfficientNet-B0 with
-RandAugment"): RMSprop with learning rate 0.048 for batch 768, times 0.97 every 2.4
-epochs, three epochs of warm-up from 1e-6, weight decay 1e-5, RandAugment 9, erasing 0.2
-with noise, label smoothing 0.1, dropout and stochastic depth 0.2, an average of the
-weights of 0.9999. Our own: eight GPUs and not two, and batch norm over groups of 96;
-RandAugment's operations always of magnitude 27 of 30, which is its 9 of 10, where timm
-applies each to one half of the images and varies the magnitude; RMSprop's sum begins at
-0 and not at 1; bfloat16.
+RandAugment"): RMSProp with learning rate 0.048 for batch 768, times 0.97 every 2.4
+epochs, three epochs of warm-up from 1e-6, weight decay 1e-5, RandAugment 9, random
+erasing 0.2 with noise, label smoothing 0.1, dropout and stochastic depth 0.2, EMA of
+the weights with decay 0.9999. Differences: eight GPUs instead of two, with batch norm
+over groups of 96; RandAugment applies every operation at magnitude 27 of 30 (9 of 10 in
+timm), whereas timm applies each with probability 0.5 and varies the magnitude;
+RMSProp's second moment starts at 0 instead of 1; bfloat16.
 """
 
 from jaxtrain.config import (

@@ -3,20 +3,20 @@
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_inception_v3.py
 
-Hardware: 8 GPUs. Time and accuracy: unmeasured here, the data is not at hand.
+Hardware: 8 GPUs. Time and accuracy: unmeasured.
 Published: 78.1 % top-1 in about 170 epochs
-(https://cloud.google.com/tpu/docs/inception-v3-advanced). The weights of torchvision,
-77.294 %, were taken over from TensorFlow; it trained none.
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
-Recipe: that of https://github.com/tensorflow/tpu (models/experimental/inception), where
-one batch is a step; Szegedy et al. (2015, arXiv:1512.00567) let 50 machines change the
-weights as each had finished. RMSprop with learning rate 0.66 for batch 1,024, times
-0.94 every three epochs, momentum 0.9, epsilon 1, weight decay 4e-5; label smoothing
-0.1, dropout 0.2, the auxiliary head weighs 0.4, an average of the weights of 0.995;
-windows from 5 % of the area, other colours. Our own: RMSprop's sum begins at 0 and not
-at 1; running statistics keep 0.9 in a step and not 0.996; brightness is a factor, and
-not added; bfloat16.
+(https://cloud.google.com/tpu/docs/inception-v3-advanced). torchvision's weights,
+77.294 %, were converted from TensorFlow.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
+Recipe: https://github.com/tensorflow/tpu (models/experimental/inception), which trains
+synchronously; Szegedy et al. (2015, arXiv:1512.00567) train asynchronously on 50
+machines. RMSProp with learning rate 0.66 for batch 1,024, times 0.94 every three
+epochs, momentum 0.9, epsilon 1, weight decay 4e-5; label smoothing 0.1, dropout 0.2,
+auxiliary loss weight 0.4, EMA of the weights with decay 0.995; random crops of at least
+5 % of the area, colour jitter. Differences: RMSProp's second moment starts at 0 instead
+of 1; batch-norm momentum 0.9 instead of 0.996; brightness jitter multiplies instead of
+adding; bfloat16.
 """
 
 from jaxtrain.config import (

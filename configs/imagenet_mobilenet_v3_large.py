@@ -3,18 +3,18 @@
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_mobilenet_v3_large.py
 
-Hardware: 8 GPUs. Time and accuracy: unmeasured here, the data is not at hand.
-Published: 74.042 % top-1 (torchvision, MobileNet_V3_Large_Weights.IMAGENET1K_V1), of
-the mean of the last three checkpoints that improved, which is not taken here.
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
-Recipe: that of torchvision's reference scripts ("MobileNetV3 Large & Small",
-https://github.com/pytorch/vision/tree/main/references/classification): RMSprop with
+Hardware: 8 GPUs. Time and accuracy: unmeasured.
+Published: 74.042 % top-1 (torchvision, MobileNet_V3_Large_Weights.IMAGENET1K_V1), with
+the mean of the last three checkpoints that improved; this recipe does not average them.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
+Recipe: torchvision's reference scripts ("MobileNetV3 Large & Small",
+https://github.com/pytorch/vision/tree/main/references/classification): RMSProp with
 learning rate 0.064 for batch 1,024, times 0.973 every two of 600 epochs, momentum 0.9,
-weight decay 1e-5, erasing 0.2, 1e-3 in the norms. Our own: RandAugment in place of
-AutoAugment, which is not here; 1e-3 under RMSprop's root in place of its root beside
-it; running statistics that keep 0.9 in a step and not 0.99; no decay of biases and
-norms; bfloat16.
+weight decay 1e-5, random erasing 0.2, batch-norm epsilon 1e-3. Differences: RandAugment
+instead of AutoAugment, which jaxtrain lacks; RMSProp's epsilon is 1e-3 inside the
+square root instead of sqrt(1e-3) outside; batch-norm momentum 0.9 instead of 0.99; no
+decay of biases and norms; bfloat16.
 """
 
 from jaxtrain.config import (

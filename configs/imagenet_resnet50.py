@@ -3,14 +3,14 @@
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_resnet50.py
 
-Hardware: 8 GPUs. Time and accuracy: unmeasured, the data is not at hand here.
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
-Recipe: that of Goyal et al. (2017, arXiv:1706.02677): learning rate 0.1 for every 256
-examples with five epochs of warm-up, batch norm over groups of 32, Nesterov momentum
-0.9, weight decay 1e-4, 90 epochs. From He et al. (2018, arXiv:1812.01187): batch 1,024,
-warm-up from 0, no decay of biases, cosine in place of three drops to a tenth, label
-smoothing. Our own: bfloat16 where they have float16.
+Hardware: 8 GPUs. Time and accuracy: unmeasured.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
+Recipe: Goyal et al. (2017, arXiv:1706.02677): learning rate 0.1 per 256 examples, five
+epochs of warm-up, batch norm over groups of 32, Nesterov momentum 0.9, weight decay
+1e-4, 90 epochs. From He et al. (2018, arXiv:1812.01187): batch 1,024, warm-up from 0,
+no decay of biases and norms, a cosine schedule instead of three drops to a tenth, label
+smoothing. Difference: bfloat16 instead of float16.
 """
 
 from jaxtrain.config import (

@@ -3,19 +3,20 @@
     python main.py data --prepare tfds:imagenet2012 --manual-dir DIR
     python main.py --config configs/imagenet_resnet50_a1.py
 
-Hardware: 8 GPUs. Time and accuracy: unmeasured here, the data is not at hand.
+Hardware: 8 GPUs. Time and accuracy: unmeasured.
 Published: 80.4 % top-1 at 224x224 (Wightman et al. 2021, arXiv:2110.00476, table 2).
-Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % for validation; the test
-is on the 50,000 images of TFDS's validation split.
-Recipe: their A1: 600 epochs of 1 / 3 of the images, each three times (repeated
-augmentation), binary cross entropy, label smoothing 0.1, stochastic depth 0.05. A pair
-that mixup or cutmix has mixed is of both classes: shares above 0.2 count whole. LAMB,
-batch 2,048, cosine from 5e-3 to 1e-6 after five epochs of warm-up from 1e-4, decay
-0.01. From timm's settings of it: the threshold, the ends of the schedule, gradients
-clipped to a norm of 1. Our own: RandAugment's operations always of magnitude 21 of 30,
-which is its 7 of 10, where timm applies each to one half of the images and varies the
-magnitude; LAMB's trust ratio on biases and norms too; batch 2,016 in place of 2,048,
-which 8 GPUs share in pairs of examples three times each; bfloat16.
+Data: 1,281,167 images (Russakovsky et al. 2015), the last 2 % held out for validation;
+the test split is TFDS's validation split of 50,000 images.
+Recipe: A1: 600 epochs with repeated augmentation (a third of the images, three copies
+each), binary cross entropy, label smoothing 0.1, stochastic depth 0.05. Targets of
+pairs mixed by mixup or CutMix are thresholded at 0.2, so a pair has both classes. LAMB,
+batch 2,048, cosine from 5e-3 to 1e-6 after five epochs of warm-up from 1e-4, weight
+decay 0.01. From timm's settings for A1: the target threshold, the first and last
+learning rate, and gradient clipping to norm 1. Differences: RandAugment applies every
+operation at magnitude 21 of 30 (7 of 10 in timm), whereas timm applies each with
+probability 0.5 and varies the magnitude; LAMB's trust ratio also scales biases and
+norms; batch 2,016 instead of 2,048, because each of 8 GPUs needs a multiple of six
+examples (mixed pairs, three copies each); bfloat16.
 """
 
 from jaxtrain.config import (
@@ -53,11 +54,10 @@ def get_config() -> Config:
         optimizer=LambConfig(
             learning_rate=5e-3,
             weight_decay=0.01,
-            # timm's LAMB does so by itself.
+            # timm's LAMB clips to norm 1 by default.
             clip_norm=1.0,
             schedule=CosineSchedule(warmup_factor=1e-4 / 5e-3, end_factor=1e-6 / 5e-3),
             warmup_fraction=5 / 600,
-            # From 1e-4, and down to 1e-6.
         ),
         train=TrainConfig(epochs=600),
         task=ClassificationConfig(

@@ -3,11 +3,11 @@
     python main.py data --prepare tfds:mnist
     python main.py --config configs/mnist.py
 
-Hardware, time and accuracy: unmeasured, the data is not at hand here.
+Hardware, time and accuracy: unmeasured.
 Data: 60,000 images, 10 % of them held out for validation.
 Recipe: the network of LeCun et al. 1998, "Gradient-based learning applied to document
-recognition", with ReLU, max pooling and all channels connected. Our own: crop, batch,
-optimizer, schedule and length.
+recognition", with ReLU, max pooling, and full connections between channels. Crop,
+batch, optimizer, schedule and length are original to jaxtrain.
 """
 
 from jaxtrain.config import (

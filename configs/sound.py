@@ -1,13 +1,14 @@
-"""Spoken digits, clips of a second: a small convnet on spectrograms.
+"""Spoken digits, clips of one second: a small convnet on spectrograms.
 
     python -m tests.helpers.spoken spoken --num 120
     python main.py --config configs/sound.py
 
-Hardware: 2 CPU cores that others kept busy. Measured: 7 min 7 s, compilation included;
-test accuracy 0.990 on 400 clips of voices that were not trained on.
-Data: the words zero to nine by espeak-ng (extra `audio`, and the program), 120 of each
-to train on, of which 10 % are held out for validation, and 40 of other voices to test.
-Recipe: our own, with SpecAugment (Park et al. 2019, arXiv:1904.08779).
+Hardware: 2 shared CPU cores. Measured: 7 min 7 s, with compilation; test accuracy 0.990
+on 400 clips of voices that are not in the training split.
+Data: the words zero to nine, spoken by espeak-ng (extra `audio`, and the program), 120
+clips of each word for training, 10 % of them held out for validation, and 40 clips of
+other voices for the test.
+Recipe: original to jaxtrain, with SpecAugment (Park et al. 2019, arXiv:1904.08779).
 """
 
 from jaxtrain.config import (

@@ -22,11 +22,11 @@ def run() -> NoReturn:
 
         code = main()
         signals.ignore()
-    except SystemExit as end:  # Help, or invalid arguments.
+    except SystemExit as end:  # tyro: after help, or for invalid arguments.
         code = end.code
     except OutputError:
         pass
-    except UserError as error:  # Raised by plug-ins at import.
+    except UserError as error:  # Importing a plug-in failed.
         console.print_stderr(f"error: {error}")
         code = 2
     sys.exit(code or _exit_code_of_output())
@@ -37,7 +37,8 @@ def _exit_code_of_output() -> int:
     error = console.lost_output()
     if error is None:
         return 0
-    if error.errno == errno.EPIPE:  # As with `| head -1`, which is not an error.
+    # A closed pipe, as with `| head -1`, is no reason for a message.
+    if error.errno == errno.EPIPE:
         return 128 + signal.SIGPIPE
     console.print_stderr(
         f"error: cannot write standard output ({error.strerror}): free disk space, or "

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-# Suffix of temporary file names, and maximum number of characters that they copy from
-# the final name: file names are limited to 255 bytes.
+# Temporary files are named .NAME.HOST-PID.RANDOM.partial. NAME, the final name, is
+# truncated to 24 characters, because file names are limited to 255 bytes.
 SUFFIX, _NAME_LENGTH = ".partial", 24
 
 
@@ -37,8 +37,8 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     Permissions follow the umask.
 
     Args:
-      path: Path to create or replace: with `folder` a missing or empty directory, else
-        a missing or regular file.
+      path: Path to create or replace. With `folder`, an existing path must be an empty
+        directory, otherwise a regular file.
       folder: Whether to yield a directory.
 
     Raises:
@@ -57,7 +57,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
         if not folder:
             _sync(temporary)
         os.replace(temporary, path)
-    except BaseException:  # Including signals: leftovers would fill a full disk.
+    except BaseException:  # After a signal, too: leftovers take disk space.
         _remove(temporary)
         raise
 

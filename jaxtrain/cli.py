@@ -47,15 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     - 0: Success.
-    - 1: A checkpoint (or, with --strict, an image) could not be written or read, or an
-      exported file computes other outputs than the model.
+    - 1: A checkpoint could not be saved or read, an input failed (with --strict), an
+      exported file has other outputs than the model, or standard output was lost.
     - 2: Invalid input.
     - 5: Too many non-finite steps.
     - 75: The run hung or lost a process; the same command resumes it.
     - 128 + signal number: A signal stopped the run; its state is saved.
 
-    A raised exception is a bug. Several processes exit together, with the code of the
-    failed process.
+    Exceptions that the function raises are bugs. If a run has several processes, all
+    of them exit with the code of the failed process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
@@ -115,11 +115,10 @@ def parse(name: str, words: list[str]) -> Any:
 
 
 def _with_command_problems(command: Any, error: recipe.WrongValuesError) -> UserError:
-    """Error with the invalid values and the problems found by the command's own check.
+    """Combine invalid values with the problems that the command's `problems` finds.
 
-    A command may define `problems(arguments)`, which checks its arguments against data,
-    model and devices. For this check invalid values are replaced by valid values, and
-    problems of the replaced fields are omitted.
+    `problems(arguments)` checks valid arguments against data, model and devices, so
+    invalid values are replaced first, and problems of the replaced fields are omitted.
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
@@ -140,7 +139,7 @@ def _by_subject() -> dict[str, list[str]]:
 
 
 def _summary(name: str) -> str | None:
-    """Summary of a command, or the error of its import."""
+    """Return the summary of a command, or the error message if its import fails."""
     try:
         return options_of(load(name)).__doc__
     except UserError as error:
@@ -165,7 +164,8 @@ def options_of(command: Any) -> type:
 def _exit_code_and_message(error: Exception) -> tuple[int, object]:
     """Exit code and message of a failed command.
 
-    Called while the error is handled; a bug in a single process is re-raised.
+    Called in an `except` block. A bug is re-raised, unless the run has several
+    processes.
     """
     codes = [code for kind, code in EXIT_CODES.items() if isinstance(error, kind)]
     here = cluster.current()

@@ -30,7 +30,8 @@ class _Descriptor(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            # None: the pipe is full, and another process has made it non-blocking.
+            # `write` returns None if the pipe is full and another process has made the
+            # pipe non-blocking.
             while (num := super().write(data)) is None:
                 select.select([], [self], [])
             return num
@@ -41,7 +42,8 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
-# Whether a failed write to standard output ends the command, as its result is lost.
+# Whether a failed write to standard output ends the command, for which the output is
+# the result.
 _required = False
 
 
@@ -55,14 +57,14 @@ def guard() -> None:
     """Make standard output and error accept any text and survive write errors.
 
     Replaced streams, as in notebooks, are left unchanged. Closed descriptors are opened
-    on /dev/null, because the next opened file would get their number.
+    on /dev/null, because files opened later would get their numbers, 0 to 2.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # The new descriptor has the lowest free number, hence this one. It is
-            # read-only, so that writes still fail.
+            # `open` returns the lowest free descriptor, which is `number`. Opened for
+            # reading only, so that writes still fail.
             os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _guarded(1, sys.stdout, _output_lost)

@@ -1,4 +1,4 @@
-"""Float dtypes of computations in at least float32."""
+"""Float dtypes for computations in float32 or wider."""
 
 from typing import Any
 

@@ -100,7 +100,7 @@ def counted(num: int, noun: str, plural: str | None = None) -> str:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error of JAX or Python reports a lack of memory."""
-    # By class name: importing JAX takes a second, which this module avoids.
+    # Compare names of classes, because importing JAX takes a second.
     is_of_jax = any(kind.__name__ == "JaxRuntimeError" for kind in type(error).__mro__)
     is_exhausted = is_of_jax and "RESOURCE_EXHAUSTED" in str(error)
     return is_exhausted or isinstance(error, MemoryError)

@@ -37,7 +37,7 @@ def example_keys(key: jax.Array, index: jax.Array) -> jax.Array:
     """Return the key of each example, (B,), for the draws of a training method.
 
     Args:
-      key: Key of the micro-batch, which the model also draws from.
+      key: Key of the micro-batch, from which the model's keys (dropout) also derive.
       index: Indices of the examples, (B,).
     """
     return jax.vmap(lambda i: jax.random.fold_in(stream(key, METHOD), i))(index)

@@ -44,7 +44,7 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
 def check_in_place(path: Path) -> None:
     """Check a file that a library changes in place, if it exists.
 
-    The file is not opened: closing it would release SQLite's locks.
+    The file is not opened, because closing the descriptor would release SQLite's locks.
 
     Raises:
       OSError: The file is a link, has several hard links, or is not a regular file.

@@ -43,7 +43,7 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allow custom code by name in this process; other names are ignored."""
+    """Allow custom code by name in this process; names of table rows are ignored."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 
@@ -59,7 +59,7 @@ def refuse(name: str, reason: str) -> None:
 
 @contextlib.contextmanager
 def allowing_nothing() -> Iterator[None]:
-    """Context manager: disallow all custom code, then restore the earlier decisions."""
+    """Disallow all custom code in this context; restore the decisions at its end."""
     before = dict(_decided)
     _decided.clear()
     try:
@@ -70,12 +70,12 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Allowed and refused custom code, for `hand_over` in a child process."""
+    """Return the decisions on custom code, which a child process adopts."""
     return dict(_decided)
 
 
 def hand_over(decisions: dict[Key, str | None]) -> None:
-    """Apply the decisions of the parent process, from `decided`, in a child process."""
+    """Adopt the `decided` custom code of the parent process in a child process."""
     _decided.update(decisions)
 
 

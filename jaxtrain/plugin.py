@@ -2,7 +2,7 @@
 
 A plug-in is a package whose `__init__.py` defines `PLUGIN`. Built-in plug-ins are
 listed in `jaxtrain.plugins.NAMES`; other packages register theirs in the entry point
-group `jaxtrain.plugins`. Only `PLUGIN` is imported before one of its names is used.
+group `jaxtrain.plugins`. The other modules of a plug-in are imported on first use.
 """
 
 import functools
@@ -28,11 +28,11 @@ class Plugin:
     Attributes:
       name: Name of the folder, or of the entry point.
       requires: Names of built-in plug-ins that this plug-in imports.
-      subject: Heading of its commands in the help.
+      subject: Heading of the plug-in's commands in the help.
       predictions: Name -> "module:Class" of a `PredictionPart`, with options of
         `predict` (see `jaxtrain.inference.parts`).
-      callbacks: Name -> "module:function" of the config and whether `--profile` is
-        given, which returns a `Callback` for a run, or None (see
+      callbacks: Name -> "module:function" that takes the config and whether
+        `--profile` is given, and returns a `Callback` for a run, or None (see
         `jaxtrain.trainer.callback`).
       executions: Parallel execution of a model -> "module:Class" of an `Execution` (see
         `jaxtrain.trainer.execution`).
@@ -50,17 +50,18 @@ class Plugin:
         (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a data set (see `jaxtrain.data.stores.OpenStore`).
-      inputs: Kind of inputs, and field of `data` and of a model's description ->
-        "module:Class" of an `InputKind` (see `jaxtrain.data.input_kind`).
+      inputs: Kind of inputs, which also names a field of `data` and of a model's
+        description -> "module:Class" of an `InputKind` (see
+        `jaxtrain.data.input_kind`).
       index_files: Name of a file that identifies the directory of a data set -> kind of
-        the source that reads it.
+        `data.source` that reads the data set.
       layouts: Kind of a source -> "module:Class" of the
         `jaxtrain.data.layouts.FolderLayout` of its directories.
       target_images: Kind of image-like targets -> "module:Class" of a
         `jaxtrain.data.target_images.TargetImages`.
       tasks: Task -> "module:Class" of a `jaxtrain.tasks.base.Task`.
-      report_sections: Task -> "module:function" of metrics and the names of classes or
-        columns, which returns sections of a report as HTML.
+      report_sections: Task -> "module:function" that takes the metrics and the names
+        of classes or columns, and returns sections of the report as HTML.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       weights_options: Options of methods that name trained weights, like
         `model.pretrained`.
@@ -116,7 +117,7 @@ class Plugin:
 
 
 class Table(Mapping[str, T]):
-    """Table of rows by name, of the core and of plug-ins, imported when they are read.
+    """Rows of the core and of plug-ins by name; a row is imported when it is read.
 
     Iteration yields the names, the core's first, and imports no row.
     """
@@ -136,7 +137,7 @@ class Table(Mapping[str, T]):
         """Name -> "module" or "module:name" of each row.
 
         Raises:
-          UserError: Two plug-ins, or a plug-in and the core, have the same name.
+          UserError: Two plug-ins, or a plug-in and the core, define the same row name.
         """
         rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
@@ -144,8 +145,8 @@ class Table(Mapping[str, T]):
                 if name in rows:
                     raise UserError(
                         f"{self.kinds[-1]}: {name!r} is defined by {owners[name]} and "
-                        f"by the plug-in {plugin.name!r}: uninstall one of the two "
-                        "plug-ins"
+                        f"by the plug-in {plugin.name!r}: uninstall the plug-in "
+                        f"{plugin.name!r}"
                     )
                 rows[name], owners[name] = reference, f"the plug-in {plugin.name!r}"
         return rows

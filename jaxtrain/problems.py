@@ -45,35 +45,31 @@ class ProblemList:
             if problem.text not in [known.text for known in self.found]:
                 self.found.append(problem)
 
-    def check(
-        self, check: Callable[..., Iterable[Problem] | None], *facts: Any
-    ) -> None:
+    def check(self, check: Callable[..., Iterable[Problem] | None], *args: Any) -> None:
         """Run a check that returns problems or raises a UserError.
 
         Args:
-          check: Function of `facts`.
-          *facts: Arguments of the check. It is skipped if one of them is None because
-            of an earlier problem.
+          check: Function that takes `args`.
+          *args: Arguments of the check. The check is skipped if an argument is None
+            because of an earlier problem.
         """
-        self.build(lambda *known: self.add(check(*known) or ()), *facts)
+        self.build(lambda *known: self.add(check(*known) or ()), *args)
 
-    def build(
-        self, function: Callable[..., T], *facts: Any, **options: Any
-    ) -> T | None:
-        """Return the result of a function, or None if it fails or lacks an argument.
+    def build(self, function: Callable[..., T], *args: Any, **options: Any) -> T | None:
+        """Return the result of a function, or None if it fails or an argument is None.
 
         Args:
           function: Function that raises UserError on failure.
-          *facts: Arguments; None skips the call.
-          **options: Further arguments, of any value.
+          *args: Positional arguments; the function is not called if one is None.
+          **options: Keyword arguments, which may be None.
 
         Raises:
           UntrustedError: The function raises it.
         """
-        if any(fact is None for fact in facts):
+        if any(arg is None for arg in args):
             return None
         try:
-            return function(*facts, **options)
+            return function(*args, **options)
         except UntrustedError:
             raise  # Later checks may open files or run code of unknown origin.
         except ProblemsError as error:
@@ -82,7 +78,7 @@ class ProblemList:
             self._first = self._first or error
             self.add([Problem(str(error))])
         except Exception:
-            # After a reported problem later checks may raise any error.
+            # After a reported problem, later checks may raise any error.
             if not self.found:
                 raise
         return None

@@ -8,7 +8,7 @@ from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 
 T = TypeVar("T")
-# Precedes the list of known names, which may be long.
+# Hint with similar names, placed before the list of known names, which may be long.
 NEAREST = " (perhaps you meant {})"
 # Maximum number of names in a message.
 NUM_OWNERS = 8
@@ -53,7 +53,7 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
     if own.is_own(name):
         return own.load(field, name)
     if name not in table:
-        # The path of the field without `.name`, as in the messages of `check_names`.
+        # Messages name the field without `.name`, like the messages of `check_names`.
         raise UserError(unknown(table, field.removesuffix(".name"), name))
     return table[name]
 

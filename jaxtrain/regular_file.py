@@ -82,8 +82,8 @@ def check_folder(
 
     Args:
       folder: Directory to check.
-      above: (device, inode) of its parent directories: links back to a parent are not
-        followed, so that the recursion ends.
+      above: (device, inode) of the parent directories of `folder`. Links to a parent
+        are not followed, so that the recursion ends.
 
     Raises:
       OSError: The directory contains something else, or cannot be listed.
@@ -97,7 +97,7 @@ def check_folder(
             if entry.is_dir():
                 check_folder(entry.path, above | {identity})
             elif entry.is_symlink() and not os.path.exists(entry.path):
-                continue  # A broken link is reported when it is opened.
+                continue  # Opening a broken link fails later.
             elif not entry.is_file():
                 raise OSError(errno.EINVAL, "it is not a regular file", entry.path)
 
@@ -105,8 +105,8 @@ def check_folder(
 def make_private(folder: str | os.PathLike[str]) -> bool:
     """Create a directory with mode 0700 if it is missing; return whether it is private.
 
-    Private means that the directory, and a link to it, belong to the effective user,
-    and that nobody else can write to it.
+    A directory is private if the directory, and a link at its path, belong to the
+    effective user, and if only this user can write to the directory.
     """
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with contextlib.suppress(FileExistsError):

@@ -1,6 +1,6 @@
 """Named scopes that attribute instructions of a compiled program to parts of a step.
 
-`jax.named_scope` stores them in the metadata of instructions (`op_name`), where
+`jax.named_scope` stores scopes in the metadata of instructions (`op_name`), where
 profilers find them; the program is otherwise unchanged. JAX adds the transforms of
 differentiation, such as `transpose(jvp(part:loss))/layer:conv1/dot`.
 """
@@ -14,7 +14,7 @@ import jax
 
 LOSS, OPTIMIZER, PREPROCESS = "loss", "optimizer", "preprocess"
 _SCOPE = re.compile(r"(layer|part|model):([^/()\s]+)")
-# Replaces the slashes of layer paths, which separate scopes.
+# Replaces slashes in layer paths, because slashes separate scopes.
 _SLASH = "."
 
 P = ParamSpec("P")
@@ -48,8 +48,8 @@ def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def other_model(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator that runs a function in the scope of another model.
 
-    All layers of that model count as a single part of the step: their names may equal
-    names of layers in the trained model.
+    All layers of the other model count as a single part of the step, because their
+    names may equal names of layers in the trained model.
     """
     return _scoped(f"model:{name}")
 
@@ -69,7 +69,7 @@ def _scoped(scope: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 def scope_of(eqn: Any) -> str:
     """Return the scopes, separated by slashes, in which a jaxpr equation was traced.
 
-    JAX stores them only in the `SourceInfo` of an equation.
+    JAX stores the scopes only in the `SourceInfo` of an equation.
     """
     return str(eqn.source_info.name_stack)
 

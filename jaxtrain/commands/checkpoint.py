@@ -38,9 +38,10 @@ class CheckpointArguments:
 
 
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
-    """Print a line per checkpoint: step, size, time, metrics and result of the check.
+    """Print a line per checkpoint: step, size, time, metrics.
 
-    With --verify also print a line per JSON file. The command changes no file, so the
+    With --verify, the lines include the result of the verification, and each JSON file
+    has a line, too. The command changes no file, so the
     run may be active.
 
     Raises:
@@ -69,7 +70,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
-    """Print the lines of the checkpoints; return damaged steps and the directory."""
+    """Print a line per checkpoint; return the damaged steps and their directory."""
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints
@@ -98,7 +99,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
 
 def _verify_json(workdir: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or the error of each JSON file of a run, by name."""
+    """Verify the JSON files of a run: name -> `GOOD`, `UNKNOWN` or error message."""
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
     from jaxtrain.weights.description import MODEL
@@ -116,7 +117,7 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 
 def _verify_model(folder: Path) -> dict[str, str]:
-    """Return `GOOD`, `UNKNOWN` or the error of each file of a model, by name."""
+    """Verify the files of a model: name -> `GOOD`, `UNKNOWN` or error message."""
     from jaxtrain import weights as weights_lib
 
     states = {CONFIG: _verify_file(folder / CONFIG)}
@@ -138,7 +139,7 @@ def _verify_file(path: Path) -> str:
 
 
 def _show_files(folder: Path, states: dict[str, str]) -> None:
-    """Print the line of each file; raise CheckpointError if some are damaged."""
+    """Print the state of each file; raise CheckpointError if a file is damaged."""
     damaged = [name for name, state in states.items() if state not in (GOOD, UNKNOWN)]
     for name, state in states.items():
         print(printable(f"{name:>17}  {'DAMAGED: ' * (name in damaged)}{state}"))

@@ -1,4 +1,4 @@
-"""`main.py models`: reads only tables, without building models."""
+"""`main.py models`: a list of the models, read from tables without building models."""
 
 import json
 from dataclasses import dataclass

@@ -204,7 +204,7 @@ def _sinks(
     names: "FileNames",
     part_files: "list[PredictionFile]",
 ) -> "Iterator[list[Sink]]":
-    """Open all output files; they are renamed together at the end, or not at all."""
+    """Open all output files; on success the temporary files are renamed together."""
     from jaxtrain.inference import predict, sinks
 
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:

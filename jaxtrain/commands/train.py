@@ -53,7 +53,7 @@ class TrainArguments:
     )
     profile: bool = field(
         False,
-        help="Profile ten steps after ten warm-up steps: report the time per layer.",
+        help="Profile ten steps after ten warm-up steps, and report times per layer.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     coordinator: str | None = field(
@@ -79,7 +79,8 @@ class TrainArguments:
     )
     heartbeat_timeout: float = field(
         30.0,
-        help="Seconds without a heartbeat of a process, after which the others exit.",
+        help="Seconds without a heartbeat of a process, after which the other "
+        "processes exit.",
         rare=True,
     )
     trust: bool = field(
@@ -112,7 +113,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: TrainArguments) -> list[Problem]:
-    """Problems of config, data, model and devices; [] with several processes."""
+    """Return the problems that the run would report; [] for several processes."""
     from jaxtrain.processes import distributed
     from jaxtrain.tools.start_problems import start_problems
 

@@ -1,8 +1,8 @@
 """Config schema of a run: frozen dataclasses, validated on construction.
 
 A file `configs/NAME.py` returns a `Config`; command-line overrides make a new one.
-Task, method, model, optimizer and schedule are parts: classes with the options of one
-row of a table. `None` means "not set".
+Task, method, model, optimizer and schedule are parts (`Part`): the name of an
+implementation, with its options. `None` means "not set".
 """
 
 import importlib

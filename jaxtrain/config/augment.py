@@ -11,8 +11,8 @@ from jaxtrain.config.metadata import field, with_metadata
 PATH = "data.augment"
 # Number of images in a mosaic.
 MOSAIC_IMAGES = 4
-# Supported numbers of channels of colour operations; `COLOUR` operations do not change
-# grey images.
+# Numbers of channels that colour operations support. Saturation and hue are `COLOUR`
+# operations, as grey images have neither.
 GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
 
@@ -38,7 +38,8 @@ class AugmentConfig(Section):
     )
     random_resized_crop: bool = field(
         False,
-        help="Crop a random window of the stored image and resize it to image_size.",
+        help="Crop a random window of the stored image, and resize the window to "
+        "image_size.",
     )
     crop_scale: tuple[float, ...] = field(
         (0.08, 1.0),

@@ -172,7 +172,8 @@ class Section:
         except UserError as error:
             found.append(Problem(str(error)))
         except Exception:
-            if not found:  # Otherwise an invalid value, reported already, caused it.
+            # Invalid values may make `validate` raise any error.
+            if not found:
                 raise
         finally:
             _checked.reset(token)

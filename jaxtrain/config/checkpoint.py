@@ -35,7 +35,7 @@ class CheckpointConfig(Section):
         None,
         help="Validation metric that selects the best checkpoint; None: the main "
         "metric of the task, such as accuracy.",
-        fixed_in_trials="it ranks all trials",
+        fixed_in_trials="all trials are ranked by the same metric",
     )
     grace_seconds: float | None = field(
         25.0,

@@ -16,13 +16,13 @@ from jaxtrain.config.base import Section, default_of, report
 
 @dataclass(frozen=True)
 class Feature:
-    """One or more fields of a section; used if any value satisfies `counts`.
+    """One or more fields of a section. "Used" means any value satisfies `counts`.
 
     Attributes:
       section: Path of the section, such as `data.augment`.
       names: Names of the fields.
-      when: Description of such values, after the field name in messages: `= adamw`;
-        "" if `counts` is None.
+      when: Text after the field name in messages, which describes the values that
+        `counts` accepts, such as `= adamw`; "" if `counts` is None.
       counts: Predicate of a field's value; None accepts all values but the default.
     """
 
@@ -114,7 +114,7 @@ class Incompatible:
     instead: str
 
     def refusal(self, part: Any, within: str) -> str | None:
-        """Return the error message for a config or section, or None."""
+        """Return the error message if a config or section violates the rule."""
         first, second = (f.describe(part, within) for f in (self.first, self.second))
         if not (first and second):
             return None
@@ -128,8 +128,8 @@ class Needs:
     Attributes:
       first: Feature that has no effect without `second`.
       second: Feature that `first` requires.
-      instead: Advice to the user, as an imperative; "": to set `second`, or to leave
-        `first` out.
+      instead: Advice to the user, as an imperative. Defaults to advice to set
+        `second`, or to leave `first` out.
     """
 
     first: Feature
@@ -137,7 +137,7 @@ class Needs:
     instead: str = ""
 
     def refusal(self, part: Any, within: str) -> str | None:
-        """Return the error message for a config or section, or None."""
+        """Return the error message if a config or section violates the rule."""
         first = self.first.describe(part, within)
         if not first or self.second.describe(part, within):
             return None

@@ -70,13 +70,13 @@ class DataConfig(SourceFields):
         "prediction, with sliding-window inference: the probabilities of overlapping "
         "windows of image_size are averaged; None: no windows, images of image_size.",
         reset_in_evaluation=True,
-        unusual="it does not predict a class for each pixel",
+        unusual="the task does not predict a class for each pixel",
     )
     crop_pct: float | None = field(
         None,
         help="Side of the central crop as a fraction of the shorter side of the "
-        "resized image; random crops in training ignore it. None: from the pretrained "
-        "weights, else 0.875.",
+        "resized image; no effect on random crops in training. None: from the "
+        "pretrained weights, else 0.875.",
         from_weights="resizing",
         any_source=True,
     )

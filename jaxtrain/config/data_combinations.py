@@ -28,7 +28,7 @@ def _source(*forms: str) -> Feature:
 
 
 def _other(name: str, usual: float | str) -> Feature:
-    """Return a feature that is used if a field is neither None nor the usual value."""
+    """Return a feature that is used if a field differs from `usual` and from None."""
     when = f"other than {usual}"
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 

@@ -14,7 +14,7 @@ class SourceFields(Section):
     source: Annotated[str, row_of("jaxtrain.data:SOURCES", exact=False)] = field(
         default="digits",
         help="Source of the images: KIND:PATH or KIND:NAME, such as folder:photos or "
-        "tfds:mnist; or a custom one: path/to/file.py:name or package.module:name.",
+        "tfds:mnist; or a custom source: path/to/file.py:name or package.module:name.",
         shared="unless same data",
         may_change_on_resume="same data",
         common=True,
@@ -151,7 +151,7 @@ class SourceFields(Section):
         of_source=True,
         free_in_evaluation=True,
         held_out=True,
-        unusual="it cannot predict classes that it was not trained on",
+        unusual="the model cannot predict classes that are missing in training",
     )
     allow_overlap: bool = field(
         False,

@@ -17,7 +17,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
 from jaxtrain.json_files.run_id import FIELD as RUN_ID, RunId
 
-# Types of options that are read without their class.
+# Types of JSON values that are read as options if the class of the options is unknown.
 SCALAR = bool | int | float | str
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: Config, section, or their class, which has the default parts.
+      section: Config or section, or its class, for the fields of the default parts.
     """
     return leaves(section)
 
@@ -191,8 +191,8 @@ def _read_section(values: Mapping[str, Any], kind: type[T], where: str) -> T:
 def read_part(values: Any, table: PartTable, where: str) -> Any:
     """Create a part from its JSON value.
 
-    A name that no installed plug-in has gives a part with untyped options, which the
-    checks of names refuse later.
+    An unknown name, as of a plug-in that is not installed, results in a part with
+    untyped options, which `check_names` rejects later.
 
     Args:
       values: Parsed JSON value.

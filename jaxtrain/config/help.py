@@ -29,13 +29,13 @@ def answer_help(
     """Show the requested help and exit, except for `--help-all`, which tyro shows.
 
     Args:
-      words: Words of the command line.
+      words: Command-line arguments, as in `sys.argv[1:]`.
       default: Arguments dataclass of a command, with the values of the recipe.
       prog: Name of the command in the help.
       description: Description of the command in the help.
 
     Returns:
-      The words, with `--help` instead of `--help-all`.
+      The command-line arguments, with `--help` instead of `--help-all`.
 
     Raises:
       SystemExit: Help was shown.

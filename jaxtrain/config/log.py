@@ -21,7 +21,7 @@ class LoggingConfig(Section):
 
     every_steps: int = field(
         50,
-        help="Steps between lines of metrics.",
+        help="Steps between logged training metrics.",
         common=True,
         other_names="log_interval",
     )

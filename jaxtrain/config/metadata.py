@@ -42,11 +42,11 @@ def field(
 
 
 def with_metadata(section: Any, key: str, *, inherit: bool = True) -> Mapping[str, Any]:
-    """Return the fields with a metadata key: path -> value.
+    """Return the value of a metadata key for each field that has the key, by path.
 
     Args:
-      section: Section, or its class; nested sections are included. A class has the
-        fields of its default parts.
+      section: Section, or its class, for the fields of the default parts. Nested
+        sections are included.
       key: Key of the metadata.
       inherit: Whether the fields of a nested section inherit the metadata of the field
         that holds the section; otherwise that field is listed.
@@ -60,7 +60,7 @@ def leaves(section: Any) -> list[str]:
     """Return the paths of all leaf fields, including fields of nested sections.
 
     Args:
-      section: Section, or its class, which has the fields of its default parts.
+      section: Section, or its class, for the fields of the default parts.
     """
     found = []
     for field, inner in nested(section):
@@ -70,7 +70,7 @@ def leaves(section: Any) -> list[str]:
 
 
 def nested(section: Any) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
-    """Yield (field, nested section) for each field; None for a leaf field."""
+    """Yield each field with its nested section, or with None if it is a leaf."""
     hints = get_type_hints(section) if isinstance(section, type) else {}
     for field in dataclasses.fields(section):
         inner = hints.get(field.name) or getattr(section, field.name)

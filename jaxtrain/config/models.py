@@ -66,14 +66,14 @@ class Residual(Scaled):
 
 @dataclass(frozen=True, kw_only=True)
 class Stemmed(Residual):
-    """Options of residual models with a stem for large or for small images."""
+    """Options of residual models that can have a stem for large or small images."""
 
     stem: Stem | None = field(None, help=STEM)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Normalized(Stemmed):
-    """Options of models with a choice of the normalization's epsilon."""
+    """Options of models whose normalization layers have a configurable epsilon."""
 
     norm_epsilon: float | None = field(None, help=NORM_EPSILON)
 
@@ -84,7 +84,7 @@ class Normalized(Stemmed):
 
 @dataclass(frozen=True, kw_only=True)
 class Padded(Normalized):
-    """Options of models with a choice of the padding, as in TensorFlow or PyTorch."""
+    """Options of models that can pad as TensorFlow or as PyTorch does."""
 
     padding: Padding | None = field(None, help=PADDING)
 

@@ -56,10 +56,10 @@ class OptimizerConfig(Part, base=True):
     )
     layer_decay: float | dict[str, float] | None = field(
         None,
-        help="Layer-wise learning-rate decay: factor from each block of the model to "
-        "the preceding block; the head has the full learning rate. Or factors by "
-        "patterns of layer and parameter paths, such as conv1 0.1 */bias 2; the last "
-        "match counts. None: 1.",
+        help="Layer-wise learning-rate decay: the head has the full learning rate, and "
+        "each block of the model the learning rate of the next block times this "
+        "factor. Or learning-rate factors by patterns of layer and parameter paths, "
+        "such as conv1 0.1 */bias 2; the last matching pattern counts. None: 1.",
     )
     clip_norm: float | None = field(
         None,
@@ -142,21 +142,27 @@ COMBINATIONS = (
     Incompatible(
         SCHEDULE_FREE,
         DECAY,
-        "its average of the weights replaces a decay of the learning rate",
+        "schedule-free optimizers average the weights instead of decaying the learning "
+        "rate",
         "leave optimizer.schedule out",
     ),
-    Incompatible(SCHEDULE_FREE, LOOKAHEAD, ONE_AVERAGE, "leave it out"),
+    Incompatible(
+        SCHEDULE_FREE,
+        LOOKAHEAD,
+        ONE_AVERAGE,
+        "leave optimizer.lookahead_steps out",
+    ),
     Incompatible(
         DISTANCE,
         option("optimizer", "layer_decay"),
-        "it estimates one learning rate for all layers, from their distance to the "
-        "initial weights",
-        "leave it out, or use adamw",
+        "the optimizer estimates one learning rate for all layers, from the distance "
+        "between the current and the initial weights",
+        "leave optimizer.layer_decay out, or use adamw",
     ),
     Incompatible(
         DISTANCE,
         PLATEAU,
-        "its estimate needs the learning rate of each step in advance",
+        "the learning-rate estimate needs the schedule of the entire run in advance",
         "use another optimizer.schedule, such as cosine",
     ),
 )

@@ -1,8 +1,8 @@
-"""Options by name: `--field NAME VALUE ...` or `--field.NAME VALUE`.
+"""Command-line syntax of dict fields: `--field NAME VALUE ...`, `--field.NAME VALUE`.
 
 tyro accepts the first form only if the recipe sets no options in that dict, and the
-second only for names that the recipe sets, with values of the same type. Here both
-forms work for any name: named options replace the recipe's; other options are kept.
+second only for names that the recipe sets, with values of the same type. This module
+lets both forms set any option; options that are not named keep the recipe's values.
 """
 
 import copy
@@ -13,17 +13,17 @@ from jaxtrain.config.help import sections_of
 
 
 def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
-    """Merge the recipe's options into the words of the command line.
+    """Merge the options of the recipe's dict fields into the command-line arguments.
 
     `--field` without values removes all options of the field.
 
     Args:
       default: Arguments of a command, with the config of its recipe.
-      words: Words of the command line.
+      words: Command-line arguments, as in `sys.argv[1:]`.
 
     Returns:
-      `default` with these fields emptied, and words that set all of their options as
-      `--field NAME VALUE ...`.
+      `default` with {} in each dict field that the command line sets, and command-line
+      arguments that set all options of these fields as `--field NAME VALUE ...`.
     """
     recipe = {
         f"{path}.{name}" if path else name: value
@@ -59,7 +59,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
 
 
 def _options(words: list[str]) -> Iterator[list[str]]:
-    """Yield the words before the first option, then each option with its values."""
+    """Yield the arguments before the first option, then each option with its values."""
     option = list[str]()
     for word in words:
         if word.startswith("--") and option:

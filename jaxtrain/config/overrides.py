@@ -38,12 +38,13 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Remove `--optimizer NAME` or `--optimizer.name NAME` from the words.
+    """Remove options that select a part from the command-line arguments.
 
-    Likewise for the other parts of a config, such as `--optimizer.schedule`.
+    Examples are `--optimizer NAME`, `--optimizer.name NAME` and
+    `--optimizer.schedule NAME`.
 
     Returns:
-      The other words, and the names by path of the part.
+      The other arguments, and the selected names by path of the part.
 
     Raises:
       UserError: An option has no value.
@@ -95,8 +96,8 @@ def clear_replaced(config: Config, given: dict[str, str]) -> Config:
     """Unset fields that overrides replace, such as `train.epochs` for `--train.steps`.
 
     Args:
-      given: Options of the command line from `given_values`. The value `None` only
-        unsets its own field.
+      given: Options of the command line from `given_values`. An option with the value
+        `None` replaces no other field.
     """
     for group in ONE_OF.values():
         new = [path for path in group if given.get(path, "None") != "None"]
@@ -132,7 +133,7 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
 
 
 def check_part_options(config: Config, given: dict[str, str]) -> None:
-    """Refuse options that a selected part, such as the optimizer, does not have.
+    """Reject options that a selected part, such as the optimizer, does not have.
 
     Args:
       config: Config with the selected parts.
@@ -168,7 +169,7 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
 
 
 def shorthands(default: Any) -> dict[str, str]:
-    """Return the path of our option for each name of another tool.
+    """Return the path of jaxtrain's option for each option name of another tool.
 
     Args:
       default: Arguments of a command, with the config of its recipe.
@@ -183,7 +184,7 @@ def shorthands(default: Any) -> dict[str, str]:
 
 
 def check_shorthands(given: dict[str, str], default: Any) -> None:
-    """Reject names of other tools; messages name our option.
+    """Reject option names of other tools; the message names jaxtrain's option.
 
     Args:
       given: Options of the command line from `given_values`.

@@ -17,7 +17,7 @@ from jaxtrain.config.optimizer import (
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
-# Reason: weight averages that recompute batch-norm statistics need the full model.
+# Why a pipeline excludes weight averages with recomputed batch-norm statistics.
 NEW_STATISTICS = (
     "batch-norm statistics of averaged weights are recomputed with the full model, but "
     "a stage has only some of the layers"
@@ -112,7 +112,7 @@ class ParallelConfig(Section):
         help="Number of CPU devices over which the batch is sharded if there is no "
         "GPU; auto: at most one per core, with enough work for each.",
         may_change_on_resume=True,
-        fixed_in_trials="JAX reads it once in a process",
+        fixed_in_trials="JAX reads the number of devices only once in a process",
     )
     pipeline_stages: int = field(
         1,
@@ -136,7 +136,7 @@ class ParallelConfig(Section):
         help="Named set of XLA flags for several GPUs: overlap hides collectives "
         "behind computation. No effect on CPU.",
         may_change_on_resume=True,
-        fixed_in_trials="JAX reads it once in a process",
+        fixed_in_trials="JAX reads the flags only once in a process",
     )
 
     def validate(self) -> None:

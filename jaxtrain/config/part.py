@@ -19,7 +19,7 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Section):
-    """A row of a table with its options; subclasses declare the options as fields.
+    """Name of a table row, with its options; subclasses declare the options as fields.
 
     A subclass with the argument `base=True`, such as `OptimizerConfig`, declares fields
     that all parts of its table have; they are not options.
@@ -132,7 +132,7 @@ def part_tables(section: Any) -> dict[str, PartTable]:
     """Return the table of each field that holds a part, by dotted path.
 
     Args:
-      section: A section, or its class, which has the fields of its default parts.
+      section: Section, or its class, for the fields of the default parts.
     """
     found = dict[str, PartTable]()
     for field_, inner in nested(section):
@@ -214,7 +214,7 @@ def make_part(
 
 
 def as_part(value: Any, table: PartTable) -> Any:
-    """Return the part that a recipe names without its class.
+    """Convert a name or a user-defined class in a recipe to a part.
 
     Args:
       value: Part, name in the table, or user-defined class. Other values are returned
@@ -257,7 +257,7 @@ def typed_options(
         for option in given
         if option not in hints
     ]
-    taken = {n: _numbers_of(v, hints[n]) for n, v in given.items() if n in hints}
+    taken = {n: _as_tuple(v, hints[n]) for n, v in given.items() if n in hints}
     try:
         made: Any = kind
         options: Typed = made(**taken) if made is of else replace(made, **taken)
@@ -270,8 +270,8 @@ def typed_options(
     raise ProblemsError(Problem(before + text, (field,)) for text in texts)
 
 
-def _numbers_of(value: Any, hint: Any) -> Any:
-    """Convert text or a single number to a tuple if the field holds a tuple."""
+def _as_tuple(value: Any, hint: Any) -> Any:
+    """Convert text such as 1,5,1, or a number, to a tuple if the field is a tuple."""
     if isinstance(value, str | int | float) and not is_of_type(value, hint):
         for kind in (float, int):
             try:

@@ -147,7 +147,7 @@ def default_folder(config: Path) -> Path:
 def parse_of_run(
     kind: type[Arguments], words: list[str], *, prog: str, description: str
 ) -> Arguments:
-    """Parse the arguments of a command on a run's data; defaults are the run's config.
+    """Parse the arguments of a command, with defaults from the data config of a run.
 
     A new `data.source` does not inherit the run's splits. A source of another type does
     not inherit the options of the run's targets either.
@@ -187,7 +187,7 @@ def parse_of_run(
 def _read_words(
     kind: type, words: list[str], default: Any, prog: str, description: str | None
 ) -> Any:
-    """Parse the command line over a default; on an error, point to the help."""
+    """Parse the command line with defaults; error messages point to the help."""
     words = answer_help(words, default, prog=prog, description=description)
     default, words = with_option_words(default, words)
     try:

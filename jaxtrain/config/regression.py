@@ -14,7 +14,7 @@ OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
     "levels": ("ordinal", None),
 }
-# Maximum number of ordinal levels; the model has an output for each but the lowest.
+# Maximum number of ordinal levels; the model has an output per level but the lowest.
 MAX_LEVELS = 100
 
 

@@ -114,7 +114,8 @@ class CoreConfig(Section):
         if self.data.batch_size % self.train.accumulate_steps:
             report(
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
-                f"train.accumulate_steps = {self.train.accumulate_steps}",
+                f"train.accumulate_steps = {self.train.accumulate_steps}; change one "
+                "of the two",
                 "train.accumulate_steps",
             )
         group = self.parallel.batch_norm
@@ -122,14 +123,15 @@ class CoreConfig(Section):
             report(
                 f"parallel.batch_norm = {group} does not divide the "
                 f"{self.micro_batch_size} examples of data.batch_size / "
-                "train.accumulate_steps",
+                "train.accumulate_steps; set parallel.batch_norm to a divisor, or to "
+                "global",
                 "parallel.batch_norm",
             )
         check(self, COMBINATIONS)
 
     @property
     def micro_batch_size(self) -> int:
-        """Examples of a micro-batch, over all devices."""
+        """Number of examples in a micro-batch, over all devices."""
         return self.data.batch_size // self.train.accumulate_steps
 
     @property

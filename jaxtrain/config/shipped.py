@@ -39,7 +39,7 @@ def find(named: str) -> Path:
 
 
 def with_paths(words: list[str]) -> list[str]:
-    """Replace `--config NAME` by `--config PATH` in the words of a command line."""
+    """Replace `--config NAME` by `--config PATH` in command-line arguments."""
     found, is_value = list[str](), False
     for word in words:
         name, equals, value = word.partition("=")

@@ -71,7 +71,7 @@ class SoundConfig(Section):
     def image_shape(self) -> tuple[int, int, int]:
         """Shape of the input spectrogram of the model: (mels, frames, 1).
 
-        Each side is padded with window // 2 zeros, as in librosa and torch.stft; an odd
-        window is thus padded by one sample less in total.
+        Both ends of the clip are padded with window // 2 zeros, as in librosa and
+        torch.stft. For an odd window the total padding is thus window - 1.
         """
         return self.mels, 1 + (self.samples - self.window % 2) // self.hop, 1

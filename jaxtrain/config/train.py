@@ -83,8 +83,8 @@ class TrainConfig(Section):
     )
     freeze: tuple[str, ...] = field(
         (),
-        help="Frozen layers: patterns of their paths, such as stage1_block*, or "
-        "backbone for all but the head. Their batch norms use the running statistics.",
+        help="Frozen layers: patterns of layer paths, such as stage1_block*, or "
+        "backbone for all but the head. Frozen batch norms use the running statistics.",
         other_names="freeze",
     )
     freeze_epochs: float | None = field(
@@ -120,7 +120,7 @@ class TrainConfig(Section):
         help="Test-time augmentation: average the probabilities of an image and its "
         "horizontal flip (flip), during the run and in `evaluate`; None: no "
         "augmentation.",
-        unusual="it has no classes whose probabilities could be averaged",
+        unusual="the task has no class probabilities to average",
     )
     eval_every_epochs: float | None = field(
         None,

@@ -43,8 +43,8 @@ COMBINATIONS = (
     Incompatible(
         DISTANCE,
         FROZEN_AT_FIRST,
-        "the optimizer estimates one learning rate for all layers, from their distance "
-        "to the initial weights",
+        "the optimizer estimates one learning rate for all layers, from the distance "
+        "between the current and the initial weights",
         "leave train.freeze_epochs out, or use another optimizer.name",
     ),
     Incompatible(

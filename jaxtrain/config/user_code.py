@@ -45,42 +45,42 @@ def running(path: Path) -> Iterator[None]:
       UserError: The code raises; the message names the line.
     """
     try:
-        with _importing_beside(path):
+        with _importing_siblings(path):
             yield
     except UserError as error:
-        raise UserError(f"{_place(error, path)}: {error}") from None
+        raise UserError(f"{_location(error, path)}: {error}") from None
     except (Exception, SystemExit) as error:
-        message = f"{_place(error, path)}: {type(error).__name__}: {error}"
+        message = f"{_location(error, path)}: {type(error).__name__}: {error}"
         raise UserError(message + _suggest_field(error)) from error
 
 
 @contextlib.contextmanager
-def _importing_beside(path: Path) -> Iterator[None]:
+def _importing_siblings(path: Path) -> Iterator[None]:
     """Let a user file import modules from its folder, as a script can.
 
-    These modules are removed from `sys.modules` afterwards, as a file in another folder
-    may import a different module of the same name.
+    The imported modules are removed from `sys.modules` afterwards, as a file in another
+    folder may import a different module of the same name.
     """
-    folder, known, places = path.resolve().parent, set(sys.modules), sys.path[:]
+    folder, known, paths = path.resolve().parent, set(sys.modules), sys.path[:]
     sys.path.insert(0, str(folder))
     try:
         yield
     finally:
-        sys.path[:] = places
+        sys.path[:] = paths
         tops = {name.partition(".")[0] for name in set(sys.modules) - known} - known
-        beside = {top for top in tops if _is_in(sys.modules.get(top), folder)}
+        siblings = {top for top in tops if _is_in(sys.modules.get(top), folder)}
         for name in list(sys.modules):
-            if name.partition(".")[0] in beside:
+            if name.partition(".")[0] in siblings:
                 del sys.modules[name]
 
 
 def _is_in(module: ModuleType | None, folder: Path) -> bool:
     """Whether a module is a file or a package directly in `folder`."""
-    places = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
-    return any(Path(place).parent == folder for place in places if place)
+    paths = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
+    return any(Path(path).parent == folder for path in paths if path)
 
 
-def _place(error: BaseException, path: Path) -> str:
+def _location(error: BaseException, path: Path) -> str:
     """Return FILE:LINE of the innermost user code in the traceback of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [(frame.filename, frame.lineno) for frame in frames]

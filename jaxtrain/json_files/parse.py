@@ -60,7 +60,7 @@ def _finite(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    # A sign and 19 digits at most.
+    # An int64 has at most a sign and 19 digits; longer integers are slow to convert.
     if len(text) <= 20 and abs(value := int(text)) <= MAX_INTEGER:
         return value
     raise ValueError(f"the integer {text[:20]} is beyond the limit of {MAX_INTEGER}")
@@ -74,7 +74,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Built once: `json.loads` would build one per text.
+# Decoders that are built only once; `json.loads` would build one in each call.
 _LENIENT = JSONDecoder(parse_float=_finite, object_pairs_hook=_object)
 _STRICT = JSONDecoder(
     parse_float=_finite,

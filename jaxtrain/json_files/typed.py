@@ -24,7 +24,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     Args:
       value: Parsed JSON value.
       kind: Type to convert to.
-      where: Path of the file, or name of the origin.
+      where: Path of the file, or another name of the source, for messages.
 
     Raises:
       UserError: The value has another type; the message names the field as `$.a.b[3]`,

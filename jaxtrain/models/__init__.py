@@ -85,10 +85,11 @@ FIXED = (
 def defaults(model: "type[Model]") -> dict[str, Any]:
     """Options of a model with their defaults.
 
-    If the default of the option NAME depends on the size of the model, it is None in
-    the constructor, and the class attribute `base_NAME` holds the value.
+    An option NAME whose default depends on the size of the model defaults to None in
+    the constructor; the class attribute `base_NAME` holds the resolved default.
     """
-    # Read from __init__: the signature of an nnx.Module class is (*args, **kwargs).
+    # `inspect.signature` of an nnx.Module class is (*args, **kwargs), so this reads the
+    # signature of __init__.
     parameters = inspect.signature(model.constructor()).parameters
     return {
         name: getattr(model, f"base_{name}", None) if p.default is None else p.default

@@ -25,8 +25,8 @@ class WithAuxiliary:
 
     Attributes:
       outputs: Outputs of the model or piece.
-      auxiliary: Outputs of the auxiliary heads so far, each with the model's output
-        shape.
+      auxiliary: Outputs of the auxiliary heads up to this piece, each with the model's
+        output shape.
       weight: Weight of each auxiliary loss in the total loss.
     """
 

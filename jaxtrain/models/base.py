@@ -61,8 +61,8 @@ class Model(nnx.Module):
     # the layer, for kernels that are initialized from training images.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
-    # Config class of the constructor's options; None for models without a class, which
-    # take the options of `jaxtrain.config.CustomModelConfig`.
+    # Config class of the constructor's options. None means the options of
+    # `jaxtrain.config.CustomModelConfig`.
     Options: ClassVar[type[ModelConfig] | None] = None
     # Names of the options that are passed to the backbone classifier (option
     # `backbone`); None for a model without a backbone.
@@ -80,9 +80,8 @@ class Model(nnx.Module):
     ):
         """Create the layers; subclasses declare options as keyword arguments.
 
-        If a subclass has the keyword `output_spec`, its value is the output shape for
-        an image, or a tree of shapes. `num_outputs` is the number of features of the
-        last layer.
+        `num_outputs` is the number of features of the last layer. Subclasses may have
+        the keyword `output_spec`: the output shape for one image, or a tree of shapes.
         """
         raise NotImplementedError
 
@@ -192,7 +191,7 @@ class Model(nnx.Module):
         return bool(heads)
 
     def make_part(self, index: int, piece: Piece) -> Segment:
-        """Create a `Segment` of one piece, for `join`."""
+        """Create a `Segment` of one piece, for `remat.join`."""
         return Segment(piece.names, partial(_apply, index, piece))
 
 

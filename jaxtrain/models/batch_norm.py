@@ -138,11 +138,11 @@ def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     If squares overflow, the variance is NaN rather than infinite. Outputs and gradients
     are then NaN too, and the step is skipped.
 
-    The variance is E[(x - mean)^2]. On GPUs and for dtypes narrower than float32 it is
-    E[x^2] - mean^2, which takes one pass but has an error that grows with (mean /
-    deviation)^2. In half precision the error is at most a few times the rounding error
-    of the inputs. In float32 a second pass would cost a GPU 4 to 10 % more memory
-    traffic (docs/decisions.md).
+    On CPUs, for float32 and float64, the variance is E[(x - mean)^2], in two passes. On
+    GPUs, and for narrower dtypes, it is E[x^2] - mean^2, in one pass. The rounding
+    error of the one-pass variance grows with (mean / deviation)^2. In half precision it
+    is at most a few times the rounding error of the inputs. In float32 a second pass
+    would cost a GPU 4 to 10 % more memory traffic (docs/decisions.md).
 
     Args:
       x: Input, (groups, examples, ..., channels).
@@ -181,10 +181,10 @@ def normalize(
 ) -> jax.Array:
     """Normalize each group by its statistics, in at least float32.
 
-    `mean` and `inverse_std` must be the statistics of `x`: the gradient of `x` includes
-    the paths through them, and they have no gradients. JAX's derivative computes three
-    sums over the batch and stores `x - mean`. The custom derivative computes two sums,
-    in one pass over arrays that the forward pass stores anyway
+    `mean` and `inverse_std` must be the statistics of `x`. The gradient of `x` includes
+    the paths through both statistics, whose gradients are zero. JAX's derivative
+    computes three sums over the batch and stores `x - mean`. The custom derivative
+    computes two sums, in one pass over arrays that the forward pass stores anyway
     (`benchmarks/batch_norm.py`).
 
     Args:
@@ -212,7 +212,7 @@ def _forward(activation: Any, *arrays: jax.Array) -> tuple[jax.Array, Any]:
 def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]:
     x, mean, inverse_std, scale, _ = residuals
     wide_x = widen(x)
-    dy, for_sum, for_product = _through(activation, residuals, dy)
+    dy, for_sum, for_product = _activation_grads(activation, residuals, dy)
     sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
     # Sum of dy * normalized x. The mean is subtracted from the sum, with an error
     # linear in mean / deviation: if it were subtracted from each x, XLA:CPU would store
@@ -231,8 +231,10 @@ def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]
 normalize.defvjp(_forward, _backward)
 
 
-def _through(activation: Any, arrays: Any, dy: jax.Array) -> tuple[jax.Array, ...]:
-    """Gradient of the activation's input, as three equal arrays.
+def _activation_grads(
+    activation: Any, arrays: Any, dy: jax.Array
+) -> tuple[jax.Array, ...]:
+    """Gradient with respect to the activation's input, as three equal arrays.
 
     The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
     store a shared expression, which costs one more pass over the batch.

@@ -160,7 +160,7 @@ def backbone_config(config: ModelConfig) -> ModelConfig | None:
     name = known["backbone"]
     allowed = set(part_class(MODEL_PARTS, name).option_names())
     options = {n: known[n] for n in model.backbone_options if n in known}
-    # Building the model refuses options that the backbone does not take.
+    # Skip options that the backbone does not have: `build` raises UserError for them.
     options = {n: x for n, x in options.items() if x is not None and n in allowed}
     return make_part(MODEL_PARTS, name, options)
 
@@ -205,8 +205,8 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
         for option in given:
             if option not in known:
                 raise UserError(
-                    f"model.options: {config.name} has no option {option!r}; its "
-                    f"options are: {', '.join(known) or 'none'}"
+                    f"model.options: {config.name} has no option {option!r}; "
+                    f"the options are: {', '.join(known) or 'none'}"
                 )
     return given
 
@@ -256,7 +256,7 @@ def _transformed(model: Model, name: str | None) -> Model:
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
     """Create RNG streams with the same keys as `nnx.Rngs(key, params=key)`."""
     rngs: Any = nnx.Rngs()
-    # Layers such as dropout fork the default stream.
+    # Dropout requests the stream `dropout`, and falls back to `default`.
     rngs.params, rngs.default = (
         CountedStream(key, tag=t) for t in ("params", "default")
     )

@@ -7,10 +7,10 @@ from typing import Any
 
 from flax import nnx
 
-# Keywords that are True in training, and keywords that are True in evaluation.
+# Mode keywords of `__call__` that are True in training, or True in evaluation.
 TRAINING = ("train", "training", "is_training")
 EVALUATED = ("deterministic",)
-# Keyword of batch norms, True in evaluation.
+# Mode keyword of Flax's batch norm, True in evaluation.
 STATISTICS = "use_running_average"
 
 

@@ -20,8 +20,8 @@ from jaxtrain.models.layers import (
     scale_channels,
 )
 
-# Initializer of all kernels, as in the authors' code, whose truncation at 100 standard
-# deviations has no effect.
+# Initializer of all kernels, as in the authors' code. The authors also truncate at 100
+# standard deviations, which has no effect.
 normal_init = nnx.initializers.normal(0.02)
 
 

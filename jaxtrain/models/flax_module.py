@@ -62,7 +62,8 @@ class FlaxModel(Model):
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        # The signature of an NNX module class is (*args, **kwargs).
+        # `inspect.signature` of an NNX module class is (*args, **kwargs); __init__ has
+        # the actual signature.
         return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
 
     @classmethod
@@ -104,7 +105,7 @@ class FlaxModel(Model):
         ]
         if missing:
             raise UserError(
-                f"model {name}: the constructor requires {', '.join(missing)}: add a "
+                f"model {name}: the constructor requires {', '.join(missing)}; add a "
                 f"default, or set a value in model.options (only {', '.join(known)} "
                 "are passed automatically)"
             )
@@ -129,7 +130,7 @@ class FlaxModel(Model):
             made = from_linen(made, image_shape, layers)
         if not isinstance(made, nnx.Module):
             raise UserError(
-                f"model {name} returned {type(made).__name__}: return an nnx.Module or "
+                f"model {name} returned {type(made).__name__}; return an nnx.Module or "
                 "a Linen module (docs/extending.md)"
             )
         model = _as_model(made, layers)
@@ -231,7 +232,7 @@ def _use_dtypes(module: Any, layers: Layers) -> None:
 def _check_callable(module: Any) -> None:
     if not callable(module):
         raise UserError(
-            f"model {type(module).__name__} has no forward pass: define __call__(x)"
+            f"model {type(module).__name__} has no forward pass; define __call__(x)"
         )
 
 
@@ -242,7 +243,7 @@ def _never(*arguments: Any) -> Any:
 def _apply(
     model: FlaxModel, layers: Mapping[str, Any], x: Any, key: jax.Array | None
 ) -> Any:
-    """Apply a module with `layers`, such as traced copies, in place of its layers."""
+    """Apply a module, with its layers replaced by `layers`, such as traced copies."""
     if any(vars(model)[name] is not layer for name, layer in layers.items()):
         other = object.__new__(type(model))
         vars(other).update({**vars(model), **layers})
@@ -254,8 +255,8 @@ def _apply(
         _forward(model, x, rngs)
     if not calls:
         raise UserError(
-            f"model {type(model).__name__} has no features, which are the inputs of "
-            "the last nnx.Linear or nn.Dense: end the model with one of these layers"
+            f"model {type(model).__name__} has no features, as it calls no "
+            "nnx.Linear or nn.Dense; end the model with one of these layers"
         )
     return calls[-1].inputs
 

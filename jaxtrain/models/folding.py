@@ -68,10 +68,10 @@ class _Convolved:
     """A deferred result `scale * conv(x, kernel) + shift`.
 
     Attributes:
-      convolve: Function from the kernel to the convolution.
+      convolve: Function from a kernel to the result of the convolution.
       kernel: Kernel of the convolution.
       dims: Dims of the output channels in the kernel and in the result.
-      as_written: Function that computes the result by the traced operations.
+      unfolded: Function that computes the result by the traced operations.
       like: Shape and dtype of the result.
       scale: Factor per channel; None without a factor.
       shift: Offset per channel.
@@ -80,7 +80,7 @@ class _Convolved:
     convolve: Callable[[Any], jax.Array]
     kernel: _Weight
     dims: tuple[int, int]
-    as_written: Callable[[], jax.Array]
+    unfolded: Callable[[], jax.Array]
     like: Any
     scale: Any = None
     shift: Any = 0.0
@@ -88,39 +88,39 @@ class _Convolved:
     def compute(self) -> jax.Array:
         """Compute the result; the kernel is scaled in full precision, then rounded."""
         if self.scale is None:
-            return self.as_written()
+            return self.unfolded()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
         with _eager_if_concrete(kernel.array, self.scale, self.shift):
-            factor = _along(self.scale, dim_in_kernel, self.like.ndim)
+            factor = _broadcastable(self.scale, dim_in_kernel, self.like.ndim)
             scaled = (kernel.unrounded * factor).astype(kernel.array.dtype)
-            shift = _along(self.shift, dim, self.like.ndim)
+            shift = _broadcastable(self.shift, dim, self.like.ndim)
         y = self.convolve(scaled)
         y = y + shift.astype(y.dtype)
         return y.astype(self.like.dtype)
 
-    def then(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
-        """Fold an operation on this result into it; return None if impossible."""
+    def try_fold(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
+        """Fold the next operation into this result; return None if impossible."""
         (like,), name = (v.aval for v in step.eqn.outvars), step.name
         is_float = jnp.issubdtype(like.dtype, jnp.floating)
         if not is_float or like.shape != self.like.shape:
             return None
 
-        def as_written() -> jax.Array:
-            return step.run([self.as_written() if x is self else x for x in inputs])[0]
+        def unfolded() -> jax.Array:
+            return step.run([self.unfolded() if x is self else x for x in inputs])[0]
 
-        same = replace(self, as_written=as_written, like=like)
+        same = replace(self, unfolded=unfolded, like=like)
         if name == "convert_element_type":
             return same
         if name not in ("add", "sub", "mul", "div"):
             return None
         first = inputs[0] is self
-        by = _of_channels(inputs[1 if first else 0], self.dims[1], like.shape)
+        by = _per_channel(inputs[1 if first else 0], self.dims[1], like.shape)
         if by is None or (name == "div" and not first):
             return None
         with _eager_if_concrete(by, self.scale, self.shift):
-            return self._changed(same, name, by, first)
+            return self._fold(same, name, by, first)
 
-    def _changed(
+    def _fold(
         self, same: "_Convolved", name: str, by: Any, first: bool
     ) -> "_Convolved":
         """Fold an elementwise operation with one value per channel into this result.
@@ -189,18 +189,18 @@ def _apply(step: _Step, inputs: list[Any]) -> list[Any]:
     if step.name == "jit":
         return _evaluate(step.eqn.params["jaxpr"], inputs)
     if all(isinstance(x, _Weight) for x in inputs):
-        return _of_weights(step, inputs)
+        return _fold_constants(step, inputs)
     if step.name == "conv_general_dilated" and isinstance(inputs[1], _Weight):
         return [_convolution(step, _array(inputs[0]), inputs[1])]
     deferred = [x for x in inputs if isinstance(x, _Convolved)]
     if len(deferred) == len(step.eqn.outvars) == 1:
-        folded = deferred[0].then(step, inputs)
+        folded = deferred[0].try_fold(step, inputs)
         if folded is not None:
             return [folded]
     return step.run(inputs)
 
 
-def _of_weights(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
+def _fold_constants(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
     with _eager_if_concrete(*(x.array for x in inputs)):
         results = [_Weight(y, y) for y in step.run(inputs)]
     if step.name == "convert_element_type":
@@ -223,7 +223,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
 
-    # Kernels in narrower dtypes are quantized and must not be scaled.
+    # Integer and 8-bit kernels are quantized; scaling would round them again.
     is_float = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (like, kernel.array))
     if not is_float or jnp.finfo(kernel.array.dtype).bits < 16:
         return convolve(kernel.array)
@@ -231,28 +231,31 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
         convolve=convolve,
         kernel=kernel,
         dims=(numbers.rhs_spec[0], numbers.out_spec[1]),
-        as_written=partial(convolve, kernel.array),
+        unfolded=partial(convolve, kernel.array),
         like=like,
     )
 
 
-def _of_channels(x: Any, dim: int, shape: Sequence[int]) -> Any:
-    """Reshape `x` to (channels,); None if it varies within a channel."""
+def _per_channel(x: Any, dim: int, shape: Sequence[int]) -> Any:
+    """Reshape `x` to (channels,), or (1,) for a scalar.
+
+    Returns None if `x` depends on the images or varies within a channel.
+    """
     if not isinstance(x, _Weight):
         return None
     with _eager_if_concrete(x.array):
-        return _numbers_of_channels(jnp.asarray(x.array), dim, shape)
+        return _reshape_per_channel(jnp.asarray(x.array), dim, shape)
 
 
-def _numbers_of_channels(array: jax.Array, dim: int, shape: Sequence[int]) -> Any:
+def _reshape_per_channel(array: jax.Array, dim: int, shape: Sequence[int]) -> Any:
     others = [n for d, n in enumerate(array.shape) if d != dim]
     if array.ndim not in (0, len(shape)) or any(n != 1 for n in others):
         return None
     return array.reshape(-1).astype(wide(array.dtype))
 
 
-def _along(numbers: Any, dim: int, ndim: int) -> jax.Array:
-    """Reshape values (channels,) for broadcasting along a dim."""
+def _broadcastable(numbers: Any, dim: int, ndim: int) -> jax.Array:
+    """Reshape (channels,) to `ndim` dims for broadcasting; channels are at `dim`."""
     return jnp.reshape(numbers, [-1 if d == dim else 1 for d in range(ndim)])
 
 

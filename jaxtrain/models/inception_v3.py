@@ -28,10 +28,10 @@ class ConvSpec(NamedTuple):
     stride: int = 1
 
 
-# A chain of convolutions. The last link may be a pair of parallel convolutions.
+# Consecutive convolutions; the last step may be a pair of parallel convolutions.
 Chain = tuple[ConvSpec | tuple[ConvSpec, ConvSpec], ...]
-# Chains of a block by branch name. The branch `POOL` starts with average pooling; a
-# block without this branch has an additional branch of max pooling.
+# Convolutions of each branch of a block, by branch name. The branch `POOL` starts with
+# average pooling; a block without `POOL` has an additional branch of max pooling.
 Branches = Mapping[str, Chain]
 POOL = "branch_pool"
 
@@ -84,12 +84,12 @@ class InceptionBlock(nnx.Module):
     def __init__(
         self, in_channels: int, branches: Branches, *, width: float, layers: Layers
     ):
-        # Per branch: name, and the layer names of each link of its `Chain`.
+        # Each branch: (name, layer names of each step of the branch's `Chain`).
         self.chains: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
         self.channels = 0 if POOL in branches else in_channels
         for branch, chain in branches.items():
-            channels, links = in_channels, []
-            for names, convs, split in _links(branch, chain):
+            channels, steps = in_channels, []
+            for names, convs, split in _steps(branch, chain):
                 for name, conv in zip(names, convs, strict=True):
                     layer = ConvNorm(
                         channels,
@@ -102,15 +102,15 @@ class InceptionBlock(nnx.Module):
                     )
                     setattr(self, name, layer)
                 channels = sum(scale_channels(c.channels, width) for c in convs)
-                links.append(names)
+                steps.append(names)
             self.channels += channels
-            self.chains = (*self.chains, (branch, tuple(links)))
+            self.chains = (*self.chains, (branch, tuple(steps)))
 
     def __call__(self, x: jax.Array, rngs: nnx.Rngs | None = None) -> jax.Array:
         branches = []
-        for branch, links in self.chains:
+        for branch, steps in self.chains:
             y = average_pool(x, 3, stride=1, padding=1) if branch == POOL else x
-            for names in links:
+            for names in steps:
                 y = _join([getattr(self, name)(y) for name in names])
             branches.append(y)
         if POOL not in dict(self.chains):
@@ -118,23 +118,23 @@ class InceptionBlock(nnx.Module):
         return _join(branches)
 
 
-def _links(
+def _steps(
     branch: str, chain: Chain
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
-    """Yield layer names, convolutions and split of each link of a chain.
+    """Yield the layer names, convolutions and split of each step of a chain.
 
-    Successive links are split in pairs ("out", "in"). A link without a partner, and
-    parallel convolutions, are not split.
+    The `model` axis splits pairs of successive convolutions, as "out" and "in".
+    Parallel convolutions, and a single convolution without a pair, are not split.
     """
-    single = [isinstance(link, ConvSpec) for link in chain]
+    single = [isinstance(step, ConvSpec) for step in chain]
     num_paired = sum(single) // 2 * 2
-    for index, link in enumerate(chain):
+    for index, step in enumerate(chain):
         name = branch if len(chain) == 1 else f"{branch}_{index + 1}"
-        if isinstance(link, ConvSpec):
+        if isinstance(step, ConvSpec):
             split: Split = "in" if index % 2 else "out"
-            yield (name,), (link,), split if index < num_paired else None
+            yield (name,), (step,), split if index < num_paired else None
         else:
-            yield (f"{name}a", f"{name}b"), link, None
+            yield (f"{name}a", f"{name}b"), step, None
 
 
 def _join(parts: list[jax.Array]) -> jax.Array:
@@ -144,8 +144,8 @@ def _join(parts: list[jax.Array]) -> jax.Array:
 class InceptionV3Auxiliary(AuxiliaryHead):
     """Auxiliary head: pooling, two convolutions and a dense layer.
 
-    For images smaller than 299 pixels it pools to 5x5, the smallest input of the second
-    convolution.
+    For images smaller than 299 pixels the head pools to 5x5 features, the smallest
+    input of its second convolution.
     """
 
     def __init__(
@@ -166,7 +166,8 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        # An image of 299x299 pixels has 17x17 features here, for 5x5 windows.
+        # An image of 299x299 pixels has 17x17 features here. As in torchvision, windows
+        # of 5x5 with stride 3 pool them to 5x5.
         if min(x.shape[1:3]) >= 17:
             x = average_pool(x, 5, stride=3)
         else:

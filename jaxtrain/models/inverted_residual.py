@@ -2,8 +2,8 @@
 
 A block expands its input by a 1x1 convolution, applies a depthwise convolution, and
 projects by a 1x1 convolution without activation. Initialization is the same as in
-TensorFlow's EfficientNet and timm, whose fan-out counts the output channels per group:
-one for a depthwise convolution.
+TensorFlow's EfficientNet and timm: the fan-out counts the output channels of one group,
+so a depthwise convolution counts one channel.
 """
 
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class InvertedStage:
 
 
 class InvertedResidual(nnx.Module):
-    """A residual branch, plus the block's input if their shapes are equal.
+    """A residual branch, plus the block's input if it has the shape of the output.
 
     The `model` axis splits the expanded channels.
     """
@@ -102,8 +102,8 @@ class InvertedResidual(nnx.Module):
                 *(hidden, hidden, stage.size),
                 stride=stride,
                 groups=hidden,
-                # A group has one output channel and one input channel, so this fan-in
-                # is the fan-out of the group; JAX's "fan_out" counts all groups.
+                # The fan-out of one group, which equals its fan-in, as a group has one
+                # input and one output channel. JAX's "fan_out" counts all groups.
                 init=he_fan_in,
                 split="out",
             )

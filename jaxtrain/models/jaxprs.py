@@ -5,7 +5,7 @@ from typing import Any
 
 from jax.extend import core
 
-# Primitives that call a jaxpr; they are inlined.
+# Primitives that call an inner jaxpr; see `called`.
 CALLS = (
     "jit",
     "closed_call",
@@ -30,9 +30,11 @@ def called(eqn: Any) -> tuple[Any, Any]:
 
 
 def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
-    """Evaluate an equation, in the named scopes of its trace.
+    """Evaluate an equation, in the named scopes recorded in the jaxpr.
 
     Args:
+      jaxpr: Jaxpr that contains the equation.
+      eqn: Equation to evaluate.
       inputs: Array of each input; arrays for literals are ignored.
     """
     arrays = {

@@ -1,4 +1,4 @@
-"""Recorded calls of linear layers in a plain Flax module; the last is the head."""
+"""Recorded calls of linear layers in a plain Flax module, to find its head."""
 
 import contextlib
 import functools

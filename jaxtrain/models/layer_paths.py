@@ -8,8 +8,8 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Pattern for the layers of the backbone. For models without a backbone these are all
-# layers except the last piece, or the last linear layer of a plain Flax module.
+# Pattern for the layers of the backbone. In a model without a backbone it matches all
+# layers except the last piece, or except the last linear layer of a plain Flax module.
 BACKBONE = "backbone"
 
 
@@ -51,8 +51,8 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
         tops = [path for path in paths if "/" not in path]
         tops.append(BACKBONE)
         raise UserError(
-            f"{field}: {pattern!r} matches no layer with parameters; expected a "
-            f"pattern of {', '.join(tops)}, or of sublayers, such as "
+            f"{field}: {pattern!r} matches no layer with parameters; set a pattern "
+            f"that matches {', '.join(tops)}, or sublayers, such as "
             f"{_example(paths)}{nearest(pattern, [*tops, *paths], num=3)}"
         )
     return frozenset(found)
@@ -79,7 +79,7 @@ def find_params(model: Model, field: str, pattern: str) -> list[str]:
 
 
 def _within(path: str) -> Iterable[str]:
-    """Yield a path and its parents."""
+    """Yield the parents of a path, from the top, and then the path."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 

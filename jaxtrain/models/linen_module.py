@@ -61,7 +61,8 @@ def apply_linen(
     switches = mode(keywords_of(type(linen_module)), training=training)
     mutable = MUTABLE if training else False
     with (
-        nnx.use_eager_sharding(False),  # Off, as in `Blueprint.build`.
+        # `Layout` shards annotated parameters, not Flax (see `Blueprint.build`).
+        nnx.use_eager_sharding(False),
         _evaluating(frozen),
         linen.intercept_methods(record_dense),
         linen.intercept_methods(tap_linen),

@@ -69,9 +69,9 @@ def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
 
     An odd last row or column is dropped, or pooled in smaller windows if `keep_rest`.
 
-    The result and the gradient equal `nnx.max_pool(x, (2, 2), (2, 2))`, but the
-    backward pass has no select-and-scatter, which makes a training step on a CPU 1.7
-    to 2 times as fast.
+    The result and the gradient equal `nnx.max_pool(x, (2, 2), (2, 2))`. The backward
+    pass avoids select-and-scatter, so a training step on a CPU is 1.7 to 2 times as
+    fast.
     """
     if keep_rest and (x.shape[1] % 2 or x.shape[2] % 2):
         rest: Any = ((0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0))
@@ -103,9 +103,9 @@ def max_pool_3x3(
 def adaptive_average_pool(x: jax.Array, size: int | tuple[int, int]) -> jax.Array:
     """Adaptive average pooling to a fixed size, as in PyTorch.
 
-    Window i of `size` covers rows floor(i n / size) to ceil((i + 1) n / size) - 1 of n.
-    Windows overlap by at most one row; if n < `size`, rows are repeated. Sums are in at
-    least float32.
+    Of n rows, window i covers rows floor(i * n / size) to ceil((i + 1) * n / size) - 1;
+    likewise for columns. Windows overlap by at most one row; if n < `size`, rows are
+    repeated. Sums are in at least float32.
 
     Args:
       x: Images (batch, rows, columns, channels).

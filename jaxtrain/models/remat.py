@@ -52,16 +52,16 @@ class Segment:
 def join(remat: Remat, segments: Sequence[Segment], *, tied: bool = False) -> Segment:
     """Chain the segments, with rematerialization by the policy `remat`.
 
-    With `full`, n segments form sections of about sqrt(n) segments. The backward pass
-    of a section recomputes first the inputs of its segments from the input of the
-    section, and then each segment from its input.
+    With `full`, n segments form sections of about sqrt(n) segments, and only the inputs
+    of sections are stored. The backward pass of a section recomputes the inputs of all
+    its segments, and then the activations of one segment at a time.
 
     Args:
       remat: Policy of rematerialization.
       tied: Whether parameter gradients of a segment are computed before the backward
-        pass of earlier segments. Otherwise XLA:GPU computes them late, just before
-        their all-reduce, and their inputs use memory until then. Requires that all
-        parameters are trainable, as the backward pass runs to the first segment.
+        pass of earlier segments. Otherwise XLA:GPU delays parameter gradients until
+        just before the all-reduce, and activations use memory until then. Requires that
+        all parameters are trainable, as the backward pass runs to the first segment.
     """
     if remat == "none":
         return _chain(segments)

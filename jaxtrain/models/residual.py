@@ -100,7 +100,7 @@ class Bottleneck(ResidualBlock):
     ) -> None:
         inner, groups = self.inner(channels)
         out_channels = channels * self.expansion
-        # Grouped convolutions are split by group: only conv3 needs an all-reduce.
+        # Each device computes full groups of conv2, so only conv3 needs an all-reduce.
         grouped = groups > 1
         split = "out" if grouped else "in"
         self.conv1 = layers.conv(features, inner, 1, split="out")
@@ -113,8 +113,8 @@ class Bottleneck(ResidualBlock):
             split=split,
         )
         self.norm2 = layers.batch_norm(inner, split=grouped)
-        # Without groups conv3 is not split, as it would need another all-reduce, with
-        # four times the channels.
+        # Without groups conv2 has the all-reduce. Splitting conv3 would add another
+        # all-reduce, of four times as many channels.
         self.conv3 = layers.conv(
             inner, out_channels, 1, split="in" if grouped else None
         )
@@ -149,8 +149,9 @@ class GroupedBottleneck(Bottleneck):
 class SEBlock(ResidualBlock):
     """Mixin: squeeze-and-excitation of a residual branch.
 
-    Hu et al. 2018, arXiv:1709.01507. As in timm's `seresnet`, it follows the last batch
-    norm of the residual branch. The mixin must precede the block class in the bases.
+    Hu et al. 2018, arXiv:1709.01507. As in timm's `seresnet`, squeeze-and-excitation
+    follows the last batch norm of the residual branch. The mixin must precede the block
+    class in the bases.
     """
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):

@@ -21,8 +21,8 @@ _keys: ContextVar[nnx.Rngs | None] = ContextVar("keys", default=None)
 class CountedStream(nnx.RngStream):
     """RNG stream whose counter is a Python number, and so a constant in a trace.
 
-    Flax's counter is an array: in a trace Flax searches all traced equations for each
-    key, which takes most of the time to build a ResNet-152.
+    Flax's counter is an array. To update the array in a trace, Flax searches all traced
+    equations for each key, which takes most of the time to build a ResNet-152.
     """
 
     def __init__(self, key: jax.Array, *, tag: str):
@@ -31,8 +31,8 @@ class CountedStream(nnx.RngStream):
 
     def __call__(self) -> jax.Array:
         key = jax.random.fold_in(self.key[...], self.taken)
-        # `vars` bypasses Flax's attribute guard, as transforms may draw in another
-        # trace.
+        # `vars` bypasses Flax's check of the trace: Flax transforms draw keys in inner
+        # traces, where Flax refuses to set attributes of outer objects.
         vars(self)["taken"] += 1
         return key
 

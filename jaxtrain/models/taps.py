@@ -21,10 +21,15 @@ READ = "read_activations"
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`, and expose it and its gradient as gradients of other arguments.
+    """Return `y`, and expose `y` and its gradient as gradients of other arguments.
 
     The gradient of `activations` is `y`; the gradient of `grads` is the gradient of
     `y`. Unlike side effects, gradients can leave nested traces, such as nnx.remat.
+
+    Args:
+      y: Activations of a layer.
+      activations: Array of the same shape, whose value is ignored.
+      grads: Array of the same shape, whose value is ignored.
     """
     del activations, grads
     return checkpoint_name(y, READ)
@@ -39,16 +44,17 @@ class Taps:
 
     Attributes:
       place: Index of the call whose output is passed to `read`; None selects no call.
-      arrays: Arguments `activations` and `grads` of `read`, shaped like that output.
-      found: Path of the layer, and shape and dtype of the output, of each call.
+      arrays: Arguments `activations` and `grads` of `read`, with the shape of the
+        selected output.
+      found: Recorded calls: path of the layer, and shape and dtype of its output.
     """
 
     place: int | None = None
     arrays: tuple[jax.Array, jax.Array] | None = None
     found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
-    def see(self, path: str, y: Any) -> Any:
-        """Record the output of a layer; `read` it if it is the selected call."""
+    def record(self, path: str, y: Any) -> Any:
+        """Record the output `y` of a layer; apply `read` if the call is selected."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y
@@ -91,14 +97,14 @@ def tap_linen(call: Any, given: Any, options: Any, context: Any) -> Any:
     y, taps, path = call(*given, **options), _taps.get(), context.module.path
     if taps is None or context.method_name != "__call__" or not path:
         return y
-    return taps.see("/".join(path), y)
+    return taps.record("/".join(path), y)
 
 
 @functools.cache
 def _tapped_class(kind: type[nnx.Module]) -> type[nnx.Module]:
     def call(self: Any, *given: Any, **options: Any) -> Any:
         y, taps = kind.__call__(self, *given, **options), _taps.get()
-        return y if taps is None else taps.see(getattr(self, PATH), y)
+        return y if taps is None else taps.record(getattr(self, PATH), y)
 
     metaclass: Any = type(kind)
     return metaclass(kind.__name__, (kind,), {"__call__": call})

@@ -70,7 +70,7 @@ class VGG(Model):
         for number, (stage, index) in enumerate(blocks):
             split: Split | None = "in" if number % 2 else "out"
             if number == len(blocks) - 1 and split == "out":
-                split = None  # No "in" layer follows.
+                split = None  # An "out" split requires an "in" layer after it.
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
             conv = layers.conv(channels, features, 3, init=he_fan_out, split=split)

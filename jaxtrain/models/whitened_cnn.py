@@ -1,4 +1,4 @@
-"""Small CNNs from training speed runs, with a whitening first convolution."""
+"""Small CNNs of CIFAR-10 speed runs, with a whitening first convolution."""
 
 from typing import Any, ClassVar, Literal
 
@@ -105,12 +105,10 @@ class WhitenedCNN(Model):
 
 
 def identity_like(init: Initializer) -> Initializer:
-    """Make an initializer of kernels whose first outputs equal the inputs.
-
-    If there are fewer outputs than inputs, the outputs equal the first inputs.
+    """Make a Dirac initializer: output channel i equals input channel i.
 
     Args:
-      init: Initializer of the remaining outputs.
+      init: Initializer of the output channels beyond the number of input channels.
     """
 
     def create(key: jax.Array, shape: tuple[int, ...], *args: Any) -> jax.Array:

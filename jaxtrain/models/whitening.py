@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-# Added to the eigenvalues, as in airbench94, to bound the filters of directions without
-# variance.
+# Added to the eigenvalues, as in airbench94, so that filters of eigenvalues near 0 stay
+# finite.
 EPSILON = 5e-4
 # Number of images whose patches are in memory at once.
 CHUNK = 16
@@ -23,7 +23,7 @@ def whitening_kernel(images: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """
     rows, columns, channels, outputs = shape
     size = rows * columns * channels
-    assert outputs == size, "a filter for each direction"
+    assert outputs == size, "the kernel must have one filter per eigenvector"
     moments, num = np.zeros((size, size)), 0
     for start in range(0, len(images), CHUNK):
         some = images[start : start + CHUNK].astype(np.float64)

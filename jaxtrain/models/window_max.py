@@ -98,7 +98,7 @@ def _backward(windows: Windows, winner: jax.Array, dy: jax.Array) -> tuple[jax.A
         windows.scatter(jnp.where(winner == index, wide_dy, 0), position)
         for index, position in enumerate(windows.positions())
     ]
-    # Crop after the sum, as XLA fails to shard cropped parts by rows.
+    # Crop once, after the sum: XLA fails to shard sums of cropped arrays by rows.
     return (windows.crop(functools.reduce(jnp.add, parts)).astype(dy.dtype),)
 
 

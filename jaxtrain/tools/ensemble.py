@@ -86,7 +86,7 @@ def _evaluate(
     model: TrainedModel, config: Config, split: str
 ) -> tuple[Task, PassResult]:
     subject, source = open_subject(model, config, config.data, split)
-    if split == "validation":  # Thresholds are fitted on this split.
+    if split == "validation":  # Discard the first member's thresholds, to fit new ones.
         subject.task.chosen = None
     return subject.task, Pass(subject=subject)(source, split).checked(split)
 
@@ -136,7 +136,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         folder = partial / CHECKPOINTS / str(step)
         made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
-        # Fitted thresholds are stored in the checkpoint instead.
+        # `progress` in the checkpoint holds the fitted thresholds (`chosen`).
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, run.stamp(about.to_dict()))
         summary = _summary(made, runs, ends)

@@ -116,7 +116,7 @@ def _shortened(config: Config, num_steps: int) -> Config:
             "keep optimizer.learning_rate = 1, which only scales the estimate"
         )
     never = dict.fromkeys(f"warmup_{unit}" for unit in ("epochs", "steps", "fraction"))
-    # A warm-up factor has no effect without a warm-up.
+    # The config check rejects a warm-up factor without a warm-up.
     schedule = config.optimizer.schedule
     if isinstance(schedule, WarmupSchedule):
         schedule = dataclasses.replace(schedule, warmup_factor=0.0)
@@ -134,8 +134,7 @@ def _shortened(config: Config, num_steps: int) -> Config:
             steps_per_call=1,
             swa_start_epochs=None,
             swa_factor=None,
-            # The test looks for the rising loss. Skipped spikes would hide it, and end
-            # the test.
+            # Skipped loss spikes would hide the divergence that the test looks for.
             spike_sigma=TrainConfig.spike_sigma,
         ),
         data=dataclasses.replace(config.data, **always),

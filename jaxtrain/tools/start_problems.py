@@ -14,7 +14,7 @@ def start_problems(config: Config, platform: Any = "auto") -> list[Problem]:
 
     Args:
       config: Config with valid values.
-      platform: Platform of the run, as of `--platform`.
+      platform: Platform of the run, a value of `--platform`.
     """
     parallel, collected = config.parallel, ProblemList()
     flags, cpus = parallel.xla_flags, parallel.cpu_devices

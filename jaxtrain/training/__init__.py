@@ -31,7 +31,7 @@ OPTIMIZERS: Table[Any] = Table(
         "lbfgs": f"{_OPTIMIZERS}:LBFGS",
     },
 )
-# Each value is a row, or a function
+# Each value is a `jaxtrain.registry.Row`, or a function
 # `(peak, total_steps, warmup_steps, **options) -> schedule`.
 SCHEDULES: Table[Any] = Table(
     "schedules",

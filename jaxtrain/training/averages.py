@@ -1,7 +1,7 @@
 """Averages of the weights, evaluated in place of the weights.
 
-After each step `average += rate * (weights - average)`. The kinds of averages
-differ in the rate and in how the next step uses the average.
+After each step `average += rate * (weights - average)`, with an averaging rate in 0..1.
+Subclasses of `Average` define the rate, and whether the next step uses the average.
 """
 
 from dataclasses import dataclass
@@ -35,9 +35,9 @@ class Average:
     """An average of the weights.
 
     Attributes:
-      of_batches: Whether the average includes batch-norm statistics: batch statistics,
-        averaged with the same rates as the weights. If not, `model_state` belongs to
-        the current weights, and the statistics are recomputed before each evaluation.
+      of_batches: Whether the statistics of each batch are averaged for batch norm, with
+        the same rates as the weights. Otherwise `model_state` belongs to the current
+        weights, and batch-norm statistics are recomputed before each evaluation.
     """
 
     of_batches = False
@@ -47,7 +47,7 @@ class Average:
         return {}
 
     def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
-        """Compute the rate of a step (0 to 1) and the new state of the average.
+        """Compute the averaging rate of a step (0..1) and the average's new state.
 
         Args:
           memory: State of the average before the step.
@@ -116,8 +116,8 @@ class Swa(Average):
         return rate, {"models": models + due.astype(models.dtype)}
 
     def recomputes(self, step: int) -> bool:
-        # `step` includes skipped steps, so the average may still equal the weights.
-        # Recomputed statistics are correct in this case too.
+        # `step` includes skipped steps, so averaging may not have started yet. The
+        # average then equals the weights, for which recomputed statistics are correct.
         return step >= self.start
 
 
@@ -186,7 +186,7 @@ class Lookahead(Average):
 def make_average(
     optimizer: OptimizerConfig, train: TrainConfig, swa: tuple[int, int] | None = None
 ) -> Average | None:
-    """Create the weight average of a run; None evaluates the weights themselves.
+    """Create the weight average of a run; None for a run without averaging.
 
     Args:
       optimizer: Config section of the optimizer.

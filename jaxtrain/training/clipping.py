@@ -19,8 +19,8 @@ def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
 def clip_by_ratio(grads: Any, params: Any, ratio: float) -> Any:
     """Adaptive gradient clipping (Brock et al. 2021, arXiv:2102.06171).
 
-    Scales each output unit's gradients to at most `ratio` times the norm of its
-    weights, which counts as 1e-3 or more. A vector is one unit.
+    For each output unit, the gradient norm is limited to `ratio` times the weight norm;
+    weight norms below 1e-3 count as 1e-3. A vector is one unit.
     """
     tx = optax.adaptive_grad_clip(ratio)
     wide_grads, wide_params = widen((grads, params))

@@ -31,9 +31,9 @@ class Compiled:
     All other arguments must have the same shapes and dtypes in each call.
 
     The matmul precision is the value of `jax.default_matmul_precision` at creation.
-    Several processes compile the same programs in the same order and wait for each
-    other: the first collective on CPUs times out after 30 s, and another process may
-    have to compile a program that this one read from its cache.
+    All processes of a run must compile the same programs in the same order, and wait
+    for each other after each compilation. Without waiting, a process with a warm
+    compilation cache would time out in its first collective: on CPUs after 30 s.
 
     If the compiler reports that a program needs more memory than the devices have, the
     call raises UserError before the program runs.
@@ -42,7 +42,7 @@ class Compiled:
       seconds: Total seconds of tracing and compilation.
       compiling: Whether a compilation is in progress, in any process of the run.
       programs: Compiled programs by (shape, dtype) of each array of the last argument.
-      flops: FLOPs of each program (see `count_flops`), by the same key.
+      flops: FLOPs of each program (see `count_flops`), by the key in `programs`.
     """
 
     def __init__(

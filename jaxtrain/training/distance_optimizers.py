@@ -20,10 +20,10 @@ def _distance(
     """Adam that estimates the learning rate from the distance to the initial weights.
 
     At a learning rate of 0, as in the first step of a warm-up, optax computes 0 / 0.
-    The wrapper then leaves parameters and state unchanged, except for the step count.
+    Such a step changes only the step count, not the parameters or the estimate.
 
     Args:
-      make: Constructor of optax, called without weight decay.
+      make: Constructor of the optax optimizer, called without weight decay.
       lr: Factor on the estimated learning rate.
       weight_decay: Decoupled decay of the kernels, as in AdamW.
       b1: Decay of the first moment.
@@ -68,6 +68,7 @@ def _dadapt_adamw(
 
 
 # Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+
 # Mishchenko & Defazio 2023, arXiv:2306.06101.
 PRODIGY = Row(_prodigy, ProdigyConfig)
 # Defazio & Mishchenko 2023, arXiv:2301.07733.

@@ -1,4 +1,4 @@
-"""Frozen layers, for the entire run or its first epochs."""
+"""Frozen layers, for the entire run or for its first epochs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ Tx = optax.GradientTransformationExtraArgs
 
 @dataclass(frozen=True)
 class Frozen:
-    """Frozen layers: not trained, and run in evaluation mode.
+    """Frozen layers, which are not trained and run in evaluation mode.
 
-    Their batch norms use running statistics, and their dropout is off.
+    Frozen batch norms use running statistics, and frozen dropout is off.
 
     Attributes:
       layers: Paths of the frozen layers and of all layers within them.
-      statistics: Whether batch norms and quantizers of all other layers also use
-        their running statistics and ranges, without updating them.
+      statistics: Whether running statistics of batch norms, and ranges of quantizers,
+        are fixed in all layers, also in trained layers.
     """
 
     layers: frozenset[str] = frozenset()
@@ -47,7 +47,7 @@ class Frozen:
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
         if not isinstance(tree, dict):
-            return tree  # optax's placeholder of masked parameters.
+            return tree  # `optax.MaskedNode`, in place of masked parameters.
         if "/".join(path) in self.layers:
             return tree if frozen else {}
         chosen = {}
@@ -65,7 +65,7 @@ NOTHING = Frozen()
 
 
 def merge(one: Any, other: Any) -> Any:
-    """Merge two partitions of a tree, the inverse of `Frozen.part`."""
+    """Merge two partitions of a tree, the inverse of `Frozen.partition`."""
     if not isinstance(one, dict):
         return one
     merged = {**other, **one}
@@ -103,11 +103,10 @@ def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
 def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[Tx, Tx]:
     """Create the optimizer of the frozen phase and the optimizer of the full phase.
 
-    Both have the same state structure: a pair of states, for the layers trained from
-    the start and for the layers that are unfrozen later. Each state has its step count,
-    so Adam's bias correction of unfrozen layers starts when they are unfrozen. `update`
-    of the second optimizer takes the `learning_rate` of the step, the same for all
-    layers.
+    Both optimizers have the same state structure: (state of the layers trained from the
+    start, state of the layers unfrozen later). Each of the two states has a step count,
+    so Adam's bias correction of unfrozen layers starts when they are unfrozen. In the
+    full phase, `update` takes `learning_rate`, which applies to all layers.
 
     Args:
       tx: Optimizer of the layers trained from the start.

@@ -58,7 +58,7 @@ def _add_up(arrays: list[jax.Array]) -> jax.Array:
 
 
 @scopes.part(scopes.OPTIMIZER)
-def in_rows(grads: Any, layout: Layout) -> Any:
+def row_major_grads(grads: Any, layout: Layout) -> Any:
     """Constrain gradients to the parameters' memory layout.
 
     On one GPU parameters have the memory layout of cuDNN's gradients

@@ -58,7 +58,9 @@ class MakeObjective:
         def averaged(
             model_state: Any, images: Any, key: jax.Array, *, training: bool
         ) -> tuple[Any, Any]:
-            assert average is not None, "a task says that it reads the average"
+            assert average is not None, (
+                "the task must declare that it reads the average"
+            )
             weights = jax.lax.stop_gradient(average)
             return forward(weights, model_state, images, key, training=training)
 
@@ -80,7 +82,7 @@ class MakeObjective:
             losses,
             scale,
             self.normalization,
-            partial(self._whole, state),
+            partial(self._reduce_and_project, state),
             self.layout.all_reduced_norm,
             task,
             forward,
@@ -111,7 +113,7 @@ class MakeObjective:
             training=training,
         )
 
-    def _whole(self, state: TrainState, grads: Any) -> Any:
+    def _reduce_and_project(self, state: TrainState, grads: Any) -> Any:
         grads = self.layout.all_reduce_grads(grads)
         for transform in self.phase.transforms:
             if overrides(transform, "project"):

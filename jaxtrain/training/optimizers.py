@@ -161,7 +161,13 @@ def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
 
 
 def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
-    """Add decoupled weight decay to updates: subtract `share * params` for kernels."""
+    """Add decoupled weight decay: subtract `share * params` from updates of kernels.
+
+    Args:
+      updates: Updates of the parameters by an optimizer.
+      params: Parameters before the update, with the same structure.
+      share: Learning rate times weight decay, a scalar.
+    """
     return jax.tree.map(
         lambda u, p, decays: u - (share * p).astype(u.dtype) if decays else u,
         updates,
@@ -171,14 +177,14 @@ def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
 
 
 def _schedule_free_sgd(lr: Schedule, momentum: float) -> Tx:
-    del momentum  # Used by the average (`ScheduleFree`).
+    del momentum  # `make_average` passes it to `ScheduleFree`.
     return optax.sgd(lr)
 
 
 def _schedule_free_adamw(
     lr: Schedule, weight_decay: float, b1: float, b2: float, eps: float
 ) -> Tx:
-    del b1  # Used by the average (`ScheduleFree`).
+    del b1  # `make_average` passes it to `ScheduleFree`.
     return optax.chain(
         optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
         optax.add_decayed_weights(weight_decay, decay_mask),
@@ -187,7 +193,7 @@ def _schedule_free_adamw(
 
 
 def _lbfgs(lr: None, weight_decay: float) -> Tx:
-    # `_check_line_search` makes sure that both arguments are unset.
+    # `_check_line_search` ensures that learning rate and weight decay are unset.
     tx = optax.lbfgs()
 
     def init(params: Any) -> Any:
@@ -210,8 +216,8 @@ def _lbfgs(lr: None, weight_decay: float) -> Tx:
 def _check_nesterov(momentum: float, nesterov: bool) -> None:
     if nesterov and not momentum:
         raise UserError(
-            "optimizer.nesterov = True has no effect without momentum: set "
-            "optimizer.momentum, or leave it out"
+            "optimizer.nesterov = True: no effect without momentum; set "
+            "optimizer.momentum, or remove optimizer.nesterov"
         )
 
 
@@ -223,11 +229,12 @@ def _check_line_search(config: OptimizerConfig) -> None:
             value = value.name if isinstance(value, Part) else value
             raise UserError(
                 f"optimizer.{field.name} = {value!r}: lbfgs takes no options, as its "
-                "line search sets the step size; leave it unset"
+                f"line search sets the step size; remove optimizer.{field.name}"
             )
 
 
 # Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+
 # Sutskever et al. 2013, ICML.
 SGD = Row(_l2(_sgd), parts.SGDConfig)
 # Kingma & Ba 2014, arXiv:1412.6980.

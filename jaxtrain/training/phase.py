@@ -18,18 +18,18 @@ class Phase:
 
     Attributes:
       start: First step of the phase.
-      tx: Optimizer of the trainable parameters, with clipping. Its `update` takes
-        `grad_norm`, and `learning_rate` if `rate_from` is given.
+      tx: Optimizer of the trainable parameters, with clipping. `tx.update` takes
+        `grad_norm`, and `learning_rate` unless `rate_from` is None.
       schedule: Learning rate by step; None logs no learning rate.
       transforms: Transforms of the step, in order.
       frozen: Frozen layers, without gradients.
       momenta: Momentum of each running statistic of batch norm, per micro-batch, by
         path.
       num_micro: Number of micro-batches of gradient accumulation.
-      rate_from: Lower bound of the step at which the schedule is evaluated: skipped
-        steps do not count, so the step may lag behind. The learning rate is then an
-        argument of `update`. None means that the optimizer evaluates the schedule at
-        its step count.
+      rate_from: Lower bound on the argument of the schedule. The learning rate is
+        `schedule(max(rate_from, n))` after n steps that were not skipped, and is passed
+        to `tx.update`. None means that `tx` evaluates the schedule at the step count in
+        the optimizer state.
       line_search: Whether the optimizer evaluates the loss at other parameters.
       remat: Rematerialization: activations that the backward pass recomputes.
       augment: Augmentation of the images.

@@ -53,8 +53,8 @@ def parse(text: str) -> Policy:
       UserError: Invalid text, or float64 without `jax_enable_x64`.
     """
     try:
-        # jmp applies a bare dtype to parameters, computation and logits; our `bf16`
-        # and `fp16` differ.
+        # jmp applies a bare dtype, such as `bfloat16`, to parameters, computation and
+        # output. Bare dtypes are refused, as users may confuse them with `bf16`.
         if text not in POLICIES and "=" not in text:
             raise ValueError("not a known name")
         dtypes = _dtypes(jmp.get_policy(POLICIES.get(text, text)))

@@ -19,11 +19,11 @@ def make_rates(
 
     Args:
       model: Model, which may be abstract.
-      layer_decay: A number is a layer-wise decay: piece i of n has the factor
-        layer_decay**(n - 1 - i), as in timm, whose layer groups of a ResNet equal our
-        pieces: the stem, each block, the head. A mapping has factors by path pattern:
-        the last matching pattern applies, and unmatched parameters have the factor 1.
-        None means 1 for all parameters.
+      layer_decay: A number is a layer-wise decay, as in timm: piece i of n has the
+        factor layer_decay**(n - 1 - i). The pieces of a ResNet (stem, each block, head)
+        are timm's layer groups. A mapping has factors by path pattern; the last
+        matching pattern applies, and parameters without a match have the factor 1. None
+        means 1 for all parameters.
 
     Returns:
       The factors by path; {} if all are 1.
@@ -54,7 +54,8 @@ def with_rates(
 ) -> optax.GradientTransformationExtraArgs:
     """Multiply the updates of `tx` by factors; the optimizer state is unchanged.
 
-    The updates of every optimizer here are proportional to the learning rate.
+    This is equivalent to learning rates per parameter, as the updates of all supported
+    optimizers are proportional to the learning rate.
 
     Args:
       tx: Optimizer of these parameters.

@@ -15,7 +15,8 @@ from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES
 
 Schedule = Callable[[ArrayLike], jax.Array]
-# A schedule, as in optax. For a Python number it returns a Python number.
+# A schedule of optax: it may return a Python number for a Python number, whereas
+# `Schedule` always returns an array.
 Rate = optax.Schedule
 
 # Defaults of one-cycle schedules in fastai and PyTorch: start at 1/25 of the peak, and
@@ -24,7 +25,7 @@ ONE_CYCLE_START_FACTOR = 1 / 25
 ONE_CYCLE_RISE = 0.3
 # Default milestones of the step schedule.
 MILESTONES = (0.5, 0.75)
-# Final learning rate of a cycle of fastai's `fine_tune`, as a fraction of its peak.
+# Final learning rate of a cycle of fastai's `fine_tune`, relative to the cycle's peak.
 FINE_TUNE_END_FACTOR = 1e-5
 
 
@@ -48,19 +49,18 @@ def make_schedule(
     """
     if warmup_steps >= total_steps:
         fraction = config.warmup_fraction
-        given, advice = "", "the warm-up as a fraction"
+        given = ""
         if fraction is not None:
             given = f"optimizer.warmup_fraction = {fraction:g}: "
-            advice = "a smaller fraction"
         raise UserError(
             f"{given}the warm-up of {warmup_steps} steps must be shorter than the run "
-            f"of {total_steps} steps: lengthen the run, or give {advice} of it, such "
+            f"of {total_steps} steps; lengthen the run, or set a shorter warm-up, such "
             "as --optimizer.warmup-fraction 0.1"
         )
     peak = config.learning_rate
     if peak is None:
         raise UserError(
-            "optimizer.learning_rate is not set: set the peak of the schedule"
+            "optimizer.learning_rate is not set; set the peak of the schedule"
         )
     args = peak, total_steps, warmup_steps
     schedule = call_row(SCHEDULES, config.schedule, "optimizer.schedule", *args)
@@ -145,7 +145,7 @@ def _cosine_restarts(
     if 0 in lengths:
         raise UserError(
             f"optimizer.schedule.cycles = {cycles}: each cycle needs at least one of "
-            f"the {steps} steps after the warm-up; give fewer cycles"
+            f"the {steps} steps after the warm-up; set fewer cycles"
         )
     decays = [optax.cosine_decay_schedule(peak, n, end_factor) for n in lengths]
     return optax.join_schedules(decays, ends[1:-1])
@@ -199,12 +199,14 @@ def _step(
 ) -> Rate:
     """Multiply by `factor` at each milestone, a fraction of the run.
 
-    With `every`, multiply at each multiple of this fraction instead; the decays
-    within the warm-up are applied at its end (Tan & Le 2019, arXiv:1905.11946).
+    With `every`, multiply at each multiple of this fraction instead (Tan & Le 2019,
+    arXiv:1905.11946). Multiples within the warm-up take effect at the end of the
+    warm-up.
     """
     warmup_steps = total - steps
     if every is not None:
-        # In a very short run several decays may fall on the same step.
+        # The period is not rounded to 0 steps: in a very short run it is a fraction of
+        # a step.
         period = round(every * total) or every * total
 
         def rate(count: ArrayLike) -> jax.Array:

@@ -12,7 +12,7 @@ from jaxtrain.data.batch import Batch, Preprocess
 from jaxtrain.data.pixel_normalization import UNCHANGED, Normalization
 from jaxtrain.parallel.layout import Layout
 from jaxtrain.training.frozen import merge
-from jaxtrain.training.kernels import global_norm, in_rows
+from jaxtrain.training.kernels import global_norm, row_major_grads
 from jaxtrain.training.methods.base import Method
 from jaxtrain.training.methods.plain import Plain
 from jaxtrain.training.objective import MakeObjective
@@ -57,8 +57,8 @@ def make_train_step(
       graphdef: Structure of the model.
       phase: Optimizer, transforms and frozen layers. The backward pass ends at the
         first trainable layer.
-      preprocess: Function that augments and normalizes images: the full batch if it
-        `mixes` examples, else one micro-batch at a time, which saves memory.
+      preprocess: Function that augments and normalizes images. Its input is the full
+        batch if `mixes`; otherwise one micro-batch, to save memory.
       layout: Layout of the run.
       part: Slice of the model's pieces to run. It ends with the last piece, and starts
         later than the first if the stored images are cached features.
@@ -122,7 +122,7 @@ def make_train_step(
         grads, extras, found = transform_grads(
             phase, grads, state, root, metrics["loss"]
         )
-        grads, metrics = in_rows(grads, layout), {**metrics, **found}
+        grads, metrics = row_major_grads(grads, layout), {**metrics, **found}
         searched = {}
         if phase.line_search:
             at = partial(loss_at, make_objective, state, micro)

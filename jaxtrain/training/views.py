@@ -32,7 +32,7 @@ def flip(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over crops of the four corners and the centre, as in FiveCrop."""
+    """Average over crops at the corners and the centre (torchvision's FiveCrop)."""
     return _mean(apply, crops(pixels, size))
 
 
@@ -77,42 +77,47 @@ def sliding_windows(
     the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the
     last window of a row or column ends at the image border.
     """
-    (height, width), whole = size, pixels.shape[1:3]
-    if whole == size:
+    (height, width), full = size, pixels.shape[1:3]
+    if full == size:
         return apply(pixels)
-    tops, lefts = (starts(*sides) for sides in zip(whole, size, strict=True))
+    tops, lefts = (starts(*sides) for sides in zip(full, size, strict=True))
     rows = jnp.stack([pixels[:, y : y + height] for y in tops], 1)
     windows = jnp.stack([rows[:, :, :, x : x + width] for x in lefts], 2)
     logits = apply(windows.reshape(-1, *windows.shape[3:]))
     logs = jax.nn.log_softmax(widen(logits), axis=-1)
     logs = logs.reshape(*windows.shape[:-1], logs.shape[-1])
     # Axes: image, window row and column, pixel row and column, class.
-    across = _joined([logs[:, :, j] for j in range(len(lefts))], lefts, whole[1], 3)
-    total = _joined([across[:, i] for i in range(len(tops))], tops, whole[0], 1)
-    counts = np.outer(
-        _covered(tops, height, whole[0]), _covered(lefts, width, whole[1])
-    )
+    across = _joined([logs[:, :, j] for j in range(len(lefts))], lefts, full[1], 3)
+    total = _joined([across[:, i] for i in range(len(tops))], tops, full[0], 1)
+    counts = np.outer(_covered(tops, height, full[0]), _covered(lefts, width, full[1]))
     return total - jnp.log(jnp.asarray(counts, total.dtype))[..., None]
 
 
 def _joined(
-    parts: Sequence[jax.Array], places: Sequence[int], whole: int, dim: int
+    windows: Sequence[jax.Array], starts: Sequence[int], size: int, dim: int
 ) -> jax.Array:
-    """Combine overlapping parts along a dim by log-sum-exp."""
-    shape = list(parts[0].shape)
-    shape[dim] = whole
-    total = jnp.full(shape, -jnp.inf, parts[0].dtype)
-    for part, start in zip(parts, places, strict=True):
-        place = (*[slice(None)] * dim, slice(start, start + part.shape[dim]))
-        total = total.at[place].set(jnp.logaddexp(total[place], part))
+    """Add up overlapping windows along a dim, in log space (log-sum-exp).
+
+    Args:
+      windows: Log-probabilities of each window.
+      starts: First pixel of each window along `dim`.
+      size: Number of pixels of the result along `dim`.
+      dim: Dim of the rows or of the columns.
+    """
+    shape = list(windows[0].shape)
+    shape[dim] = size
+    total = jnp.full(shape, -jnp.inf, windows[0].dtype)
+    for window, start in zip(windows, starts, strict=True):
+        index = (*[slice(None)] * dim, slice(start, start + window.shape[dim]))
+        total = total.at[index].set(jnp.logaddexp(total[index], window))
     return total
 
 
-def _covered(places: Sequence[int], part: int, whole: int) -> np.ndarray:
-    """Count the windows that cover each pixel along a side, (whole,)."""
-    counts = np.zeros(whole, int)
-    for start in places:
-        counts[start : start + part] += 1
+def _covered(starts: Sequence[int], length: int, size: int) -> np.ndarray:
+    """Number of windows of `length` pixels over each pixel of a side, (size,)."""
+    counts = np.zeros(size, int)
+    for start in starts:
+        counts[start : start + length] += 1
     return counts
 
 

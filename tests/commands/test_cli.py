@@ -346,7 +346,7 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.warmup-epochs", "1e30"], ["warmup", "must be shorter"]),
     (
         ["{digits}", "--optimizer.warmup-fraction", "1"],
-        ["optimizer.warmup_fraction = 1: ", "give a smaller fraction of it, such as"],
+        ["optimizer.warmup_fraction = 1: ", "shorter warm-up"],
     ),
     (["{digits}", "--init-timeout", "nan"], ["--init-timeout nan"]),
     (

@@ -354,7 +354,7 @@ def test_images_of_one_size_need_no_size(tmp_path: Path):
     (tmp_path / "set" / "a" / "9.png").write_bytes(grey(9, 5, 4))
     with pytest.raises(UserError, match=r"differ in size: set data\.image_size"):
         load_images(**fields)
-    with pytest.raises(UserError, match="differ in size: give --size"):
+    with pytest.raises(UserError, match="of one size: give --size"):
         pack(DataConfig(**fields), tmp_path / "no", format="raw")
 
 

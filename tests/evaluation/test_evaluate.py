@@ -214,7 +214,7 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
     assert result["metrics"]["accuracy"] > 0.5
     shutil.rmtree(folder / "photos" / "9")
     nine = evaluate(folder, "--data.source folder:photos --split all")
-    assert "folder:photos has none of 1 class of the model: 9" in nine.stdout
+    assert "folder:photos lacks 1 class of the model: 9" in nine.stdout
     fewer = json.loads((folder / "found.json").read_text())
     assert fewer["data"]["missing_classes"] == ["9"]
     before, after = (one["metrics"]["recall"] for one in (result, fewer))

@@ -148,7 +148,7 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
 @each_row(
     ("name", "message"),
     [
-        ("Asks", "requires depth: add a default"),
+        ("Asks", "requires depth; add a default"),
         ("Five", r"output shape is \(2, 5\) .* expected \(2, 10\)"),
         (
             "Fails",

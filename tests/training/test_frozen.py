@@ -78,7 +78,7 @@ def test_patterns_name_layers(pattern: str, num: int, example: str):
         ),
         ("backbon", "perhaps you meant backbone"),
         ("head/dropout", "matches no layer with parameters"),
-        ("conv1", r"a pattern of stem_conv, stem_norm, .*such as stage1_block1/conv1"),
+        ("conv1", r"matches stem_conv, stem_norm, .*such as stage1_block1/conv1"),
     ],
 )
 def test_a_pattern_that_matches_nothing_is_refused(pattern: str, message: str):

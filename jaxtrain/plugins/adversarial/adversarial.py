@@ -19,11 +19,12 @@ FAST_STEP = 1.25
 
 
 class Adversarial(Plain):
-    """Method that computes gradients of the loss of attacked images.
+    """Training method that replaces the images of a batch by adversarial images.
 
-    The attack starts at a random point of the ball around each image: one step is FGSM
-    as in Wong et al. 2020, several steps are PGD. As in the authors' code, the model is
-    attacked in training mode, and attacked images update the running statistics.
+    The attack starts at a random point of the norm ball around each image. An attack of
+    one step is FGSM as in Wong et al. 2020; an attack of several steps is PGD. As in
+    the authors' code, the model is attacked in training mode, and the adversarial
+    images update the running mean and variance of batch norms.
     """
 
     Options = AdversarialConfig

@@ -33,7 +33,7 @@ class Ball:
     norm: Norm = "linf"
 
     def direction(self, gradient: jax.Array) -> jax.Array:
-        """Return the direction of steepest ascent, with norm 1, (B, H, W, C)."""
+        """Return the unit-norm step of steepest ascent for gradients (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
         # Divide by the largest value first: squares of small values would underflow.
@@ -42,7 +42,7 @@ class Ball:
         return scaled / _or_one(_length(scaled))
 
     def project(self, images: jax.Array, changed: jax.Array) -> jax.Array:
-        """Project onto the ball around `images`, then clip to 0..1."""
+        """Project `changed` onto the ball around `images`, then clip to 0..1."""
         change = changed - images
         if self.norm == "linf":
             change = jnp.clip(change, -self.epsilon, self.epsilon)
@@ -94,7 +94,7 @@ class Pgd:
     def __call__(
         self, loss_of: LossOf, images: jax.Array, start: jax.Array
     ) -> jax.Array:
-        """Attack images; return images in 0..1 with a higher loss. Traced.
+        """Return adversarial images in 0..1, which have a higher loss. Traced.
 
         Args:
           loss_of: Function from images to the loss to increase.

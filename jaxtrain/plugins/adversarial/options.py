@@ -21,7 +21,7 @@ class AttackConfig(Part):
     )
     norm: Literal["linf", "l2"] = field(
         "linf",
-        help="Norm of the perturbation: the largest absolute value, or the Euclidean "
+        help="Norm of the perturbation: linf, the maximum norm, or l2, the Euclidean "
         "norm.",
     )
     steps: int = field(

@@ -29,9 +29,10 @@ START_DEVIATION = 0.001
 class Trades(Plain):
     """TRADES: the loss of clean images plus beta times a KL divergence.
 
-    The divergence is between outputs of clean and attacked images, and the attack
-    maximizes it. As in the authors' code, the model is attacked in evaluation mode, and
-    clean images update the running statistics. Gradients flow through both outputs.
+    The KL divergence compares the outputs of clean and attacked images, and is the
+    objective that the attack maximizes. As in the authors' code, the model is attacked
+    in evaluation mode, and clean images update the running mean and variance of batch
+    norms. Gradients flow through the outputs of clean and of attacked images.
     """
 
     Options = TradesConfig

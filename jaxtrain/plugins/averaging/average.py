@@ -2,7 +2,7 @@
 
 Model soups (Wortsman et al. 2022, arXiv:2203.05482), uniform or greedy. Batch-norm
 statistics are recomputed, as in SWA (Izmailov et al. 2018, arXiv:1803.05407), because
-the activations of the averaged model differ from the activations of the models.
+the averaged model has other activations than the models it averages.
 """
 
 import copy
@@ -48,7 +48,7 @@ class Averaged:
 
     Attributes:
       model: The averaged model.
-      used: Indices of the averaged models, ascending.
+      used: Indices of the averaged models in the list of models, ascending.
       goal: Metric that ranks models; None without a validation split.
       values: Validation metric of each model; empty without a validation split.
       value: Validation metric of the average; None without a validation split.
@@ -117,7 +117,7 @@ def average(
 
 
 def mean_of(models: Sequence[TrainedModel]) -> TrainedModel:
-    """Average all arrays of the models, in float64."""
+    """Average floating-point arrays in float64; copy others from the first model."""
 
     def mean(*arrays: Any) -> np.ndarray:
         first = np.asarray(arrays[0])
@@ -166,21 +166,28 @@ class Judged(NamedTuple):
 
     @property
     def number(self) -> float:
-        """Value of the main metric, or NaN if it is undefined."""
+        """Value of the main metric; NaN if the metric is undefined."""
         value = self.values.get(main_goal(self.task).metric)
         return float(value) if isinstance(value, int | float) else math.nan
 
     @property
     def loss(self) -> float:
-        """Main metric with the sign such that lower is better; infinity for NaN."""
+        """Main metric, negated if higher is better; infinity if undefined."""
         sign = -1 if main_goal(self.task).higher else 1
         return math.inf if math.isnan(self.number) else sign * self.number
 
 
 def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
-    """Evaluate a model on the validation split, which was opened for another model."""
+    """Evaluate a model on the validation split.
+
+    Args:
+      subject: Evaluation preprocessing and task, opened for any of the models.
+      source: Images and targets of the validation split.
+      model: Model to evaluate.
+    """
     task = copy.copy(subject.task)
-    task.chosen = None  # Fit thresholds on this split.
+    # The evaluation then fits thresholds to this model, as for all other models.
+    task.chosen = None
     subject = dataclasses.replace(subject, model=model, task=task)
     return Judged(task, Pass(subject=subject)(source, "validation").values)
 
@@ -198,11 +205,13 @@ def _with_statistics(
 ) -> TrainedModel:
     """Replace batch-norm statistics by means over batches of training images.
 
+    A model that cuts images into windows is evaluated on each window.
+
     Args:
-      subject: Evaluation preprocessing of training images.
+      subject: Evaluation preprocessing for the training images.
       source: Training split of the run.
-      batch_size: Number of images, or windows, per batch, as in the run.
-      num_images: Maximum number of images, or windows.
+      batch_size: Number of images or windows per batch, as in the run.
+      num_images: Maximum number of images or windows over all batches.
       model: Model to recompute the statistics of.
     """
     keeps = momenta(model.description.abstract)
@@ -229,7 +238,13 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Return the function that computes the batch-norm statistics of one batch."""
+    """Return the function that computes the batch-norm statistics of one batch.
+
+    Args:
+      subject: Evaluation preprocessing for the training images.
+      model: Model with the weights and the batch norms.
+      keeps: Momentum of each running statistic, by path.
+    """
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:
         batch = subject.fitted(jax.tree.map(lambda x: x[0], batches))

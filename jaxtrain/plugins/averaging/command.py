@@ -35,8 +35,8 @@ class AverageArguments:
     )
     greedy: bool = field(
         False,
-        help="Add models to the average one by one, best first, and skip models that "
-        "worsen the validation metric.",
+        help="Greedy soup: add models to the average one by one, best first, and skip "
+        "models that worsen the validation metric of the average.",
     )
     images: int = field(
         10_000,

@@ -143,14 +143,14 @@ def describe(
     rows = {
         "channels": f"fewer in {cut} of {len(groups)} groups",
         "parameters": change(*found.params, "{:,}"),
-        "FLOPs of an image": change(*found.flops, "{:,}"),
+        "FLOPs per image": change(*found.flops, "{:,}"),
     }
     if isinstance(times, str):
         rows["latency"] = times
     else:
         before, after = (1e3 * seconds for seconds in times)
         told = change(before, after, "{:.3f} ms")
-        rows["latency"] = f"{told}, of one image in ONNX Runtime"
+        rows["latency"] = f"{told} per image in ONNX Runtime, batch size 1"
     return {**rows, "wrote": str(out)}
 
 

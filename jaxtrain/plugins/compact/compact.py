@@ -113,7 +113,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     for number, (name, of_units) in enumerate(importance.items()):
         units = len(of_units)
         least[name] = max(1, math.ceil(limits.keep * units))
-        # Removable units, least important first.
+        # Importance per FLOP of the removable units, ascending.
         ratio = np.sort(of_units / costs[name])[: units - least[name]]
         worth.append(ratio)
         owners.append(np.full(len(ratio), number))
@@ -148,7 +148,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round `units` so that `units * unit` channels are a multiple of `multiple`."""
+    """Round to the nearest number for which `multiple` divides `units * unit`."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 
@@ -198,6 +198,6 @@ def _check_computes(about: Description) -> None:
             told = str(error).partition("\n")[0]
             raise UserError(
                 f"model.name = {about.model.name!r} fails with fewer channels "
-                f"({told}): the code of the model may hard-code channel counts: read "
+                f"({told}), maybe because its code has constant channel counts: read "
                 "channel counts from array shapes"
             ) from error

@@ -31,9 +31,9 @@ from jaxtrain.training.forward import apply_model
 from jaxtrain.training.norm_statistics import chosen_images
 from jaxtrain.trees import by_path
 
-# Name of the program in messages.
+# Purpose of the compiled program, for out-of-memory messages.
 PURPOSE = "a batch for the importance of channels"
-# Group name -> importance of its units, non-negative, float64 (units,). Groups to which
+# Group name -> importance of each unit, non-negative, float64 (units,). Groups to which
 # the criterion does not apply are absent.
 Importance = dict[str, np.ndarray]
 
@@ -115,7 +115,9 @@ def by_taylor(
     axes = sorted({axis for group in channels.groups.values() for axis in group.taken})
 
     def squares(of_axes: Mapping[Axis, np.ndarray]) -> Importance:
-        found = {n: _of_units(group, of_axes) for n, group in channels.groups.items()}
+        found = {
+            n: _sum_per_unit(group, of_axes) for n, group in channels.groups.items()
+        }
         return {name: np.square(change) for name, change in found.items()}
 
     mesh, data = model.mesh, subject.data
@@ -134,7 +136,9 @@ def by_taylor(
     return importance
 
 
-def _of_units(group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]) -> np.ndarray:
+def _sum_per_unit(
+    group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]
+) -> np.ndarray:
     """Sum the values of each unit over the kernels that read it, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)

@@ -22,12 +22,12 @@ CHECKED = 8
 
 
 def onnx_times(models: Sequence[TrainedModel]) -> tuple[float, ...] | str:
-    """Return the median seconds per image of models that are exported to ONNX.
+    """Export models to ONNX, and measure their median latency at batch size 1.
 
     The outputs of each file are compared with its model.
 
     Returns:
-      Seconds per model, or the reason why they cannot be measured.
+      Seconds per image of each model, or the reason why latency cannot be measured.
 
     Raises:
       ExportError: The outputs of a file differ from its model.

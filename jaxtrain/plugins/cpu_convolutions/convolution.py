@@ -1,9 +1,10 @@
 """Convolutions with fast forward and backward passes on CPUs.
 
 XLA:CPU has fast kernels for matrix products and plain convolutions, but not for JAX's
-gradients: a kernel gradient is a convolution with images as channels, and the input
-gradient of a strided convolution is dilated with zeros. This module computes both
-gradients with fast operations; `benchmarks/convolutions.py` measures the speed-up.
+gradients: the kernel gradient is a convolution with the batch axis as channels, and the
+input gradient of a strided convolution is a convolution dilated with zeros.
+This module computes the two gradients with fast operations;
+`benchmarks/convolutions.py` measures the speed-up.
 
 Shapes: images (N, H, W, C), kernels (KH, KW, C / groups, O), outputs (N, HO, WO, O).
 """
@@ -55,7 +56,8 @@ def _on_each(
 ) -> jax.Array:
     """Convolve the batch shard of each device, with replicated kernels.
 
-    Without `shard_map`, XLA would all-gather the images for the scan over them.
+    Without `shard_map`, XLA would all-gather the images, because gradients are computed
+    by a scan over the batch.
     """
     batch = P(BATCH_AXES)
     return jax.shard_map(
@@ -63,8 +65,8 @@ def _on_each(
         mesh=mesh,
         in_specs=(batch, P()),
         out_specs=batch,
-        # The check fails for scans whose initial zeros, unlike their sums, do not vary
-        # over devices.
+        # The check of varying axes rejects the scans over images: the initial zeros
+        # are equal on all devices, but the accumulated sums differ.
         check_vma=False,
     )(x, kernel)
 

@@ -1,4 +1,8 @@
-"""Input and kernel gradients of convolutions on CPUs."""
+"""Input and kernel gradients of convolutions on CPUs.
+
+Shapes: images `x` (N, H, W, C), kernels (KH, KW, C / groups, O), output gradients `dy`
+(N, HO, WO, O). A `kernel` that is a sequence of integers is the shape of a kernel.
+"""
 
 import math
 from collections.abc import Sequence
@@ -52,13 +56,21 @@ def input_grad(
     depthwise: bool,
     dy: jax.Array,
 ) -> jax.Array:
-    """Return the input gradient, (N, *size, C), computed per stride phase.
+    """Return the input gradient, (N, *size, C), by one convolution per stride phase.
 
-    The gradients of image rows p, p + stride, ... depend only on the kernel rows from
-    (p + padding) % stride in steps of the stride; columns likewise.
+    A phase consists of the image rows p, p + stride, ... of one p < stride. The
+    gradient of a phase is a convolution of `dy` with every stride-th kernel row, from
+    row (p + padding) % stride on. Columns have phases in the same way.
+
+    Args:
+      size: Rows and columns of the images.
+      kernel: Kernel of the forward convolution.
+      moves: Strides and padding of the forward convolution.
+      depthwise: Whether the convolution is depthwise rather than dense.
+      dy: Gradient of the outputs, (N, HO, WO, O).
     """
     if kernel.shape[0] < moves.strides[0] or kernel.shape[1] < moves.strides[1]:
-        # Some phases have no kernel elements: use JAX's gradient.
+        # Some phases have no kernel elements, so JAX's gradient is used.
         groups = dy.shape[-1] if depthwise else 1
         shape = (dy.shape[0], *size, kernel.shape[2] * groups)
         like = jax.ShapeDtypeStruct(shape, dy.dtype)
@@ -94,12 +106,12 @@ def _phase(
     """Return the first kernel element of a phase, and the padding of its convolution.
 
     Args:
-      phase: Number of the phase, from 0.
-      stride: Stride of the convolution.
-      pad: Number of zeros before the image.
-      kernel: Size of the kernel.
+      phase: Index of the phase, from 0 to stride - 1.
+      stride: Stride of the forward convolution.
+      pad: Number of zeros before the image, along this axis.
+      kernel: Size of the kernel along this axis.
       inputs: Number of input pixels of the phase.
-      outputs: Number of output pixels.
+      outputs: Number of output pixels of the forward convolution.
     """
     first = (phase + pad) % stride
     elements = len(range(first, kernel, stride))
@@ -108,7 +120,7 @@ def _phase(
 
 
 def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
-    """Dilate gradients with zeros to the size of the image."""
+    """Dilate output gradients by the strides, with zeros up to the image size."""
     holes = [
         (0, inputs - (outputs - 1) * stride - 1, stride - 1)
         for inputs, outputs, stride in zip(
@@ -174,15 +186,17 @@ def _from_rows(
 ) -> jax.Array:
     """Compute the kernel gradient as a convolution of the images with `dy`.
 
-    The images are stacked vertically into one single-channel image, with columns and
-    channels merged into one axis. Along this axis `dy` is dilated by the stride times
-    the number of channels, so that the outputs are kernel columns and input channels.
+    The batch is reshaped to one image with one channel, (1, N * H, W * C, 1). The
+    kernel of this convolution is `dy`, (N * H / stride, WO, 1, O), dilated by the
+    stride along the rows, and by C * stride along the columns. The output, (1, KH,
+    KW * C, O), is the kernel gradient.
     """
     num, height, width, channels = x.shape
     _, rows, columns, features = dy.shape
     (down, right), ((top, _), (left, _)) = moves.strides, moves.padding
     need = (rows - 1) * down + kernel[0]
-    # Height of each of the vertically stacked images, a multiple of the stride.
+    # Padded height of an image in the stack. A multiple of the stride aligns the rows
+    # of `dy` with the rows of every image.
     tall = need if num == 1 else -(-need // down) * down
     wide_ = (columns - 1) * right + kernel[1]
     dtype = wide(x.dtype)

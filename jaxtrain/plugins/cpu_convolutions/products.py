@@ -12,16 +12,16 @@ from jax import lax
 from jaxtrain.dtypes import wide
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-# Minimum number of output channels for which kernels are fast, and maximum number of
-# columns that are computed together to reach it.
+# XLA:CPU's kernels are fast from ENOUGH_FEATURES output channels. To reach this number,
+# at most MANY_COLUMNS output columns are computed together as channels.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
 # Up to this number of output channels, JAX's kernel gradient is faster on XLA:CPU.
 FEW_FEATURES = 16
 # Minimum number of channels for which im2col in bfloat16 is faster than convolutions,
 # which XLA:CPU computes in float32.
 MANY_CHANNELS = 64
-# Number of patches per product, and number of output pixels per group of images; the
-# inputs then fit in the L2 cache.
+# Maximum number of im2col patches per matrix product, and of output pixels per group of
+# images in a kernel gradient. The inputs then fit in the L2 cache.
 PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
 
 
@@ -76,10 +76,10 @@ def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax
 
 
 def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve, by matrix products of patches (im2col) if they are faster.
+    """Convolve, by matrix products of patches (im2col) if these are faster.
 
-    Products are faster in bfloat16 with many channels, and for outputs smaller than the
-    kernel: 512 channels of 2x2 pixels take a seventieth of the time.
+    im2col is faster in bfloat16 with many channels, and for outputs with fewer pixels
+    than the kernel: with 512 channels and 2x2 output pixels, by a factor of 70.
     """
     size, (num, *image) = kernel.shape[:2], x.shape
     rows, columns = moves.outputs(image[:2], size)
@@ -111,11 +111,11 @@ def from_bits(x: jax.Array) -> jax.Array:
 
 
 def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve; with few channels, compute several output columns at once.
+    """Convolve; with few output channels, compute several output columns at once.
 
-    One copy of the kernel per column, each shifted by a stride, is stacked along the
-    features. XLA:CPU is faster with more features, and the memory layout of the output
-    is the same.
+    The kernel is copied once per column, shifted by one stride more in each copy, and
+    the copies are stacked along the output channels. XLA:CPU is faster with more output
+    channels, and the output only needs a reshape.
     """
     length, width, channels, features = kernel.shape
     _, columns = moves.outputs(x.shape[1:3], (length, width))
@@ -143,7 +143,8 @@ def shifted(
       x: Images (N, H, W, C).
       kernel: Rows and columns of the kernel.
       moves: Strides and padding of the kernel.
-      stored: Whether to store the padded images instead of recomputing them per slice.
+      stored: Whether to store the padded images; otherwise XLA may pad them again for
+        each slice.
     """
     (top, _), (left, _) = moves.padding
     (down, right), outputs = moves.strides, moves.outputs(x.shape[1:3], kernel)

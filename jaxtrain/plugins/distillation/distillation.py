@@ -57,9 +57,9 @@ class Distillation(TeacherMethod, Plain):
         method = f"method = 'distillation' with task = {name!r}"
         if find_imitation(task) is None:
             raise UserError(
-                f"{method}: the task defines no distillation loss; use classification, "
-                "multilabel, segmentation or regression, or define a method "
-                "`imitation` in the task (docs/distillation.md)"
+                f"{method}: the task has no distillation loss; use classification, "
+                "multilabel, segmentation or regression, or define `imitation` in the "
+                "task (docs/distillation.md)"
             )
         if defines(task, "objective"):
             raise UserError(

@@ -59,7 +59,7 @@ def imitate_labels(
 
 
 def imitate_numbers(outputs: jax.Array, teacher: jax.Array) -> jax.Array:
-    """Mean squared difference (Ba and Caruana 2014, arXiv:1312.6184).
+    """Mean squared error to the teacher (Ba and Caruana 2014, arXiv:1312.6184).
 
     Args:
       outputs: Student outputs, (B, ...); computed in at least float32.

@@ -89,9 +89,8 @@ def _of_numbers(
         )
     if not task.has_point_outputs:
         raise UserError(
-            "method = 'distillation' with task = 'regression' compares single numbers "
-            "per target: set task.loss to mse, l1 or huber for the teacher and for "
-            "this run"
+            "method = 'distillation' with task = 'regression' requires one output per "
+            "target: set task.loss to mse, l1 or huber for the teacher and for this run"
         )
     return imitate_numbers(outputs, teacher)
 

@@ -24,7 +24,7 @@ class DistillationConfig(Part):
     )
     teacher_precision: str | None = field(
         None,
-        help="Precision policy of the teacher, a value of precision; None: its "
+        help="Precision policy of the teacher, as in the option precision; None: its "
         "training policy.",
     )
     weight: float | None = field(

@@ -31,13 +31,13 @@ class Teacher:
 
     Attributes:
       apply: Function `(weights, preprocessed images) -> outputs`.
-      layout: Layout of the weights; images are sharded by the batch only.
+      layout: Layout of the weights; images are sharded along the batch axis only.
       normalization: Mean and standard deviation of the pixel normalization.
       image_shape: Height, width and channels of the teacher's images.
       interpolation: Interpolation from other image sizes, bilinear or bicubic.
       dtype: Dtype of the teacher's images.
-      order: Index of each class of the student in the teacher's outputs; None if the
-        classes have the same order.
+      order: Index in the teacher's outputs for each class of the student; None if
+        teacher and student have the same order of classes.
     """
 
     apply: Callable[[Any, jax.Array], Any]
@@ -85,15 +85,15 @@ class CachedTeacherOutputs:
     """Cached teacher outputs, looked up by example index."""
 
     @scopes.other_model("teacher")
-    def ask(self, kept: Any, batch: Batch, seen: Normalization) -> Any:
+    def ask(self, cached: Any, batch: Batch, seen: Normalization) -> Any:
         """Look up the outputs for a batch; same result as `Teacher.ask`.
 
         Args:
-          kept: Cached outputs for all training examples, (examples, ...) each.
+          cached: Teacher outputs for all training examples, (examples, ...) each.
           batch: Batch of the student, with the `index` of each example, (B,).
           seen: Unused; part of the interface of `Teacher.ask`.
         """
-        return jax.tree.map(lambda x: x[batch["index"]], kept)
+        return jax.tree.map(lambda x: x[batch["index"]], cached)
 
 
 def _to_channels(pixels: jax.Array, channels: int) -> jax.Array:

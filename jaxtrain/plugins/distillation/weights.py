@@ -43,7 +43,7 @@ MAX_NAMED = 3
 
 @dataclass(frozen=True, eq=False)
 class TeacherWeights(MethodInputs):
-    """Teacher inputs of a training step, before the weights are loaded.
+    """Teacher of a training step, before its weights or cached outputs are loaded.
 
     Attributes:
       trained: Resolved weights of the teacher.
@@ -103,7 +103,7 @@ class TeacherWeights(MethodInputs):
             how = f"computed once, {size:,.1f} MB on each device"
         return {
             "teacher": f"{self.trained.where}: {text}, sha256 {digest[:NUM_SHOWN]}",
-            "its outputs": how,
+            "teacher outputs": how,
         }
 
 
@@ -115,9 +115,9 @@ def plan_teacher(
     precision: str | None,
     caches: bool,
 ) -> tuple[TeacherWeights, Any]:
-    """Return the teacher inputs of a training step, and abstract teacher outputs.
+    """Return the teacher of a training step, and its abstract outputs.
 
-    The outputs have the shapes for a micro-batch.
+    The outputs have the shapes of a micro-batch.
 
     Args:
       trained: Resolved weights of the teacher.
@@ -236,9 +236,9 @@ def _check_images(
     ours, theirs = shape[-1], about.image_shape[-1]
     if ours != theirs and {ours, theirs} != {1, 3}:
         raise UserError(
-            f"{named} was trained on images of {counted(theirs, 'channel')}, but this "
-            f"run has {ours}: only 1 and 3 channels are converted; give another "
-            "teacher"
+            f"{named} was trained on images with {counted(theirs, 'channel')}, but "
+            f"this run has {ours}: only 1 and 3 channels can be converted into each "
+            "other; give another teacher"
         )
 
 
@@ -253,20 +253,23 @@ def _check_outputs(
     shapes, expected = (jax.tree.map(np.shape, tree) for tree in (outputs, wanted))
     if shapes != expected:
         raise UserError(
-            f"{named} outputs {shapes} for images {images.shape}, expected "
-            f"{expected}: give a teacher with the same outputs"
+            f"{named} has outputs of shape {shapes} for images of shape "
+            f"{images.shape}, but this run has {expected}: give a teacher with the "
+            "same output shapes"
         )
 
 
 def _order_of_classes(
     about: Description, task: Task, named: str
 ) -> tuple[int, ...] | None:
-    """Return the index in a teacher's outputs of each class of the run.
+    """Map each class of the run to an index in the teacher's outputs.
 
-    None if the classes have the same order, or if either model has no class names.
+    Returns:
+      Index per class of the run; None if the classes have the same order, or if the
+      run or the teacher has no class names.
 
     Raises:
-      UserError: The teacher has other classes.
+      UserError: The teacher and the run have different classes.
     """
     ours = task.class_names or task.column_names
     theirs = about.class_names or about.column_names

@@ -16,7 +16,7 @@ NAME = "embedding"
 
 
 class EmbeddingPrediction(NumbersPrediction):
-    """Embedding of one image, as a single list in JSON."""
+    """Embedding of one image; its JSON form is a list of numbers."""
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk

@@ -46,8 +46,8 @@ def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
     """BYOL loss, 2 - 2 cosine: equation 2 of Grill et al. 2020.
 
     Args:
-      predicted: Predictions of each view, (B, size), of any norm.
-      target: Target projections, (B, size), of any norm.
+      predicted: Predictions of the other view's projection, (B, size), of any norm.
+      target: Projections of the other view, (B, size), of any norm.
     """
     one, other = unit(widen(predicted)), unit(widen(target))
     return 2 - 2 * jnp.sum(one * other, -1)

@@ -1,5 +1,7 @@
 """Leave-one-out nearest neighbours among embeddings, on the host.
 
+The positives of an example are the other examples of its class.
+
 The search is exact, in blocks of rows: all pairs of 10,000 examples take seconds, with
 at most `BLOCK` similarities in memory. Ties are resolved in favour of the lower index.
 """
@@ -105,7 +107,7 @@ def recall_at(found: Neighbours, k: int) -> float | None:
 
 
 def knn_accuracy(found: Neighbours) -> float | None:
-    """Return the accuracy of a vote of the `VOTERS` nearest neighbours.
+    """Return the accuracy of a majority vote of the `VOTERS` nearest neighbours.
 
     Ties are resolved in favour of the nearest neighbour's class. Examples without
     positives are excluded; None if all are excluded.

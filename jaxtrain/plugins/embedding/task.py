@@ -61,10 +61,10 @@ KEPT = next(iter(METRICS))
 
 
 class Embedding(Task):
-    """Targets are class indices, int (B,); outputs are embeddings (B, size).
+    """Metric-learning task with embeddings (B, size) as outputs.
 
-    Metrics and predictions use embeddings of unit length. The classes of an evaluation
-    may differ from the training classes.
+    Targets are class indices, int (B,). Metrics and predictions use embeddings of unit
+    length. The classes of an evaluation may differ from the training classes.
 
     Args:
       image_shape: Shape of the images.
@@ -121,7 +121,7 @@ class Embedding(Task):
         """Compute the training loss, (B,); zeros in evaluation.
 
         Raises:
-          UserError: The training outputs have no class centres.
+          UserError: The outputs in training lack the cosines with the class centres.
         """
         options = self._options
         if not training:

@@ -41,7 +41,7 @@ LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """LiteRT file, with constant weights and with norms folded into convolutions."""
+    """Exporter to LiteRT: constant weights, and norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True

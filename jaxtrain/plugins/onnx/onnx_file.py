@@ -142,7 +142,7 @@ def load(path: Path, request: Request) -> Runner:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3  # errors
+        options.log_severity_level = 3  # errors only
         if request.precision in LEVELS:
             # Convert kernels to float32 once at load time, not in each call.
             options.add_session_config_entry("session.disable_quant_qdq", "1")

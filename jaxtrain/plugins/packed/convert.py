@@ -64,7 +64,7 @@ class Form:
         height, width, _ = self.image_shape
         if image.shape != self.image_shape:
             raise UnreadableError(
-                f"it has {image.shape[1]}x{image.shape[0]} pixels, expected "
+                f"the image has {image.shape[1]}x{image.shape[0]} pixels, expected "
                 f"{width}x{height}"
             )
         return image.tobytes()
@@ -75,9 +75,9 @@ class Form:
     def _file(self, stored: StoredFile) -> bytes:
         """Copy an image file, or convert it to a JPEG with a shorter side of `size`.
 
-        Files are copied if `size` is None, and JPEGs also if their shorter side is at
-        most `size`. Smaller images of other formats are not resized. Every file is
-        decoded, to detect unreadable files.
+        If `size` is None, all files are copied. Otherwise JPEGs with a shorter side of
+        at most `size` are copied, and all other files are converted, without enlarging
+        small images. Copied files are decoded too, to detect unreadable files.
         """
         file, channels = self._open(stored), self.image_shape[-1]
         pixels = file.decode(channels)
@@ -118,7 +118,7 @@ def make_form(
       shape: Stored image shape (H, W, C); H and W are None if sizes differ.
 
     Raises:
-      UserError: The images do not support this format.
+      UserError: The images cannot be packed in this format or size.
     """
     (image,) = store.read(np.zeros(1, np.int64))[0]
     height, width, channels = shape
@@ -137,7 +137,7 @@ def make_form(
     if format == "raw" and size is not None:
         height = width = size
     if format == "raw" and (height is None or width is None):
-        raise UserError("--format raw: the images differ in size: give --size")
+        raise UserError("--format raw requires images of one size: give --size")
     if format == "jpeg" and size and height and width and min(height, width) > size:
         height, width = _shorter_side(height, width, size)
     return Form(format, size, (height, width, channels), max_pixels)

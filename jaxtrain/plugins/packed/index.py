@@ -27,7 +27,7 @@ INDEX = "index.json"
 FORMAT, VERSION = "jaxtrain packed data", 1
 # Largest size of an index in bytes.
 MAX_INDEX_BYTES = 2**28
-# Columns of a data set; the parts of a nested target are named `target.NAME`.
+# Names of columns; the leaves of a nested target are named `target.NAME`.
 IMAGE, STRATA, TARGET = "image", "strata", "target"
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 SPLIT = re.compile(r"[^\[\]\s+]+")
@@ -80,7 +80,9 @@ class Shard:
             if not stat.S_ISREG(found.st_mode):
                 raise _damaged(path, "not a regular file")
             if found.st_size != size:
-                raise _damaged(path, f"it has {found.st_size} bytes, expected {size}")
+                raise _damaged(
+                    path, f"the file has {found.st_size} bytes, expected {size}"
+                )
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,8 @@ def read_index(folder: Path) -> Index:
     """Read the index of a packed data set, and check the size of every file.
 
     Raises:
-      UserError: The index is missing or invalid, or files do not match it.
+      UserError: The index is missing or invalid, or a file does not have the size that
+        the index records.
     """
     path = folder / INDEX
     try:
@@ -141,7 +144,10 @@ def read_index(folder: Path) -> Index:
         raise UserError(f"{path}: {error.strerror}") from None
     except (UserError, ValueError, TypeError, LookupError) as error:
         reason = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path} is not an index of packed data ({reason})") from None
+        raise UserError(
+            f"{path} is not an index of packed data ({reason}): copy the data again, "
+            "or pack the data again"
+        ) from None
     for shard in index.shards:
         shard.check_files(folder)
     return index
@@ -199,7 +205,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Whether a column is `target`, or a part of a nested target: `target.mask`."""
+    """Whether a column is `target`, or a leaf of a nested target: `target.mask`."""
     return name.partition(".")[0] == TARGET
 
 

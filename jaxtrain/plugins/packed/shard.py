@@ -22,10 +22,10 @@ from jaxtrain.plugins.packed.convert import Form
 from jaxtrain.plugins.packed.index import IMAGE, STRATA, TARGET, Column, LeftOut, Shard
 from jaxtrain.regular_file import read_bytes
 
-# Number of images in memory at once.
+# Number of examples per chunk: the images of a chunk are in memory together.
 CHUNK = 64
-# One record per group, uncompressed: zstd does not shrink JPEGs, and doubles the time
-# of reading.
+# Groups of one record allow random access. Records are not compressed, because zstd
+# does not shrink JPEGs and doubles the time of reading.
 RECORD_OPTIONS = "group_size:1,uncompressed"
 
 
@@ -59,7 +59,7 @@ def read_note(folder: Path, number: int) -> Note | None:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writer of a store's shards, with a pool of threads to convert the images."""
+    """Writer of shards of a store, whose images are converted by a thread pool."""
 
     store: Store
     form: Form
@@ -67,7 +67,7 @@ class ShardWriter:
     pool: Executor
 
     def columns(self) -> dict[str, Column]:
-        """Columns of the examples; image files are not a column."""
+        """Columns of the data set by name; image files are not a column."""
         first = np.zeros(1, np.int64)
         rows = self._rows(first, self.store.read(first)[1])
         found = {n: Column(a.dtype.str, a.shape[1:]) for n, a in rows.items()}
@@ -132,7 +132,7 @@ class ShardWriter:
 
 
 class _RecordWriter:
-    """Writer of an array_record file; converts its errors to OSError."""
+    """Writer of an array_record file; converts the library's errors to OSError."""
 
     def __init__(self, path: Path):
         from array_record.python.array_record_module import ArrayRecordWriter
@@ -153,7 +153,7 @@ class _RecordWriter:
 
 
 def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
-    """Flatten a target, an array or nested dicts of arrays, by name."""
+    """Flatten a target, an array or nested dicts, to arrays by dotted name."""
     if isinstance(target, dict):
         found: dict[str, np.ndarray] = {}
         for key, value in target.items():

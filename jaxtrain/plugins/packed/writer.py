@@ -95,7 +95,7 @@ def pack(
         "include": config.include,
         **({"options": config.options} if config.options else {}),
         **({"white_level": config.white_level} if config.white_level else {}),
-        # Identity of the source: labels, names and sizes of its files.
+        # The digest covers the names, sizes and labels of the source's files.
         "digest": facts.get("digest"),
         "max_pixels": config.max_pixels,
         "format": format,
@@ -129,7 +129,11 @@ def pack(
 
 
 def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
-    """Example indices of each split; fails without examples, or if splits overlap."""
+    """Return the example indices of each split.
+
+    Raises:
+      UserError: There are no examples, or an example occurs twice.
+    """
     examples = {name: join(shards) for name, shards in splits.items()}
     everything = join(examples.values())
     if not len(everything):
@@ -139,14 +143,18 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
         )
     if len(np.unique(everything)) < len(everything):
         raise UserError(
-            f"--pack {source}: splits share examples or contain duplicates, which "
-            "would be packed twice: remove the duplicates"
+            f"--pack {source}: some examples are in several splits, or repeatedly in "
+            "one split; remove the duplicates"
         )
     return examples
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Metadata of a data set; fails if JSON does not preserve its values."""
+    """Return the metadata of a data set.
+
+    Raises:
+      UserError: JSON cannot represent a value.
+    """
     try:
         if tuples(json.loads(json.dumps(dict(facts)))) == tuples(dict(facts)):
             return dict(facts)
@@ -154,8 +162,8 @@ def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         reason = str(error)
     raise UserError(
-        f"--pack {source}: the metadata of the data set cannot be written as JSON: "
-        f"{reason}"
+        f"--pack {source}: the metadata of the data set cannot be written as JSON "
+        f"({reason}); correct the metadata of the source"
     )
 
 
@@ -173,9 +181,10 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 
 @contextlib.contextmanager
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
-    """Lock the output directory; yield whether it is complete already.
+    """Lock the output directory; yield whether packing is already complete.
 
-    The lock is on `PLAN`; a directory with an index is not locked.
+    The file `PLAN` is locked. A directory that has an index is complete, and is not
+    locked.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)

@@ -40,10 +40,10 @@ class Stage:
     flops: float
 
     def take(self, tree: Any) -> Any:
-        """Copy a batch, activations or their gradients to the stage."""
+        """Shard a batch, activations or their gradients over the stage's devices."""
         return jax.device_put(tree, self.layout.image_shardings(tree))
 
-    def take_whole(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         """Replicate small arrays on the stage's devices."""
         return jax.device_put(tree, replicated(self.layout.mesh))
 
@@ -53,8 +53,9 @@ class Stages:
     """All stages in order, and the timeline of a step.
 
     The training state has the same tree structure as without stages. The arrays of a
-    layer are on the devices of its stage. Other arrays, such as step counters, are on
-    the first stage. The part of a stage is the tree with only the layers of that stage.
+    layer are on the devices of its stage. Arrays without a layer, such as step
+    counters, are on the first stage. The part of a stage is the tree without the layers
+    of other stages.
     """
 
     stages: tuple[Stage, ...]
@@ -71,17 +72,17 @@ class Stages:
         return jax.tree.map(choose, tree, is_leaf=self._is_by_layer)
 
     def split(self, tree: Any) -> list[Any]:
-        """Split a tree into the stages' parts; each has all arrays without a layer."""
+        """Split a tree into one part per stage; arrays without a layer are copied."""
         nodes, treedef = jax.tree.flatten(tree, is_leaf=self._is_by_layer)
         counts = {i: n for i, n in enumerate(nodes) if not self._is_by_layer(n)}
         parts = []
         for stage in self.stages:
-            own = dict(enumerate(nodes)) | stage.take_whole(counts)
+            own = dict(enumerate(nodes)) | stage.replicate(counts)
             parts.append(self.part(stage, treedef.unflatten(own.values())))
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge the parts of all stages; other arrays are from the first stage."""
+        """Merge the parts of all stages; arrays without a layer are from the first."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):

@@ -50,7 +50,7 @@ class Pipeline(Execution):
 
     @classmethod
     def check_task(cls, config: Config, task: Task) -> None:
-        """Raise UserError for a custom `objective`, which needs the full model."""
+        """Raise UserError if the task has an `objective`, which needs all layers."""
         stages = config.parallel.pipeline_stages
         if defines(task, "objective"):
             raise UserError(

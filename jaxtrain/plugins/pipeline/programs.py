@@ -33,9 +33,10 @@ class StagePrograms(NamedTuple):
     Attributes:
       zeros: `params -> total`, the initial accumulator of gradients.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
-        metrics)`; the `pullback` holds the residuals, and is None without a backward
-        pass. In the last stage `y` is the scaled loss, and `target` is (extras with
-        loss scales, target); in other stages `target` and `metrics` are empty.
+        metrics)`. The `pullback` holds the residuals; it is None without a backward
+        pass. In the last stage `y` is the scaled loss, and `target` is a pair of the
+        transform states, which hold loss scales, and the target. In other stages
+        `target` and `metrics` are empty.
       backward: `(total, pullback, dy) -> (total, dx)`.
       sum_up: `(state, total) -> (grads, grad_sum)`, the mean gradients and their sum of
         squares.
@@ -72,10 +73,10 @@ def make_programs(
       phase: Phase of the steps.
       shardings: Shardings of the stage's part of a state.
       is_last: Whether the stage computes the loss.
-      has_backward: Whether the stage has a backward pass: this stage or an earlier
-        stage has trained layers.
-      returns_input_grads: Whether the backward pass returns the gradient of the inputs:
-        an earlier stage has trained layers.
+      has_backward: Whether the stage has a backward pass, because this stage or an
+        earlier stage has trained layers.
+      returns_input_grads: Whether the backward pass returns the gradient of the inputs,
+        because an earlier stage has trained layers.
     """
     layout, frozen = stage.layout, phase.frozen
 

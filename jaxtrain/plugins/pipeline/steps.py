@@ -1,7 +1,7 @@
 """Training and evaluation programs of a pipelined run.
 
 The host dispatches the passes of all stages asynchronously in the order of the
-timeline, and XLA runs each when its inputs are ready: one thread keeps all stages busy.
+timeline, and XLA runs a pass when its inputs are ready, so one host thread suffices.
 Residuals of a forward pass stay on its stage until the backward pass of the same
 micro-batch, and only activations and their gradients move between stages. Results equal
 `jaxtrain.training.step`.
@@ -39,7 +39,7 @@ IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
 class Several:
-    """Function that runs several programs, with the interface of `Compiled`."""
+    """Function that calls several compiled programs; has the API of `Compiled`."""
 
     def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
         self._function, self._programs = function, programs
@@ -48,7 +48,7 @@ class Several:
         return self._function(*args, **named)
 
     def flops_a_step(self) -> None:
-        """Return None: the FLOPs of pipelined steps are not counted."""
+        """Return None, because the FLOPs of pipelined steps are not counted."""
 
     @property
     def seconds(self) -> float:
@@ -62,9 +62,10 @@ class Several:
 def make_create(
     create: CreateState, stages: Stages, abstract: TrainState
 ) -> tuple[Several, Several]:
-    """Create the programs of `CreateState.weights` and `CreateState.begin`.
+    """Create the initialization functions of a run, with one program per stage.
 
-    Both run one program per stage.
+    Returns:
+      Replacements of `CreateState.weights` and `CreateState.begin`.
     """
     shardings = stages.shardings(abstract)
 
@@ -101,7 +102,7 @@ def make_train_step(
     """Create the training step, `(state, root_key, data, batches) -> (state, metrics)`.
 
     Data and batches are on the first stage, which preprocesses the images; targets are
-    copied to the last stage, and random keys to all.
+    copied to the last stage, and PRNG keys to all stages.
     """
     first, last = stages.stages[0], stages.stages[-1]
     shardings, num_micro = stages.shardings(abstract), phase.num_micro
@@ -143,7 +144,7 @@ def make_train_step(
         for i, stage in enumerate(stages.stages)
     ]
     # Gradient of the loss with respect to itself.
-    loss_grad = last.take_whole(np.ones((), wide(output_dtype)))
+    loss_grad = last.replicate(np.ones((), wide(output_dtype)))
     run_passes = partial(_run_passes, stages, programs, first_trained, loss_grad)
 
     def train_step(
@@ -154,7 +155,7 @@ def make_train_step(
         totals, model_states, metrics = run_passes(
             parts, loss_scales(phase, parts[-1].extras), *prepared
         )
-        roots = [stage.take_whole(root) for stage in stages.stages]
+        roots = [stage.replicate(root) for stage in stages.stages]
         summed = [
             program.sum_up(*args)
             for program, *args in zip(programs, parts, totals, strict=True)
@@ -162,11 +163,9 @@ def make_train_step(
         grads, grad_sums = zip(*summed, strict=True)
         args = list(zip(parts, roots, grads, model_states, strict=True))
         each = list(zip(stages.stages, programs, args, strict=True))
-        param_sums = [
-            p.measure(*a, stage.take_whole(grad_sums)) for stage, p, a in each
-        ]
+        param_sums = [p.measure(*a, stage.replicate(grad_sums)) for stage, p, a in each]
         shared = metrics, grad_sums, param_sums
-        applied = [p.apply(*a, *stage.take_whole(shared)) for stage, p, a in each]
+        applied = [p.apply(*a, *stage.replicate(shared)) for stage, p, a in each]
         return stages.merge([part for part, _ in applied]), applied[0][1]
 
     return Several(train_step, [prepare, *(one for p in programs for one in p)])
@@ -190,8 +189,8 @@ def _run_passes(
       of each micro-batch.
     """
     last = len(programs) - 1
-    targets = stages.stages[last].take_whole(targets)
-    keys_of = [stage.take_whole(micro_keys) for stage in stages.stages]
+    targets = stages.stages[last].replicate(targets)
+    keys_of = [stage.replicate(micro_keys) for stage in stages.stages]
     totals = [p.zeros(part.params) for p, part in zip(programs, parts, strict=True)]
     model_states = [part.model_state for part in parts]
     # Pending inputs by (stage, micro-batch).
@@ -249,6 +248,6 @@ def make_eval_step(task: Task, stages: Stages, preprocess: Preprocess) -> Severa
         for stage, program in zip(stages.stages, forward, strict=True):
             model = stages.part(stage, weights)
             x = program(*model, stage.take(x))
-        return reduce(x, last.take_whole(batch))
+        return reduce(x, last.replicate(batch))
 
     return Several(eval_step, [prepare, *forward, reduce])

@@ -1,4 +1,4 @@
-"""One-forward-one-backward (1F1B) schedule of a pipeline, and its idle share.
+"""One-forward-one-backward (1F1B) schedule of a pipeline, and its bubble.
 
 PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503): a stage runs forward passes
 until the pipeline is full, then alternates forward and backward passes, then runs the
@@ -25,7 +25,12 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """All passes of a step in the order of their start, and the idle share of time."""
+    """All passes of a step, and the bubble of the pipeline.
+
+    Attributes:
+      ops: Passes in the order of their start.
+      idle_share: Bubble: fraction of the stages' time without a pass.
+    """
 
     ops: tuple[Op, ...]
     idle_share: float
@@ -50,8 +55,8 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
       num_micro: Number of micro-batches in a step.
 
     Returns:
-      The passes, and the idle share 1 - work / (stages * time). For S equal stages and
-      M micro-batches the idle share is (S - 1) / (M + S - 1).
+      Timeline with the idle share 1 - work / (stages * time). For S equal stages and M
+      micro-batches the idle share is (S - 1) / (M + S - 1).
     """
     num_stages = len(costs)
     left = [stage_order(s, num_stages, num_micro) for s in range(num_stages)]
@@ -74,6 +79,6 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
 
 
 def _needs(op: Op, num_stages: int) -> list[Op]:
-    """Passes of other stages that a pass depends on."""
+    """Pass of an adjacent stage that must be complete before a pass starts, if any."""
     before = op.stage + (-1 if op.kind == "forward" else 1)
     return [op._replace(stage=before)] if 0 <= before < num_stages else []

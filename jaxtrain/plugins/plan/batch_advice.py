@@ -23,7 +23,7 @@ def describe_micro_batches(
         same += (
             "; but batch norm, if the model has any, computes statistics over "
             f"{found.micro_batch_size} examples instead of {config.micro_batch_size} "
-            "(parallel.batch_norm keeps the number constant)"
+            "(set parallel.batch_norm to keep this number constant)"
         )
     else:
         same += f", including batch norm in groups of {group} examples"

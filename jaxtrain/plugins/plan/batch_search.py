@@ -19,7 +19,7 @@ GAIN = 1.02
 
 
 class Fitting(Protocol):
-    """Protocol of the result for a batch that fits; bytes are per device."""
+    """Protocol of a trial result for a batch that fits; bytes are per device."""
 
     @property
     def peak_bytes(self) -> int: ...
@@ -51,12 +51,13 @@ def largest_batch(
     """Find the largest batch that fits, to about one part in 64.
 
     Args:
-      attempt: Function from a config to a result; None if it does not fit.
+      attempt: Function from a config to the result of a trial; None if the batch does
+        not fit in memory.
       config: Config with the initial batch.
       num_devices: Number of devices that share a batch.
       most: Largest batch to try, such as the length of the training split.
       option: Command-line option that the error message names.
-      limit: Description of `most` in the error message.
+      limit: Words before `most` in the error message.
 
     Raises:
       UserError: `most` is smaller than the smallest batch divisible by the devices.
@@ -77,15 +78,19 @@ def largest_batch(
 
 
 def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | None:
-    """Find the result of the largest number that fits, to one part in 64.
+    """Find the largest number that fits, to about one part in 64.
 
     Memory grows about linearly with the batch, so the search extrapolates linearly
     first, and then bisects.
 
     Args:
-      attempt: Function from a number to a result; None if it does not fit.
+      attempt: Function from a number to the result of a trial; None if the number does
+        not fit in memory.
       start: First number to try, positive.
       largest: Largest number to try, positive.
+
+    Returns:
+      Result of the largest number that fits; None if no number fits.
     """
     fits, too_large, size = 0, largest + 1, start
     best: F | None = None
@@ -102,7 +107,7 @@ def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | 
 
 
 def _estimate(found: Fitting, size: int) -> int:
-    """Extrapolate linearly from the memory at `size` to the largest size that fits."""
+    """Extrapolate the memory at `size` linearly to the largest size that fits."""
     growing = max(1, found.peak_bytes - found.fixed_bytes)
     step = max(1, size // RESOLUTION)
     left = found.usable_bytes - found.fixed_bytes
@@ -110,15 +115,18 @@ def _estimate(found: Fitting, size: int) -> int:
 
 
 def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | None:
-    """Find the fastest result over numbers of micro-batches.
+    """Find the number of micro-batches with the highest throughput.
 
     The search starts at the smallest number that fits, as the largest micro-batch is
     usually the fastest, and tries larger numbers as long as they are faster.
 
     Args:
-      attempt: Function from a number to a result; None if it does not fit. If a number
-        fits, all larger numbers fit.
-      counts: Candidate numbers, non-empty, ascending.
+      attempt: Function from a number of micro-batches to the result of a trial; None if
+        a micro-batch does not fit in memory.
+      counts: Candidate numbers of micro-batches, non-empty, ascending.
+
+    Returns:
+      Result of the fastest trial; None if no candidate fits.
     """
     tried: dict[int, F | None] = {}
 
@@ -148,7 +156,7 @@ def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | No
 
 
 def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
-    """Whether `found` and `than` fit, and `found` is faster by more than noise."""
+    """Whether both results exist, and `found` has over `GAIN` times the throughput."""
     if found is None or than is None:
         return False
     return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)

@@ -23,10 +23,9 @@ class Bound:
 
     Attributes:
       alone: Resource -> seconds of a step that is limited by this resource only.
-      rates: Resource -> description of its assumed rate.
-      step_seconds: Seconds of the kernels, each limited by its slowest resource, or of
-        the ring collectives if they take longer: at best, collectives overlap with
-        kernels.
+      rates: Resource -> description of its assumed bandwidth, FLOP/s or latency.
+      step_seconds: Roofline time of all kernels in seconds, or time of all ring
+        collectives if that is longer: at best, collectives overlap with kernels.
       bound_by: Resource with the largest share of `step_seconds`.
     """
 
@@ -44,17 +43,17 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
       gpu: GPU that the step is compiled for.
       devices_a_node: Number of devices connected by `link_bandwidth`.
     """
-    # Dtypes that the table of the GPU lacks are assumed to run at the float32 rate.
+    # Dtypes without a peak FLOP/s in the table are assumed to run at the float32 peak.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
-        products, missing = "float32", f" (no faster matrix products of {products})"
+        products, missing = "float32", f" (the peak of {products} is unknown)"
     peak = gpu.peaks[products]
     rates = {
         COMPUTE: f"at {peak / 1e12:,.0f} TFLOP/s of {products}{missing}",
         MEMORY: f"at {gpu.hbm_bandwidth / 1e9:,.0f} GB/s, without cache hits",
-        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us from kernel to kernel",
+        LAUNCHES: f"at {1e6 * LAUNCH_SECONDS:g} us per dependent kernel",
         LINKS: f"at {gpu.link_bandwidth / 1e9:g} GB/s of {gpu.links}, as rings",
-        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s of a device's adapter",
+        NETWORK: f"at {gpu.network_bandwidth / 1e9:g} GB/s per network adapter",
     }
     alone = dict.fromkeys(rates, 0.0)
     kernels: dict[str, float] = dict.fromkeys((COMPUTE, MEMORY, LAUNCHES), 0.0)
@@ -70,8 +69,8 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
             alone[name] += runs * value
     for found in facts.exchanges:
         nodes = {device // devices_a_node for device in found.group}
-        # A ring over several devices per node crosses to the next node once, so the
-        # network adapters of a node share the traffic of one device.
+        # Per node, only one link of the ring goes to another node. All network adapters
+        # of the node share its traffic.
         sharing = len(found.group) / len(nodes)
         if len(nodes) == 1:
             alone[LINKS] += found.wire_bytes / gpu.link_bandwidth

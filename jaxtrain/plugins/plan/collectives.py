@@ -1,4 +1,4 @@
-"""Collectives of a compiled program, and the minimum of bytes that they send.
+"""Collectives of a compiled program, and a lower bound on the bytes sent.
 
 https://openxla.org/xla/operation_semantics describes the operations.
 """
@@ -34,8 +34,8 @@ class Collective:
       dtype: HLO dtype of the payload, such as f32; several dtypes are joined by "+".
       bytes: Payload of one device: the operands of all-reduce, reduce-scatter,
         all-to-all and collective-permute, the result of all-gather.
-      group: Devices of the first group; for a collective-permute, all devices that
-        send or receive.
+      group: Devices of the first replica group; for a collective-permute, all devices
+        that send or receive.
       overlapped: Whether a kernel runs between the start and the end of the collective.
     """
 
@@ -82,23 +82,24 @@ def minimum_bytes(
     gathered: float = 1,
     summed: float = 1,
 ) -> int:
-    """Return the theoretical minimum of bytes that a device sends in a step.
+    """Return a lower bound on the bytes that a device sends in a step.
 
     Counts the ring collectives of parameters and gradients. Over `fsdp`, these are one
     reduce-scatter of gradients, and one all-gather of parameters for zero1, or two for
     the other presets (forward and backward pass, as in ZeRO stage 3, arXiv:1910.02054,
     section 7). An all-reduce of the device's gradient shard over `data` and the spatial
     axes follows. Activations exchanged for `model`, the spatial axes and split
-    batch-norm groups are excluded, as they have no simple minimum. A step that keeps
-    gathered parameters for the backward pass needs one all-gather, but more memory.
+    batch-norm groups are excluded, as they have no simple lower bound. A step that
+    keeps gathered parameters for the backward pass needs one all-gather, but more
+    memory.
 
     Args:
       mesh: Size of each axis; missing axes have size 1.
       param_bytes: Bytes of parameters per device, sharded over the `model` axis but not
         over `fsdp`.
       preset: Value of `parallel.preset`; zero1 gathers the new parameters.
-      gathered: Width of the all-gathered dtype relative to the parameter dtype.
-      summed: Width of the gradient dtype relative to the parameter dtype.
+      gathered: Bytes per element of the all-gathered dtype / of the parameter dtype.
+      summed: Bytes per element of the gradient dtype / of the parameter dtype.
     """
     fsdp = mesh.get("fsdp", 1)
     replicas = math.prod(mesh.get(a, 1) for a in ("data", "spatial", "spatial_width"))
@@ -114,7 +115,7 @@ def arrays(types: str) -> list[tuple[str, list[int]]]:
 
 
 def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
-    """Return the bytes of arrays. HLO dtypes name their bits (f32), except pred (8)."""
+    """Return the bytes of (dtype, shape) pairs; f32 has 32 bits, pred has 8."""
     return (
         sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
     )
@@ -126,7 +127,7 @@ def numbers(text: str) -> list[int]:
 
 
 def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
-    """Return the device ids of the first group of a collective.
+    """Return the device ids of the first replica group of a collective.
 
     Args:
       kind: Operation, one of `KINDS`.
@@ -160,7 +161,7 @@ def _ids(sizes: str, order: str | None) -> np.ndarray:
 
 
 def _mesh_group(groups: str) -> tuple[int, ...]:
-    """Return the first group along mesh axes: `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
+    """Return the first replica group of `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
 
     `'b':(1)2` is a sub-axis of size 2, after sub-axes of size 1.
     """
@@ -174,8 +175,8 @@ def _mesh_group(groups: str) -> tuple[int, ...]:
         r"'(\w+)'(?::\((\d+)\)(\d+))?", axes.partition("}")[0]
     ):
         full = sizes[axis]
-        # In mixed radix, the sub-axis is one digit of the index along its axis; the
-        # other digits are 0.
+        # A sub-axis is one digit of the mixed-radix index along its mesh axis. The
+        # first group has 0 in all other digits.
         step = full // (int(before) * int(size)) if size else 1
         count = int(size) if size else full
         index[list(sizes).index(axis)] = slice(0, step * count, step)

@@ -37,7 +37,7 @@ NUM_READ = 32
 LONG_SECONDS = 600.0
 # Smallest suggested image size.
 SMALLEST_SIZE = 48
-# A change is suggested if it reduces the duration of the run below this fraction.
+# A change is suggested if it reduces the run below this fraction of its duration.
 FASTER_PART = 0.9
 # Assumed time of a forward pass relative to a training step.
 EVALUATION_PART = 1 / 3
@@ -53,7 +53,7 @@ class Estimate:
       epoch_seconds: Seconds of an epoch, including its evaluation.
       epochs: Length of the run in epochs.
       compile_seconds: Seconds to compile the step.
-      faster: Suggested command-line options -> seconds of the run with them.
+      faster: Suggested command-line options -> seconds of a run with these options.
     """
 
     device: str
@@ -156,7 +156,7 @@ def measure_here(config: Config) -> Estimate:
     splits, read_seconds = setup.splits, 0.0
     if not should_cache(setup.config.data, splits):
         read_seconds = _time_reading(splits.train)
-    # On a CPU, reading and the step take turns; with a GPU, they overlap.
+    # On a CPU, data loading and the step alternate; with a GPU, they overlap.
     both = (image_seconds, read_seconds)
     seconds = sum(both) if on_cpu else max(both)
     num_validation = len(splits.validation or ())

@@ -39,7 +39,7 @@ from jaxtrain.training.state import num_params
 from jaxtrain.trees import num_bytes
 
 # JAX environment variables that do not affect compiled programs.
-_NO_MATTER = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
+_IRRELEVANT_VARIABLES = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class Facts:
       products: Dtype of the convolutions and matrix products, a key of `Gpu.peaks`.
       kernels: Kernels as (bytes, flops, number of launches).
       exchanges: Collectives of the program (see `HloProgram.collectives`).
-      minimum_bytes: Theoretical minimum of bytes sent (`collectives.minimum_bytes`).
+      minimum_bytes: Lower bound on the bytes sent (see `collectives.minimum_bytes`).
     """
 
     device_kind: str
@@ -189,8 +189,8 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 
 def _minimum_bytes(setup: Setup) -> int:
-    """Return the theoretical minimum of bytes sent (`collectives.minimum_bytes`)."""
-    # Parameters are sharded only over the `model` axis.
+    """Return the lower bound on the bytes sent (see `collectives.minimum_bytes`)."""
+    # `param_bytes` of `minimum_bytes` are sharded over `model`, but not over `fsdp`.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
@@ -224,10 +224,10 @@ def _read(path: Path) -> Facts | None:
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Return the path of the cached facts, or None if they are not cached.
+    """Return the path of the facts in the cache; None if the facts are not cacheable.
 
-    Facts of this machine's devices, and of configs with custom code, are not cached,
-    because drivers or imported modules may change unnoticed.
+    Facts of this machine's devices are not cacheable, because the driver may change
+    unnoticed; nor are facts of configs with custom code, whose modules may change.
     """
     folder = cache_folder("plans")
     if folder is None or target.name == HERE or config_lib.own_references(config):
@@ -238,7 +238,8 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
     variables = {
         name: value
         for name, value in sorted(gpu_compiler.environment(target).items())
-        if name == "XLA_FLAGS" or (name.startswith("JAX_") and name not in _NO_MATTER)
+        if name == "XLA_FLAGS"
+        or (name.startswith("JAX_") and name not in _IRRELEVANT_VARIABLES)
     }
     parts = [config_lib.to_json(config), str(target), str(compiler), variables, shapes]
     digest = hashlib.sha256(repr([*parts, jax.__version__, _package()]).encode())

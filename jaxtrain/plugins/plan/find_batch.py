@@ -75,7 +75,7 @@ def carry_out(
       target: Target to plan for, or to run on.
       vary: Config field to vary: `batch_size` finds the largest batch,
         `accumulate_steps` the fastest micro-batch.
-      memory: Bytes of device memory. Defaults to the target's.
+      memory: Bytes of device memory. Defaults to the memory of the target's devices.
       largest: Largest batch to try. Defaults to the size of the training split.
       path: Path of the JSON file.
 
@@ -164,7 +164,7 @@ def show(finder: BatchFinder, found: Trial | None) -> None:
     speed = "images/s" if finder.is_here else "images/s bound"
     print(f"{finder.num_devices} x {finder.device_kind}:")
     table = Table(box=None, pad_edge=False)
-    for name in ("batch", "micro-batches", speed, "memory a device", "of"):
+    for name in ("batch", "micro-batches", speed, "memory per device", "of"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("fits")
     for trial in sorted(finder.trials, key=lambda t: t.micro_batch_size):

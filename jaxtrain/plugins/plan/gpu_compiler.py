@@ -60,8 +60,8 @@ def check_versions() -> None:
     if version not in found.values():
         told = ", ".join(f"{name} {v}" for name, v in found.items()) or "no plugin"
         raise UserError(
-            f"expected XLA's GPU compiler of JAX's version, {version}; found {told}: "
-            f"{COMPILER.fix}"
+            f"expected JAX's CUDA plugin {version}, the version of jaxlib, but found "
+            f"{told}: {COMPILER.fix}"
         )
 
 
@@ -95,8 +95,8 @@ def environment(target: Target) -> dict[str, str]:
     paths = [str(ROOT), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     if target.gpu is not None:
-        # The first variable prevents JAX from searching for a driver, the second from
-        # failing without a driver. Other computations run on the CPU.
+        # The CUDA variables prevent JAX from searching for a driver, and from failing
+        # without a driver. Computations run on the CPU.
         env |= {
             "CUDA_VISIBLE_DEVICES": "-1",
             "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
@@ -121,7 +121,7 @@ def visible_gpus() -> list[str]:
 
 
 def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
-    """Start JAX in a process started by `call`.
+    """Initialize JAX in a subprocess of `call`.
 
     Args:
       target: Target of the process.
@@ -185,7 +185,7 @@ def call(
       subprocess.TimeoutExpired: The time limit was reached.
       KilledError: The process was killed.
       UserError: The function raised it, or the environment is missing or has another
-        version.
+        version of JAX.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
     request = pickle.dumps((own.decided(), function, arguments))
@@ -221,8 +221,8 @@ def answer() -> None:
     try:
         if version != jax.__version__:
             raise UserError(
-                f"{sys.executable} has JAX {jax.__version__}, but expected JAX "
-                f"{version}, the version of this process: {COMPILER.fix}"
+                f"{sys.executable}: expected JAX {version}, as in the environment of "
+                f"the command, but found JAX {jax.__version__}: {COMPILER.fix}"
             )
         decided, function, arguments = pickle.loads(request)
         own.hand_over(decided)
@@ -245,7 +245,9 @@ def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
     # XLA aborts a process with unknown flags.
     if flags := [line for line in lines if "in XLA_FLAGS" in line]:
         given = os.environ.get("XLA_FLAGS", "")
-        raise UserError(f"XLA rejects $XLA_FLAGS = {given!r}: {flags[-1]}")
+        raise UserError(
+            f"$XLA_FLAGS = {given!r}: XLA rejects a flag ({flags[-1]}); remove the flag"
+        )
     if missing := [line for line in lines if "ModuleNotFoundError" in line]:
         raise UserError(f"{python}: {missing[-1]}: {COMPILER.fix}")
     raise RuntimeError(

@@ -207,8 +207,8 @@ def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float
     """Run a few steps on noise, and measure memory and time per device.
 
     Returns:
-      `peak_bytes`, measured; `planned_bytes`, planned by the compiler; both per device;
-      and `step_seconds`.
+      `peak_bytes`, the measured memory per device; `planned_bytes`, the compiler's
+      estimate per device; and `step_seconds`.
     """
     state, *inputs = create_inputs(setup)
     box, method_arrays = [state], create_method_arrays(setup)
@@ -246,7 +246,8 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     if jax.default_backend() != "cpu":
         stats = [device.memory_stats() for device in jax.local_devices()]
         return max(counts["peak_bytes_in_use"] for counts in stats)
-    # CPU devices have no memory statistics: add the growth of the process in a step.
+    # CPU devices have no memory statistics, so the growth of the process is divided
+    # among them.
     return held + grown / jax.device_count()
 
 

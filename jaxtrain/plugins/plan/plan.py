@@ -147,7 +147,7 @@ class Plan:
         return self.bound and steps * self.bound.step_seconds / 3600
 
     def cost(self, price: float | None) -> float | None:
-        """Return the cost for `hours`; `price` is per device and hour."""
+        """Return the cost of `hours` on all devices; `price` is per device-hour."""
         hours = self.hours
         return hours and price and hours * price * self.facts.num_devices
 
@@ -162,7 +162,7 @@ class Plan:
         return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
-        """Return the contents of plan.json; `price` is per device and hour."""
+        """Return the contents of plan.json; `price` is per device-hour."""
         facts, roof = self.facts, self.bound
         return {
             "target": str(self.planner.target),
@@ -196,7 +196,8 @@ def make_planner(
     Args:
       config: Config of the run.
       target: Target to compile for.
-      memory: Bytes usable by JAX on a GPU. Defaults to the target's.
+      memory: Bytes usable by JAX on a GPU. Defaults to `usable_bytes` of the target's
+        GPU.
 
     Raises:
       UserError: The data are missing, or do not fit the config.
@@ -205,7 +206,7 @@ def make_planner(
     config = resolve_config(replace(config, data=data)).config
     splits = sources.load(config.data, config.seed)
     if target.gpu is not None:
-        # A run on this GPU caches the data on the device under the same condition.
+        # Cache the data on the device if a run on this GPU would.
         memory = usable_bytes(target.gpu) if memory is None else memory
         cached = should_cache(config.data, splits, memory)
         where = "device" if cached else "stream"

@@ -48,7 +48,7 @@ class PlanArguments:
     )
     price: float | None = field(
         None,
-        help="Price per GPU and hour; prints the cost of the run at the "
+        help="Price per GPU-hour; prints the cost of the run at the "
         "upper bound of the throughput.",
     )
     check: bool = field(

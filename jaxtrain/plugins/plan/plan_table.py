@@ -10,8 +10,8 @@ from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.plugins.plan.plan import Plan
 
-# Measured input throughput in images per second per core, by kind of source
-# (docs/imagenet.md, docs/data.md).
+# Measured input throughput of decoded and of packed images, in images per second per
+# core (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
 # Columns of the comparison of plans; all except the last are per device and step.
@@ -19,7 +19,7 @@ FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s boun
 
 
 def show(plan: Plan, price: float | None = None) -> None:
-    """Print a plan; `price` is per device and hour."""
+    """Print a plan; `price` is per device-hour."""
     rows = {
         **_describe_run(plan),
         **_describe_program(plan),
@@ -35,7 +35,7 @@ def show(plan: Plan, price: float | None = None) -> None:
 def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
     """Print several plans, one row each, with figures per device or an error.
 
-    Names omit the section of the config field, so that rows fit 80 columns.
+    Plans named after a config field are listed without its section, to fit 80 columns.
     """
     table = Table(box=None, collapse_padding=True, pad_edge=False)
     table.add_column(no_wrap=True)
@@ -76,10 +76,11 @@ def _describe_run(plan: Plan) -> dict[str, str]:
         "devices": f"{facts.num_devices} x {facts.device_kind}: {mesh}",
         "data": source
         if source == config.data.source
-        else f"{source} is not prepared: {config.data.source} is used instead, with "
-        "its number of examples",
-        "batch": f"{facts.batch_size:,} a step, {facts.batch_size / shares:g} a device",
-        "memory a device": f"{binary(facts.peak_bytes)} of "
+        else f"{source} is not prepared: planned for the images and the number of "
+        f"examples of {config.data.source}",
+        "batch": f"{facts.batch_size:,} per step, {facts.batch_size / shares:g} per "
+        "device",
+        "memory per device": f"{binary(facts.peak_bytes)} of "
         f"{binary(plan.usable_bytes)} that JAX uses: "
         f"{'fits' if plan.fits else 'DOES NOT FIT'}",
         "  state": binary(facts.state_bytes),
@@ -93,17 +94,17 @@ def _describe_program(plan: Plan) -> dict[str, str]:
     an_image = facts.hbm_bytes * facts.num_devices / facts.batch_size
     rows = {
         "step": f"{facts.num_kernels:,} kernels, {_decimal(facts.hbm_bytes)} read and "
-        f"written ({_decimal(an_image)} an image), {_decimal(facts.flops, 'FLOP', 1)}, "
-        "a device",
+        f"written ({_decimal(an_image)} per image), "
+        f"{_decimal(facts.flops, 'FLOP', 1)}, per device",
     }
     if facts.collectives:
         rows["sent"] = (
-            f"{_decimal(facts.wire_bytes)} a device and step, as rings; parameters and "
-            f"gradients need {_decimal(facts.minimum_bytes)}"
+            f"{_decimal(facts.wire_bytes)} per device and step, as rings; parameters "
+            f"and gradients need at least {_decimal(facts.minimum_bytes)}"
         )
     for kind, found in facts.collectives.items():
         rows[f"  {kind}"] = (
-            f"{found['count']}, together {_decimal(found['bytes'])} in "
+            f"{found['count']}, in total {_decimal(found['bytes'])} of "
             f"{'+'.join(found['dtypes'])}, {found['overlapped']:.0%} may overlap"
         )
     return rows
@@ -120,19 +121,17 @@ def _describe_bound(plan: Plan, price: float | None) -> dict[str, str]:
     least = "if all steps are full steps" if varied else "at least"
     rows = {
         "bound": f"{plan.images_per_second:,.0f} images/s, "
-        f"{1e3 * roof.step_seconds:,.2f} ms a step, by {roof.bound_by}",
+        f"{1e3 * roof.step_seconds:,.2f} ms per step, limited by {roof.bound_by}",
         **{
             f"  {name}": f"{1e3 * seconds:,.2f} ms: {roof.rates[name]}"
             for name, seconds in roof.alone.items()
             if seconds
         },
-        "run": f"{times.total_steps:,} steps, {times.num_examples:,} examples an "
+        "run": f"{times.total_steps:,} steps, {times.num_examples:,} examples per "
         f"epoch: {plan.hours:,.2f} hours {least}",
     }
     if price is not None:
-        rows["cost"] = (
-            f"{plan.cost(price):,.2f} {least}, at {price:g} a device and hour"
-        )
+        rows["cost"] = f"{plan.cost(price):,.2f} {least}, at {price:g} per device-hour"
     return rows
 
 
@@ -152,8 +151,9 @@ def _describe_host(plan: Plan) -> dict[str, str]:
     image_bytes = math.prod(plan.planner.splits.input_shape)
     waiting = (PUT_AHEAD + 1) * plan.facts.batch_size * image_bytes
     rows["host"] = (
-        f"{speed / nodes / rate:,.1f} cores a node keep up with the bound, at "
-        f"{rate:,} images/s a core; {_decimal(waiting / nodes)} for prefetched batches"
+        f"{speed / nodes / rate:,.1f} cores per node keep up with the bound, at "
+        f"{rate:,} images/s per core; {_decimal(waiting / nodes)} for prefetched "
+        "batches"
     )
     return rows
 

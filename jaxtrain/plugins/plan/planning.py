@@ -35,13 +35,13 @@ def carry_out(
       target: Target to plan for.
       batch: Batch size, or "max" for the largest that fits; None uses the config's.
       presets: Values of `parallel.preset` to compare.
-      price: Price per device and hour, or None.
+      price: Price per device-hour, or None.
       check: Whether to run a few steps, and compare their memory with the plan.
       path: Path of plan.json.
 
     Raises:
       UserError: The config is invalid, compilation for the target fails, or the config
-        does not fit with any preset or change.
+        does not fit with any preset or change of `memory_changes`.
     """
     if check:
         _check_is_here(target)
@@ -99,8 +99,8 @@ def _check(plan: Plan) -> dict[str, float]:
     found = gpu_compiler.call(target, run_steps, plan.config)
     ratio = found["peak_bytes"] / found["planned_bytes"]
     print_stderr(
-        f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB a device, {ratio:.3f} of "
-        f"the plan; {1e3 * found['step_seconds']:,.2f} ms a step"
+        f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB per device, {ratio:.3f} "
+        f"of the plan; {1e3 * found['step_seconds']:,.2f} ms per step"
     )
     return {**found, "memory_ratio": ratio}
 

@@ -19,7 +19,7 @@ from jaxtrain.plugins.plan.collectives import (
     numbers,
 )
 
-# Operations that launch no kernel: they refer to memory, or wait.
+# Operations that launch no kernel, as they only alias memory or order operations.
 _NO_KERNELS = {
     *("parameter", "tuple", "get-tuple-element", "bitcast", "constant", "after-all"),
     *("opt-barrier", "partition-id", "replica-id"),
@@ -27,7 +27,7 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# Start of the attributes in a line, after the operands.
+# Start of the attributes, which follow the operands of an instruction.
 _END = re.compile(r"\), [\w\-]+=")
 
 
@@ -126,7 +126,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # Counted at the start operation.
+            if name not in started  # Bodies of async-start, which is counted instead.
             for collective in self._collectives(list(found.values()))
         ]
 
@@ -235,7 +235,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """FLOPs of a library convolution: 2 * outputs * multiply-adds per output."""
+    """FLOPs of the cuDNN call `target`: 2 * outputs * multiply-adds per output."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result

@@ -20,7 +20,8 @@ from jaxtrain.plugins.plan.targets import CPU, HERE, Target
 
 SIMULATED = (
     "devices are simulated on the CPU: times are meaningless, and memory and "
-    "collectives differ from a GPU's; --compile-only --target h100 reports the latter"
+    "collectives differ from a GPU's; for memory and collectives of a GPU, use "
+    "--compile-only --target h100"
 )
 
 Mode = Literal["weak", "strong"]
@@ -171,7 +172,7 @@ def _line(run: Mapping[str, Any]) -> str:
         f"{'' if speed is None else f'{speed:,.0f} images/s, '}"
         f"state {mb('state_bytes_per_device')}, peak {mb('peak_bytes_per_device')}, "
         f"{found or 'no collectives'}, {mb('wire_bytes_per_device')} sent "
-        f"(minimum {mb('minimum_collective_bytes')}) a device"
+        f"(minimum {mb('minimum_collective_bytes')}) per device"
     )
 
 
@@ -192,8 +193,8 @@ def plot(path: Path, result: Mapping[str, Any]) -> None:
     state, peak = mb("state_bytes_per_device"), mb("peak_bytes_per_device")
     sent, minimum = mb("wire_bytes_per_device"), mb("minimum_collective_bytes")
     panels: list[tuple[str, dict[str, list[float]], dict[str, list[float]]]] = [
-        ("MB a device", {"state": state, "peak": peak}, {}),
-        ("MB sent a device and step", {"sent": sent}, {"minimum": minimum}),
+        ("MB per device", {"state": state, "peak": peak}, {}),
+        ("MB sent per device and step", {"sent": sent}, {"minimum": minimum}),
     ]
     if not result["simulated"] and speeds[0] is not None:
         ideal = [speeds[0] / devices[0] * n for n in devices]

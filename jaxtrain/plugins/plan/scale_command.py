@@ -45,8 +45,7 @@ class ScaleArguments:
     target: str | None = field(
         None,
         help="GPU to compile for with --compile-only, which need not be present: v100, "
-        "a100, a100-40, h100, h200, b200, l4 or rtx6000pro (the command plan shows "
-        "more about a GPU).",
+        "a100, a100-40, h100, h200, b200, l4 or rtx6000pro.",
     )
     out: Path | None = field(
         None,

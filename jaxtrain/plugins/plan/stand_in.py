@@ -41,7 +41,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         ) from error
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
-        # Images that differ in size enter the step on a canvas of this shape.
+        # The step takes images of different sizes padded to a canvas of this shape.
         sizes = config.training_sizes or (size,)
         height, width, _ = canvas_shape(sizes[-1], channels)
     elif size is not None and not windows:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.gpus import GPUS, Gpu
 
-# Targets other than GPUs by name: this machine's devices, and simulated CPU devices.
+# Targets that are not models of GPUs: this machine's devices, and simulated CPUs.
 HERE, CPU = "here", "cpu"
 
 

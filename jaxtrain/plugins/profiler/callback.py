@@ -17,7 +17,7 @@ def make_profiler(config: Config, profile: bool) -> Callback | None:
     if profile and steps is not None:
         raise UserError(
             f"--profile with train.profile_steps = {steps}: both options select the "
-            "steps to profile; leave one of the two options out"
+            "steps to profile; give only one of the two options"
         )
     if profile and stages > 1:
         raise UserError(

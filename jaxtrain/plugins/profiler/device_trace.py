@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from jax.profiler import ProfileData
 
-# Names of the stats of XLA's events.
+# Keys of the statistics that XLA attaches to trace events.
 OP, MODULE, PROGRAM = "hlo_op", "hlo_module", "program_id"
-# On CPU, an instruction may continue on other threads. Their events mark its end, and
-# have the id of the event that started it.
+# On CPU, an instruction may continue on other threads. The event that starts it stores
+# an id as _p, and the event at its end stores the same id as _c.
 _BEGINS, _ENDS = "_p", "_c"
 
 
@@ -27,8 +27,9 @@ class DeviceOp:
       program: Name and id of the program; "" for a copy outside of programs.
       instruction: Name of the instruction; "" for a copy.
       start: Start time.
-      end: End time on the thread or stream that started it.
-      done: End time on all threads: on CPU, an instruction may continue on others.
+      end: End time on the thread or stream that started the instruction or copy.
+      done: End time over all threads; later than `end` if an instruction continues on
+        other CPU threads.
     """
 
     device: str
@@ -42,7 +43,7 @@ class DeviceOp:
 class Span(NamedTuple):
     """Time interval in nanoseconds, attributed to an owner.
 
-    Where spans overlap, the time is attributed only to spans of the lowest rank.
+    The time in which spans overlap is attributed only to spans of the lowest rank.
     """
 
     start: float
@@ -73,7 +74,7 @@ def device_ops(data: Any) -> list[DeviceOp]:
 
 
 def _of_gpu(plane: Any) -> Iterator[DeviceOp]:
-    """Yield the kernels and copies of a GPU's streams; other lines are summaries."""
+    """Yield the kernels and copies of a GPU; lines without `Stream` are summaries."""
     for line in plane.lines:
         if line.name.startswith("Stream"):
             for event in line.events:
@@ -97,7 +98,7 @@ def _of_cpu(lines: Iterable[Any]) -> Iterator[DeviceOp]:
 
 
 def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
-    # Within a loop, a GPU trace prefixes the names of the enclosing instructions.
+    # GPU traces prefix an instruction inside a loop with the enclosing instructions.
     names = re.split(r"::|/", str(stats.get(OP, "")))
     program = f"{stats[MODULE]} {stats.get(PROGRAM, '')}" if MODULE in stats else ""
     end = event.start_ns + event.duration_ns
@@ -105,9 +106,9 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Divide time among owners, so that the total is the union of all spans.
+    """Divide time among owners; the total is the length of the union of all spans.
 
-    The time of overlapping spans of the lowest rank is divided equally.
+    Overlapping spans of the lowest rank share the overlap equally.
 
     Returns:
       Owner -> time in nanoseconds.

@@ -124,7 +124,7 @@ class StepProgram:
         return next(filter(None, places), None)
 
     def _place_of_users(self, line: Instruction) -> scopes.Place | None:
-        """Layer of the first named reader of the result."""
+        """Layer of the first instruction with a layer name that reads the result."""
         waiting, known = [line], {line.name}
         for taken in waiting:
             for user in self._users.get(taken.name, ()):
@@ -148,7 +148,7 @@ class StepProgram:
         return None
 
     def _called(self, line: Instruction) -> Mapping[str, Instruction]:
-        """Computation of a fusion; {} for other instructions."""
+        """Instructions inside a fusion, by name; {} for other instructions."""
         return self._program.computations.get(line.attribute("calls"), {})
 
     def _parameter(self, fusion: Instruction, number: int) -> Instruction:
@@ -241,11 +241,11 @@ def _by(
 def _spans(
     op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
 ) -> Iterator[Span]:
-    """Yield the span from `start` to `end`, and a span to `done` if that is later."""
+    """Yield the span from `start` to `end`, and from `end` to a later `done`."""
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # The instruction may have waited for a busy thread in this span, so other
+        # In this span the instruction may only wait for a busy thread, so other
         # instructions have priority.
         yield Span(op.end, op.done, rank + 1, row)
 
@@ -265,7 +265,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Row and `Span.rank` of an instruction; larger for loops than for their bodies."""
+    """Row and `Span.rank` of an instruction; loops rank above their bodies."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

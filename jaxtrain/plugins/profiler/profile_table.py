@@ -5,7 +5,7 @@ from rich.table import Table
 from jaxtrain.errors import counted
 from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 
-# Number of printed rows; the file contains all rows.
+# Maximum number of printed rows; `profile.json` contains all rows.
 MAX_ROWS = 20
 
 
@@ -40,11 +40,11 @@ def _cells(layer: LayerTime) -> tuple[str, ...]:
 
 
 def describe_files(profile: StepProfile, path: str) -> str:
-    """Describe the files of a profile.
+    """Describe where to find all rows and the trace of a profile.
 
     Args:
       profile: Profile of some steps.
-      path: File with all rows.
+      path: Path of `profile.json`, which contains all rows.
     """
     hidden = profile.layers[MAX_ROWS:]
     rows = f"{path} has all rows"

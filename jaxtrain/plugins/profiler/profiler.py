@@ -22,10 +22,11 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.trainer import StepBatch
 
-# Number of steps of --profile, and number of warm-up steps before them, which include
-# compilation.
+# Number of steps that --profile traces, and number of warm-up steps before the trace,
+# which include compilation.
 NUM_STEPS = WARM_UP = 10
-# Errors of the profiler, full disks, and unreadable traces.
+# Errors after which training continues without a profile: failures of the profiler,
+# full disks, and unreadable traces.
 ERRORS = (OSError, RuntimeError, ValueError)
 
 
@@ -35,9 +36,9 @@ class Profiler(Callback):
     profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
-        """Profile from step `steps[0]` to `steps[1]`.
+        """Profile from `steps[0]` to `steps[1]` completed steps.
 
-        None profiles `NUM_STEPS` steps after `WARM_UP` steps.
+        None profiles `NUM_STEPS` steps after `WARM_UP` warm-up steps.
         """
         self._steps = steps
         self._window: tuple[int, int] | None = None
@@ -86,8 +87,8 @@ class Profiler(Callback):
             return found
         if jax.process_index() == 0 and self._steps is not None:
             print_stderr(
-                f"warning: train.profile_steps = {self._steps}: the run takes no step "
-                f"to profile from step {step} to {end}"
+                f"warning: train.profile_steps = {self._steps}: no step is profiled, "
+                f"as the run trains from step {step} to {end}"
             )
         return None
 

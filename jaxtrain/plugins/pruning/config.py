@@ -49,18 +49,19 @@ class PruneConfig(Section):
     sparsity: float | None = field(
         None,
         help="Final fraction of zero weights in the pruned layers; None: no weights "
-        "are pruned, unless by a pattern.",
+        "are pruned, unless prune.pattern is set.",
     )
     pattern: str | None = field(
         None,
-        help="N:M, such as 2:4: keep the N largest weights of each M consecutive input "
-        "channels of an output, from start_epochs on; NVIDIA's sparse tensor cores "
-        "support 2:4.",
+        help="N:M sparsity, such as 2:4: of each M consecutive input channels of an "
+        "output channel, keep the N weights of largest magnitude, from start_epochs "
+        "on. NVIDIA's sparse tensor cores support 2:4.",
     )
     layers: tuple[str, ...] = field(
         (),
-        help="Layers to prune: patterns of their paths, such as stage*, or backbone; "
-        "(): all except the first layer, the last piece, and depthwise convolutions.",
+        help="Path patterns of the layers to prune, such as stage*, or backbone; "
+        "(): all layers except the first layer, the last piece, and depthwise "
+        "convolutions.",
     )
     start_epochs: float | None = field(
         None,

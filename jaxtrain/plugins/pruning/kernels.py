@@ -22,6 +22,12 @@ def find_kernels(
     are sensitive to pruning. An N:M pattern also excludes kernels whose number of input
     channels is not a multiple of M.
 
+    Args:
+      config: Layers to prune, sparsity, and pattern.
+      model: Model with the layers.
+      params: Parameters of the model, concrete or abstract.
+      never: Frozen layers, which are not pruned.
+
     Raises:
       UserError: No kernel is left.
     """
@@ -44,9 +50,9 @@ def find_kernels(
             option = f"prune.sparsity = {config.sparsity:g}"
         raise UserError(
             f"{option}: the model has no kernels to prune; name other layers in "
-            f"prune.layers, or leave {option} out. Frozen layers are excluded, and by "
-            "default the first layer, the last piece and depthwise convolutions; a "
-            "pattern N:M requires a multiple of M input channels"
+            f"prune.layers, or leave {option} out. Frozen layers are never pruned, and "
+            "by default neither are the first layer, the last piece and depthwise "
+            "convolutions. A pattern N:M requires a multiple of M input channels"
         )
     return tuple(path for path in arrays if path in found)
 

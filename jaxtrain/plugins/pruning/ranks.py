@@ -47,8 +47,9 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
 
     Ties are resolved in favour of earlier elements.
 
-    An exact bisection counts elements once per bit: devices with shards of the arrays
-    exchange only counts, while a sort would gather all elements.
+    The threshold is found by bisection, with one count of smaller elements per bit.
+    Devices with shards of the arrays exchange only counts; a sort would all-gather the
+    arrays.
 
     Args:
       ranks: Unsigned integers of one dtype.
@@ -58,7 +59,7 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
     def count(chosen: Sequence[jax.Array]) -> jax.Array:
         return sum((jnp.sum(x, dtype=jnp.int32) for x in chosen), jnp.int32(0))
 
-    def last_below(
+    def nth_smallest(
         values: Sequence[jax.Array], among: Sequence[jax.Array], number: jax.Array
     ) -> jax.Array:
         """Return the `number`-th smallest of the values where `among` is True."""
@@ -74,12 +75,12 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
         return jax.lax.fori_loop(0, num_bits, add_bit, jnp.zeros((), dtype))
 
     everywhere = [jnp.ones((), bool)] * len(ranks)
-    limit = last_below(ranks, everywhere, number)
+    limit = nth_smallest(ranks, everywhere, number)
     below = [x < limit for x in ranks]
     equal = [x == limit for x in ranks]
     rest = number - count(below)
     positions = _positions([x.shape for x in ranks])
-    last = last_below(positions, equal, rest)
+    last = nth_smallest(positions, equal, rest)
     return [
         lower | (same & (position <= last) & (rest > 0))
         for lower, same, position in zip(below, equal, positions, strict=True)

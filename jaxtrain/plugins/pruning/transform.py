@@ -32,7 +32,7 @@ from jaxtrain.trees import by_path, path_name
 
 @dataclass(frozen=True, kw_only=True)
 class Pruning(StepTransform):
-    """Sets the smallest weights to 0 at scheduled steps.
+    """Step transform that sets the smallest weights to 0 at scheduled steps.
 
     State: `masks`, nested dicts of bool arrays shaped like the pruned parameters, True
     for retained weights; and `sparsity`, the pruned fraction, float32.
@@ -160,9 +160,9 @@ class Pruning(StepTransform):
     def _flat(self, tree: Any) -> Any:
         """Flatten kernels in memory order.
 
-        XLA chooses the layout of a conditional's operands by its branches, so kernels
-        that are not row-major would be copied in each step. On several devices kernels
-        are row-major, and their shapes and shardings are unchanged.
+        XLA chooses the memory layout of a conditional's operands by its branches, so
+        kernels that are not row-major would be copied in each step. On several devices
+        kernels are row-major, and are returned without change.
         """
         order = self.kernel_order
         if order is None:

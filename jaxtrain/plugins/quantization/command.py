@@ -35,13 +35,14 @@ class QuantizeArguments:
     )
     num_images: int = field(
         1024,
-        help="Number of images to calibrate activation ranges and means.",
+        help="Number of images for the calibration of activation ranges and for bias "
+        "correction.",
     )
     max_drop: float = field(
         0.05,
-        help="Maximum relative drop of the task's main metric, on --num-images images "
-        "of the validation split, else of the test split; without labels, the maximum "
-        "fraction of changed predictions.",
+        help="Maximum relative drop of the task's main metric, measured on up to "
+        "--num-images images of the validation split, or else of the test split. "
+        "Without labels: maximum fraction of changed predictions.",
     )
     images: Path | None = field(
         None,

@@ -22,12 +22,13 @@ from flax.nnx.nn import dtypes as nnx_dtypes
 
 from jaxtrain.dtypes import wide
 
-# Largest integers: uint8 for activations; int8 for weights, without -128.
+# Largest quantized values: uint8 for activations, int8 for weights. Weights do not use
+# -128, so that their range is symmetric.
 ACTIVATION_LEVELS = 255
 WEIGHT_LEVELS = 127
-# Accumulators and biases are int32.
+# Largest value of int32, the type of accumulators and biases.
 LARGEST_SUM = 2**31 - 1
-# Names of the rounding functions in a jaxpr.
+# Names of the fake-quantization functions in a jaxpr.
 ROUND_ACTIVATION, ROUND_KERNEL = "fake_quantize", "fake_quantize_kernel"
 ROUND_BIAS = "fake_quantize_bias"
 # Momentum of the moving average of ranges.
@@ -50,7 +51,8 @@ class ActivationRange(nnx.Module):
       high: Upper end of the range.
       use_running_average: Whether the range is fixed, as in evaluation; set by Flax
         together with batch norms.
-      observe: Observer of the unrounded values, which disables rounding; None rounds.
+      observe: Function that is called with the values instead of rounding them; None
+        if the values are rounded.
     """
 
     observe: Callable[[jax.Array], None] | None = None
@@ -169,7 +171,7 @@ def fake_quantize_bias(
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
-    """Flax's `promote_dtype` of (input, kernel, ...) that first rounds the kernel."""
+    """Round the kernel of (input, kernel, ...), then call Flax's `promote_dtype`."""
     x, kernel, *rest = args
     args = (x, fake_quantize_kernel(kernel[...]), *rest)
     return nnx_dtypes.promote_dtype(args, dtype=dtype, **options)

@@ -54,8 +54,8 @@ def mean_shifts(
 
     Shifts are measured at the inputs of batch norms, and at the outputs of layers with
     a bias and no norm. The quantized model and the float model run on the same batch.
-    Each shift is subtracted before the next layer, so that it is due to the rounding of
-    one layer only.
+    Each shift is subtracted before the next layer runs. A measured shift is thus due to
+    the rounding of one layer only.
 
     Returns:
       Path of the norm or layer -> shifts, averaged over batches, float64 (channels,).

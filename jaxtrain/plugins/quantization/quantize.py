@@ -95,16 +95,16 @@ def check(model: TrainedModel) -> None:
     about.check_is_one("--workdir: this model")
     why = None
     if about.model.quantize is not None:
-        why = "is already quantized: export the model"
+        why = "is already quantized; export the model"
     elif about.model.transform is not None:
         why = (
-            f"was changed by model.transform = {about.model.transform!r}: give a model "
+            f"was changed by model.transform = {about.model.transform!r}; give a model "
             "without model.transform"
         )
     elif model.decoder.in_units is not None:
         why = (
             "predicts numbers in units of the data, for which the 256 levels of int8 "
-            "are too few: use the model in floating point"
+            "are too few; use the model in floating point"
         )
     if why is not None:
         raise UserError(f"--workdir: the model {why}")
@@ -139,7 +139,8 @@ def find_ranges(
         lows, highs, samples = zip(*(batch[path] for batch in batches), strict=True)
         low, high = float(min(0, *lows)), float(max(0, *highs))
         seen = Seen(low, high, np.concatenate(samples))
-        # The largest outputs of the model matter most, so they are not clipped.
+        # The last range belongs to the model's outputs. Its largest values matter most,
+        # so they are not clipped.
         ranges[path] = choose_range(seen, "minmax" if path == order[-1] else method)
     return ranges
 

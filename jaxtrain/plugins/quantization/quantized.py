@@ -260,8 +260,7 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
         if x.place is None or x.place[0] != LAYER_INPUT:
             raise UserError(
                 f"model.quantize: {type(model).__name__} multiplies by weights in "
-                f"{value.where or 'its own code'!r} outside the layers of "
-                "jaxtrain.models.layers.Layers, which cannot be quantized: create the "
-                "layers with jaxtrain.models.layers.Layers, or leave model.quantize "
-                "out"
+                f"{value.where or 'its own code'!r} without a layer of "
+                "jaxtrain.models.layers.Layers, which quantization requires: create a "
+                "layer with jaxtrain.models.layers.Layers, or leave model.quantize out"
             )

@@ -15,8 +15,8 @@ from jaxtrain.plugins.quantization.fake_quantization import ACTIVATION_LEVELS
 Method = Literal["mse", "percentile", "minmax"]
 # Fraction of values that `percentile` clips at each end.
 CUT_OFF = 1e-4
-# Candidate bounds of the range for `mse`, as fractions of the minimum or maximum, and
-# number of rounds of coordinate descent over both bounds.
+# `mse` minimizes the error by coordinate descent, in ROUNDS rounds over the lower and
+# upper end. The candidates of an end are the fractions TRIED of the minimum or maximum.
 TRIED = np.linspace(0.05, 1, 96)
 ROUNDS = 2
 

@@ -1,4 +1,4 @@
-"""Quality drop of a quantized model: task metric or fraction of equal predictions."""
+"""Quality drop of a quantized model, in the main metric or in equal predictions."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -80,7 +80,7 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
         return
     raise UserError(
         f"--max-drop {allowed:g}: {loss.name} {loss.describe()} is {loss.drop:.1%} "
-        "worse in int8 than in floating point, and nothing was written: fine-tune with "
+        "worse in int8 than in floating point, so no model was written. Fine-tune with "
         "quantization (--model.quantize int8 --model.pretrained RUN), choose another "
         "--calibration or --images, or increase --max-drop"
     )
@@ -101,7 +101,7 @@ def labelled_run(workdir: Path, given: Path | None) -> Path | None:
 def _on_labels(
     model: TrainedModel, rounded: TrainedModel, run: Path, most: int
 ) -> RoundingLoss | None:
-    """Main metric of the task on labelled images, or None if it is undefined."""
+    """Main metric of the task on labelled images; None if the metric is undefined."""
     config = read_run(run)
     check_own(config, *code_of_model(), "data.source")
     for split in ("validation", "test"):

@@ -21,7 +21,7 @@ LAYER_INPUT, LAYER_OUTPUT, PIECE = "layer input", "layer output", "piece"
 # Inputs of batch norms are marked but not quantized: a norm is folded into the kernel
 # of the layer before it.
 NORM = "norm"
-# Suffix of the layers with the ranges of a piece.
+# Suffix of the names of layers that hold the input ranges of a piece.
 RANGES = "_ranges"
 # Primitives that call a jaxpr.
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -47,7 +47,7 @@ class Value:
       of_weights: Whether the array depends on an array of the model.
       place: Type and name of the insertion point, or None.
       where: Name scope in the trace.
-      users: Arrays that are computed from the array.
+      users: Arrays that are computed directly from this array.
     """
 
     op: str
@@ -183,7 +183,12 @@ def places_of(values: Sequence[Value]) -> set[tuple[str, str]]:
 
 
 def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
-    """Whether an unquantized value needs quantization at its insertion point."""
+    """Whether an unquantized value needs quantization at its insertion point.
+
+    Args:
+      value: Value at an insertion point.
+      ancestors: IDs of the values that the input of a layer depends on.
+    """
     assert value.place is not None
     kind, _ = value.place
     if kind != LAYER_OUTPUT:

@@ -31,7 +31,7 @@ def write_report(run: RunState) -> None:
 
 def _write(run: RunState) -> None:
     def stopped() -> bool:
-        # `signals.requested` is a collective, and only process 0 writes the report.
+        # Not `signals.requested`, a collective: only process 0 runs this code.
         return run.signals.signum is not None
 
     path = run.workdir / REPORT
@@ -54,7 +54,7 @@ def _write(run: RunState) -> None:
             )
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        print_stderr(f"warning: no {path} ({_in_a_line(reason)}); {how}")
+        print_stderr(f"warning: {path} was not written ({_in_a_line(reason)}); {how}")
 
 
 def _in_a_line(text: str) -> str:

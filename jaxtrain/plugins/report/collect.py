@@ -177,7 +177,7 @@ def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
 def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
     """Draw the worst examples: up to `MAX_PARTS` images and texts per example.
 
-    Drawn by `Prediction.draw` if the decoder supports it, else by
+    `Prediction.draw` draws the images if the decoder supports it, else
     `Task.draw_example`.
     """
     names = example_names(setup.splits.named()[found.sample.split], found.index)
@@ -205,7 +205,7 @@ def _draw(setup: Setup, found: WorstExamples) -> list[DrawnExample]:
 def _drawn(
     task: Task, image: np.ndarray, target: Any, predicted: Prediction
 ) -> dict[str, np.ndarray | str]:
-    """Title -> image with the target, image with the prediction, and the label."""
+    """Draw target and prediction on the image; return title -> image or label."""
     label = task.label(target)
     pictures = {
         "true": task.draw_target(image, target),
@@ -233,7 +233,7 @@ def _pairs(setup: Setup, history: History, order: DataOrder | None) -> list[Pair
     model, group = history.model, setup.config.data.repeats
     group *= setup.config.data.augment.group
     known = model.get("mean") and model.get("std")
-    # Load complete groups, as images are mixed with their neighbours in the batch.
+    # Load complete groups, as mixing augmentations combine the images of a group.
     num = min(setup.config.data.batch_size, -(-NUM_PAIRS // group) * group)
     (first,) = first_images(
         setup,

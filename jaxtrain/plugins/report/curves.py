@@ -79,7 +79,7 @@ def chart(
       suffix: Text to append to the title.
       marks: Steps with a dashed vertical line.
     """
-    log = metric != "learning_rate"  # A linear axis shows the schedule.
+    log = metric != "learning_rate"  # Schedules are recognizable on a linear axis.
     return line_chart(title(metric) + suffix, series, span=span, marks=marks, log=log)
 
 

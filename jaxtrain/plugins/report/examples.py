@@ -30,8 +30,8 @@ GROUPS = (
         "Lowest probability of the true class.",
         24,
     ),
-    Group("unsure", "Least sure", "Lowest confidence, right or wrong.", 12),
-    Group("sure", "Most sure, and right", "Highest confidence.", 12),
+    Group("unsure", "Least confident", "Lowest confidence, correct or not.", 12),
+    Group("sure", "Most confident, and correct", "Highest confidence.", 12),
 )
 
 
@@ -83,7 +83,7 @@ class NearExample:
       picture: Image as a data: URL; None if it could not be reread.
       name: Name of the file, or index in the split.
       label: Name of the class.
-      same: Whether the class is the same as the query's.
+      same: Whether the example has the class of the query.
       tiny: Whether the image is enlarged without smoothing.
     """
 

@@ -27,9 +27,9 @@ class NearestExamples:
 
     Attributes:
       sample: Sample of the split, which holds queries and neighbours.
-      index: Indices in the split of each query and its neighbours, the nearest first,
-        (n, 1 + NUM_NEAR or fewer).
-      label: Classes of these examples, same shape.
+      index: Indices in the split, (n, 1 + K): the query, then its K neighbours in
+        order of distance; K is at most `NUM_NEAR`.
+      label: Class of each example in `index`, (n, 1 + K).
     """
 
     sample: Sample
@@ -83,8 +83,8 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # First queries whose nearest neighbour is wrong, in the order of its distance;
-    # then the other queries in sampling order.
+    # Sort queries whose nearest neighbour has another class first, by similarity. The
+    # other queries keep their order, because 2 exceeds -cosine.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 

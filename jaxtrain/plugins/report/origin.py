@@ -20,7 +20,7 @@ ACCOUNTS = {
     "setup": "start",
     "other": "other",
 }
-# The year 9987 in seconds since 1970; `datetime` supports years up to 9999.
+# Maximum valid Unix time in seconds, in the year 9987: `datetime` ends in 9999.
 MAX_TIME = 253_000_000_000
 # Keys of an event that are not shown in the details column.
 PLACE = {"kind", "step", "epoch", "time", "event"}

@@ -49,7 +49,7 @@ def _tested(history: History) -> str:
 
 
 def subject(history: History) -> list[str]:
-    """Phrases on the data source, the task, the images and the classes of a run."""
+    """Describe data source, task, image shape and classes, one phrase each."""
     config, model = history.config, history.model
     parts = []
     if config is not None:

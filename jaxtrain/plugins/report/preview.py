@@ -83,8 +83,8 @@ def first_images(
     mean, std = statistics or mean_and_std(data, setup.splits, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
-    # The last phase has the full image size; it may disable mosaics, so the config's
-    # augmentation is used.
+    # Only the last phase is sure to have the full image size. It may disable mosaics,
+    # so its augmentation is replaced by the config's.
     phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
     prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(
@@ -108,7 +108,7 @@ def first_images(
         stored = dict(batch)
         if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
-            # The box is the training crop, but the image was reread in full.
+            # Omit the box of the training crop, as the image was reread uncropped.
             stored.pop(BOX, None)
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])

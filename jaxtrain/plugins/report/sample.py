@@ -70,7 +70,7 @@ class WorstExamples:
       image: Input images of the model, uint8 (n, H, W, C).
       target: Targets of the task, pytree of arrays (n, ...).
       outputs: Outputs of the model, pytree of arrays (n, ...).
-      chosen: Values chosen on the validation split (`Task.choose`).
+      chosen: Values from `Task.choose` on the validation split, such as thresholds.
       drawable: (stored target, prediction) of each example; () if the decoder cannot
         draw predictions.
     """

@@ -8,8 +8,8 @@ from markupsafe import Markup
 from jaxtrain.plugin import Table
 from jaxtrain.plugins.report.class_sections import class_sections
 
-# Task -> function: (recorded test metrics, possibly invalid or missing; names of
-# classes or columns, possibly empty) -> HTML.
+# Task -> function from test metrics by name, and names of classes or columns, to HTML.
+# Recorded metrics may be missing or invalid, and the names may be empty.
 REPORT_SECTIONS: Table[Callable[[dict[str, Any], Sequence[str]], Markup]] = Table(
     "report_sections", {}
 )

@@ -27,7 +27,7 @@ from jaxtrain.tasks.requirements import Required
 NAME = "self_supervised"
 # Default temperature: from the paper's search for small batches, without warm-up.
 TEMPERATURE = 0.5
-# Config fields that the losses require.
+# Requirements of the losses on config fields: data.repeats and train.ema_decay.
 VIEWS = Required(
     lambda repeats: repeats == 2,
     "the loss compares two views of each image, which are adjacent in a batch",
@@ -102,7 +102,8 @@ class SelfSupervised(Embedding):
         """Compute the loss of each view, (B,), the metrics, and the new model state.
 
         Raises:
-          UserError: The model has no projection head.
+          UserError: The outputs have no projection, because the projection head is
+            frozen, or because the model has auxiliary heads.
         """
         outputs, model_state = forward(batch["image"], key)
         views = _projected(outputs)
@@ -127,9 +128,9 @@ class SelfSupervised(Embedding):
 def spread(projection: jax.Array) -> jax.Array:
     """Standard deviation of unit-length projections over the batch, float32 ().
 
-    It is the square root of the summed variances of the features: near 1 for uniform
-    directions, and 0 if all projections are equal, which is a collapse (Chen and He
-    2020, arXiv:2011.10566, figure 2).
+    Square root of the total variance, the sum of the features' variances. The value is
+    near 1 for uniform directions, and 0 if all projections are equal, which is a
+    collapse (Chen and He 2020, arXiv:2011.10566, figure 2).
 
     Args:
       projection: Projections of any norm, (B, size).

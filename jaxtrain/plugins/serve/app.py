@@ -149,9 +149,11 @@ def make_app(
 
 async def _body(request: Request, max_bytes: int) -> bytes:
     """Read a body, without trusting the Content-Length header."""
-    too_large = RefusedError(413, f"a request has at most {max_bytes} bytes")
+    too_large = RefusedError(
+        413, f"the request is too large: send at most {max_bytes} bytes"
+    )
     length = request.headers.get("content-length", "0")
-    # Python's `int` refuses very long strings of digits.
+    # Check the number of digits first: `int` raises ValueError above 4300 digits.
     if not length.isdecimal() or len(length) > 20 or int(length) > max_bytes:
         raise too_large
     parts, size = [], 0

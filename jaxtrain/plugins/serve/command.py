@@ -104,8 +104,8 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-            # Incomplete requests occupy slots of the queue, so one client may have only
-            # half of them.
+            # Each open connection may occupy a slot of the queue, so half of the slots
+            # remain for other clients.
             max_per_client=arguments.max_per_client
             or max(1, arguments.max_waiting // 2),
             max_open=most_connections(),

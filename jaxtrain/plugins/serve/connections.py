@@ -55,7 +55,7 @@ class Connections:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close a client's longest idle connection if it is stalled.
+        """Close a client's longest idle connection, if that connection is stalled.
 
         Returns:
           Whether a connection was closed.
@@ -157,7 +157,7 @@ class GuardedProtocol(H11Protocol):
     def _check_progress(self) -> None:
         limits = self._connections.limits
         if self.flow.read_paused:
-            # The server has paused reading.
+            # The client is not slow: the server has paused reading.
             self._start_timer()
             return
         earned = self._num_bytes / limits.bytes_per_second

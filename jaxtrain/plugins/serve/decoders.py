@@ -26,8 +26,8 @@ Decode = Callable[[bytes], np.ndarray]
 # First byte of a worker's response: pixels, or an error message.
 PIXELS, REASON = b"p", b"r"
 MAX_REASON_BYTES = 2**16
-# Signals that are blocked in decoders, as they reach the whole process group: the
-# server finishes its responses first, and then ends the decoders.
+# Signals that decoders block, as they may be sent to the entire process group: the
+# server still needs its decoders for pending requests, and ends the decoders itself.
 LEFT_TO_THE_SERVER = (signal.SIGINT, signal.SIGTERM)
 # Not forked: the server has JAX threads.
 _spawn = multiprocessing.get_context("spawn")
@@ -131,7 +131,7 @@ class _Decoder:
             name="decoder",
             daemon=True,
         )
-        # The resource tracker unblocks signals when it starts its process.
+        # Start the resource tracker first, because starting it unblocks signals.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_THE_SERVER)
         try:

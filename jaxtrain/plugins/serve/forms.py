@@ -17,7 +17,7 @@ logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 class FormError(Exception):
-    """Error of parsing a form."""
+    """Invalid, truncated or too large form."""
 
 
 def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
@@ -54,7 +54,7 @@ class _Form:
     _header: bytes = b""
     _value: bytes = b""
     _disposition: bytes = b""
-    # File name of the current part, if it is a file, and its content.
+    # Name of the file in the current part, or None, and content of the part.
     _name: str | None = None
     _content: list[bytes] = field(default_factory=list)
 

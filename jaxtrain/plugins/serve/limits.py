@@ -3,7 +3,7 @@
 import resource
 from dataclasses import dataclass
 
-# File descriptors that are not available to connections.
+# File descriptors reserved for files, pipes and sockets other than connections.
 RESERVED_DESCRIPTORS = 128
 MAX_CONNECTIONS = 4096
 

@@ -28,7 +28,7 @@ class SoundStore(ImageFileStore):
 
 
 def open_audio(name: str, config: DataConfig) -> Opened:
-    """Open sounds of a table or of folders per class, optionally in train/ and test/.
+    """Open the sounds of a table, or of class folders, perhaps in train/ and test/.
 
     Raises:
       UserError: The folder or table is missing or invalid, or the sound library is not

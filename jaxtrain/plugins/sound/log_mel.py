@@ -27,7 +27,7 @@ LINEAR_STEP, KNEE, LOG_STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 
 
 def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Compute spectrograms of clips as unrounded grey images. Traced.
+    """Compute spectrograms of clips as greyscale images, without rounding. Traced.
 
     Args:
       clips: Clips, int16 (B, samples, 1, 1).
@@ -88,7 +88,7 @@ def _fourier(window: int) -> np.ndarray:
     """Real and imaginary parts of the windowed Fourier basis, (window, 2 * bins)."""
     time, bins = np.arange(window)[:, None], np.arange(window // 2 + 1)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / window)
-    # Reduce the product modulo the window in integers, for exact angles.
+    # Reduce angles modulo a full turn in integers: large floats would be inexact.
     angle = 2 * np.pi * ((time * bins) % window) / window
     return np.concatenate([hann * np.cos(angle), -hann * np.sin(angle)], axis=1)
 

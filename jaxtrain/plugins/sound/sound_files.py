@@ -34,8 +34,8 @@ MAX_CHANNELS, MAX_RATE = 64, 384_000
 FILTER_REACH = 10
 # Number of samples, over all channels, read per block.
 BLOCK = 2**20
-# Number of consecutive full-scale samples that counts as clipping, and full scale: the
-# largest 16-bit sample.
+# CLIPPED consecutive samples at FULL scale, the largest 16-bit sample, count as
+# clipping.
 CLIPPED, FULL = 4, 32767 / 32768
 
 
@@ -156,7 +156,7 @@ def _opened(data: FileData) -> Iterator[Any]:
         raise UnreadableError("the file is empty")
     is_wav = data[:4] == b"RIFF" and data[8:12] == b"WAVE"
     if not (is_wav or data[:4] == b"fLaC"):
-        raise UnreadableError("not a WAV or FLAC file")
+        raise UnreadableError("the file is neither WAV nor FLAC")
     check_installed()
     # soundfile is an optional dependency, which type checkers may not find.
     soundfile: Any = importlib.import_module("soundfile")
@@ -196,9 +196,9 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
     theirs, ours = rate // common, sound.sample_rate // common
     length = num * ours // theirs
     start = _start(length, sound.samples, seed)
-    # Read the crop with a margin for the filter, starting where samples of both rates
-    # coincide. A sample at the lower rate is as long as max(ours, theirs) / theirs
-    # samples of the clip.
+    # Read the clip with a margin for the resampling filter. The read starts at a sample
+    # of the file that coincides with a sample of the clip. A sample at the lower rate
+    # lasts max(ours, theirs) / theirs samples of the clip.
     margin = -(-FILTER_REACH * max(ours, theirs) // theirs)
     first = max(0, start - margin) // ours * theirs
     last = min(num, -(-(start + sound.samples + margin) * theirs // ours))
@@ -223,7 +223,7 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
 
 
 def _start(length: int, samples: int, seed: Sequence[int] | None) -> int:
-    """Start of the clip in the sound, in samples; negative if silence precedes it."""
+    """Start of the clip in the sound, in samples; negative to pad with silence."""
     spare = length - samples
     if spare <= 0 or seed is None:
         return spare // 2

@@ -65,7 +65,7 @@ class SoundInput(InputKind):
         return self.sound.random_crop
 
     def changes(self) -> Mapping[str, bool]:
-        """Reason for which clips may differ between epochs -> whether it applies."""
+        """Map each reason why clips may differ between epochs to whether it applies."""
         why = "clips are cropped at random (data.sound.random_crop)"
         return {why: self.sound.random_crop}
 

@@ -29,7 +29,7 @@ class SweepArguments:
         "-> Config.",
     )
     space: Path = field(
-        help='A Python file that defines space(trial) -> {"section.field": value}, '
+        help='Python file that defines space(trial) -> {"section.field": value}, '
         "where trial is an Optuna trial.",
     )
     workdir: Path | None = field(
@@ -43,7 +43,7 @@ class SweepArguments:
     )
     sampler: str = field(
         "TPESampler",
-        help="Sampler of the values: a class of optuna.samplers.",
+        help="Sampler of hyperparameters: a class of optuna.samplers.",
     )
     sampler_options: Options = field(
         default_factory=dict,
@@ -51,12 +51,13 @@ class SweepArguments:
     )
     pruner: str = field(
         "MedianPruner",
-        help="Pruner of bad trials: a class of optuna.pruners; NopPruner: no trial is "
-        "pruned.",
+        help="Pruner, which stops bad trials early: a class of optuna.pruners; "
+        "NopPruner: no trial is pruned.",
     )
     pruner_options: Options = field(
         default_factory=dict,
-        help="Arguments of the pruner, by name; steps are evaluations.",
+        help="Arguments of the pruner, by name. Arguments in steps, such as "
+        "n_warmup_steps, are numbers of evaluations, not of training steps.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     trust: bool = trust_option("model.pretrained or the method names")

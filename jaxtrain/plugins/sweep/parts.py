@@ -85,4 +85,6 @@ def _make(option: str, kind: Any, options: Mapping[str, Any]) -> Any:
     except (ImportError, TypeError, ValueError) as error:
         takes = ", ".join(inspect.signature(kind).parameters) or "no options"
         shown = " ".join(str(error).split())
-        raise UserError(f"{option}: {kind.__name__} takes {takes} ({shown})") from None
+        raise UserError(
+            f"{option}: {kind.__name__} takes {takes}; correct the options ({shown})"
+        ) from None

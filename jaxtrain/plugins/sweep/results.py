@@ -53,7 +53,8 @@ def finish(folder: Path, config: Config, num_trials: int) -> None:
         rows |= {path: repr(value) for path, value in one["overrides"].items()}
     rows["compared in"] = str(folder / COMPARISON)
     show_table("sweep", rows)
-    if best is not None:  # Outside of the table, which would wrap it.
+    # The command is printed outside of the table, which would wrap long lines.
+    if best is not None:
         train = command("--config", folder / BEST)
         print(f"train with the best config:\n  {printable(train)}")
 
@@ -91,4 +92,4 @@ def _write_page(folder: Path, record: SweepRecord) -> None:
     try:
         atomic_file.write(folder / COMPARISON, make_sweep_page(folder, record))
     except (OSError, UserError) as error:
-        print_stderr(f"warning: no {folder / COMPARISON} ({error})")
+        print_stderr(f"warning: {folder / COMPARISON} could not be written ({error})")

@@ -43,7 +43,8 @@ class SearchSpace:
     def draw(self, trial: Any) -> Overrides:
         """Draw the config overrides of an Optuna trial.
 
-        Custom code that the overrides name is allowed to be loaded afterwards.
+        The user's file is trusted, so custom code that the overrides name may be
+        imported afterwards.
 
         Raises:
           UserError: The function raises an error, names an unknown or fixed field, or
@@ -116,15 +117,17 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
 
 def _named(overrides: Mapping[str, Any]) -> Overrides:
-    """Spell the names of parts in full: `optimizer.schedule.name`."""
+    """Replace the path of a config part by its name's: `optimizer.schedule.name`."""
     parts = part_tables(Config)
     return {f"{p}.name" if p in parts else p: x for p, x in overrides.items()}
 
 
 def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Replace parts whose name is overridden by the defaults of that name.
+    """Replace each config part whose name is overridden by the part of the new name.
 
-    The config is not checked: overrides of other fields may make it valid.
+    The new part keeps the fields that it shares with the old part; other fields have
+    their defaults. The config is not checked, because the remaining overrides may make
+    it valid.
     """
     with unchecked():
         for path, table in part_tables(config).items():

@@ -82,25 +82,25 @@ def exists(folder: Path) -> bool:
     """Whether the directory contains a study.
 
     Raises:
-      UserError: The study is empty, is missing although the sweep has a record, or is a
-        symbolic link, which SQLite would follow.
+      UserError: The study is damaged: the file is empty, or is missing next to the
+        record of a sweep. Or a file is a symbolic link, which SQLite would follow.
     """
     path = folder / STUDY
     try:
         for suffix in ("", "-journal", "-wal", "-shm"):
             links.check_in_place(path.with_name(STUDY + suffix))
     except FileNotFoundError:
-        pass  # Another process removed its journal meanwhile.
+        pass  # Another process ended its transaction and removed the journal.
     except OSError as error:
         raise _unusable(path, str(error.strerror)) from None
     if not path.exists():
         if (folder / sweep_file.SWEEP).exists():
-            raise _unusable(path, f"it is missing, but {sweep_file.SWEEP} exists")
+            raise _unusable(path, f"the file is missing, but {sweep_file.SWEEP} exists")
         return False
     if not path.stat().st_size:
         time.sleep(1)  # Another process may be creating the study.
         if not path.stat().st_size:
-            raise _unusable(path, "it is empty, 0 bytes")
+            raise _unusable(path, "the file is empty, 0 bytes")
     return True
 
 
@@ -157,9 +157,9 @@ class SweepStudy:
         if changed:
             shown = "\n  ".join(changed)
             raise UserError(
-                f"{self._folder} contains a sweep of another config, with which new "
-                f"trials are not comparable:\n  {shown}\nUse the config of the sweep, "
-                "or choose another --workdir"
+                f"{self._folder} contains a sweep of another config, so new trials "
+                f"would not be comparable:\n  {shown}\nUse the config of the sweep, or "
+                "choose another --workdir"
             )
 
     def number_of(self, attempt: int) -> int:
@@ -176,7 +176,8 @@ class SweepStudy:
 
         Args:
           attempt: Number of the trial in Optuna.
-          killed: Whether its process was killed, rather than stopped gracefully.
+          killed: Whether the trial's process was killed, rather than stopped
+            gracefully.
         """
         number = self.number_of(attempt)
         trial = self.optuna.get_trials(deepcopy=False)[attempt]
@@ -197,7 +198,11 @@ class SweepStudy:
             )
 
     def wait(self, num_trials: int) -> bool:
-        """Wait for heartbeats of running trials; return whether trials remain."""
+        """Wait for heartbeats of running trials, for at most the grace period.
+
+        Returns:
+          Whether any of `num_trials` trials must be started or resumed.
+        """
         until = time.monotonic() + GRACE_SECONDS + 1
 
         def waiting() -> bool:

@@ -81,7 +81,7 @@ def carry_out(
       TrialFailed: The trial failed due to its config.
       optuna.TrialPruned: The pruner stopped the trial.
       Interrupted: A signal stopped the run, and the state is saved.
-      CheckpointError, StartAgainError: The trial can be resumed.
+      CheckpointError, StartAgainError: The run failed, but the trial can be resumed.
     """
     checkpoints = workdir / CHECKPOINTS
     signals.grace.step, signals.grace.call_seconds = 0, 0.0
@@ -107,7 +107,8 @@ def carry_out(
         raise optuna.TrialPruned
     if summary["best"] is None:
         raise TrialFailed("the validation metric was never finite")
-    # Metric of the saved weights: the best checkpoint may have been deleted.
+    # The metric of the saved model counts, because the best checkpoint may have been
+    # deleted.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)
     if value is None or not math.isfinite(value):

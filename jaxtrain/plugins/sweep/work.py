@@ -76,7 +76,7 @@ class SweepWorker:
         Raises:
           Interrupted: A signal stopped the trial, and its state is saved.
           UserError: The search space is invalid.
-          CheckpointError, StartAgainError: The sweep can be resumed.
+          CheckpointError, StartAgainError: A run failed, but the sweep can be resumed.
         """
         self._num_trials, self._error = num_trials, None
         while self._trials.wait(num_trials):
@@ -93,7 +93,7 @@ class SweepWorker:
         self._trials.write()
 
     def _objective(self, trial: optuna.Trial) -> float:
-        """Train a trial and return its value, or NaN if it failed."""
+        """Train a trial and return its value, or NaN if the trial failed."""
         try:
             self._signals.defer = False
             return self._train(trial)

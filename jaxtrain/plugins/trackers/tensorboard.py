@@ -54,7 +54,8 @@ class TensorBoardWriter(ConfiguredWriter):
         except OSError as error:
             raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")
-        # TensorBoard then hides records of older files from this step on.
+        # A resumed run repeats steps of older files. A record START makes TensorBoard
+        # hide the records of these steps in older files.
         start = SessionLog(status=SessionLog.START)
         self._write(step=run.step + 1, session_log=start)
 

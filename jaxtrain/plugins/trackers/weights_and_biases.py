@@ -32,8 +32,8 @@ def _read_id(path: Path) -> str:
 class WandbWriter(ConfiguredWriter):
     """Writer of a W&B run, with its config, summary, and metrics by training step.
 
-    The training step is a metric: W&B's own step may only increase, and records of an
-    earlier step, as after a rewind or a kill, would be dropped.
+    The training step is logged as a metric. W&B's step must increase: W&B would drop
+    records that repeat earlier steps, as after a rewind or a kill.
     """
 
     may_fail = "logging.wandb_project"

@@ -46,7 +46,7 @@ class ClassMapping:
 
     @cached_property
     def numbers(self) -> np.ndarray:
-        """Index in the model of each class of the data set, (C,), or `UNKNOWN`."""
+        """Model index of each class of the data set, int32 (C,), or `UNKNOWN`."""
         known = {name: i for i, name in enumerate(self.known)}
         return np.array([known.get(name, UNKNOWN) for name in self.names], np.int32)
 
@@ -188,7 +188,7 @@ def map_classes(
     if names == known or are_by_number(names, known):
         return source, None
     label = 0.0 if data.label_separator is not None else np.nan
-    source, mapping = _left_out(source, ClassMapping(names, known, label), data)
+    source, mapping = _drop_unknown(source, ClassMapping(names, known, label), data)
     whole = {name: x for name, x in facts.items() if name != boxes.CATEGORY_IDS}
     whole[key] = known
     if key == CLASSES:
@@ -200,7 +200,7 @@ def map_classes(
 def _key(
     model: TrainedModel, facts: Mapping[str, Any]
 ) -> tuple[str, tuple[str, ...] | None]:
-    """Return the key of the class names in `facts`, and the model's class names."""
+    """Return the metadata key of the class names, and the model's class names."""
     about = model.description
     if model.task.classes_fact is not None:
         return model.task.classes_fact, about.class_names or about.column_names
@@ -226,7 +226,7 @@ def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
     return [*known] == numbers and not {*names} <= {*known}
 
 
-def _left_out(
+def _drop_unknown(
     source: Source, mapping: ClassMapping, data: DataConfig
 ) -> tuple[Source, ClassMapping]:
     """Drop examples that have only unknown classes, and record `num_unknown`.

@@ -20,7 +20,7 @@ def open_model(
     trust: bool = False,
     platform: devices.Platform = "auto",
 ) -> tuple[TrainedModel, Config, DataConfig]:
-    """Load a model for evaluation; return it, its config and the data config.
+    """Load a model for evaluation; return the model, its config and the data config.
 
     Args:
       workdir: Workdir of a run, or any path for `load_model`.

@@ -26,8 +26,8 @@ class Evaluated:
       split: Name of the split, or `all`.
       tta: Name of the test-time augmentation; None for plain images.
       source: Examples of the split.
-      whole: Compiled evaluation, which retains the arrays of all parts.
-      found: Result of `whole` on the split.
+      whole: Compiled evaluation, which retains the arrays that the parts request.
+      found: Result of this evaluation on the split.
       progress: Function that prints a progress message.
     """
 
@@ -75,7 +75,16 @@ class EvaluationPart:
         """
 
     def keep(self, outputs: Any) -> dict[str, Any] | None:
-        """Return arrays to retain for `measure`, (B, ...) each, or None. Traced."""
+        """Return per-example arrays to retain for `measure`, or None.
+
+        The function is traced by JAX.
+
+        Args:
+          outputs: Outputs of the model for a batch.
+
+        Returns:
+          Arrays by name, (B, ...) each.
+        """
         return None
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:

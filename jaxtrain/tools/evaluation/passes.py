@@ -102,11 +102,12 @@ class Pass:
     Attributes:
       subject: Model to evaluate.
       view: Test-time augmentation of each image.
-      change: Function that perturbs the images of each batch, and adds them as `SHOWN`.
+      change: Function that adds perturbed images to each batch, under the key `SHOWN`.
         None for unchanged images.
       keep: Function that selects the arrays to retain per example.
       with_intervals: Whether to compute confidence intervals.
-      max_bad_fraction: Maximum fraction of unreadable images. Defaults to the config.
+      max_bad_fraction: Maximum fraction of unreadable images. Defaults to
+        `data.max_bad_fraction`.
     """
 
     subject: Subject

@@ -183,7 +183,7 @@ def _describe_classes(subject: Subject) -> Iterator[str]:
         return
     if classes.missing:
         yield (
-            f"{source} has none of {counted(len(classes.missing), 'class', 'classes')} "
+            f"{source} lacks {counted(len(classes.missing), 'class', 'classes')} "
             f"of the model: {listed(classes.missing)}"
         )
     if classes.unknown:
@@ -198,10 +198,10 @@ def _keep(
     fitted: dict[str, Any] | None,
     parts: Mapping[str, EvaluationPart],
 ) -> Keep:
-    """Return the function that selects the arrays to retain for each batch.
+    """Return the function that selects the per-example arrays to retain.
 
-    These are scores for calibration, and the arrays that `parts` need. No other array
-    is included, because it would be computed even if unused.
+    The function selects only scores for calibration, and the arrays that `parts` need,
+    because any further array would be computed even if unused.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:

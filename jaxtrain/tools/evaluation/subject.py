@@ -246,7 +246,7 @@ def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any
 def _open_split(
     data: DataConfig, seed: int, split: str
 ) -> tuple[Source, int | None, Fit]:
-    """Open a split; return it with the size and `Fit` of resizing on the device."""
+    """Open a split; return the split, and the size and `Fit` of device resizing."""
     if split == ALL:
         data = as_evaluated(data)
         store, named = opening.open_store(data, to_train=False)

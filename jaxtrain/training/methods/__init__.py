@@ -20,5 +20,5 @@ METHODS: "Table[type[Method]]" = Table(
 
 
 def weights_options() -> list[str]:
-    """Names of method options that name trained weights."""
+    """Names of the method options whose value is a path of trained weights."""
     return [name for plugin in installed() for name in plugin.weights_options]

@@ -80,7 +80,7 @@ class Objective:
 class Method:
     """Computation of the gradients of an objective.
 
-    A custom method is created with the options of `method`.
+    Options of the config section `method` are the keyword arguments of `__init__`.
 
     Attributes:
       Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword

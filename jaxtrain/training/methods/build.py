@@ -22,14 +22,14 @@ def build_method(config: Part) -> Method:
     method = make(**options)
     if not isinstance(method, Method):
         raise UserError(
-            f"method = {name!r} returned {method!r}: return a "
+            f"method = {name!r} returned {method!r}; return a "
             "jaxtrain.training.methods.base.Method"
         )
     teacher = getattr(method, "teacher", None)
     has_teacher = teacher is not None or hasattr(method, "with_teacher")
     if has_teacher and type(method).plan_inputs is Method.plan_inputs:
         raise UserError(
-            f"method = {name!r} has a teacher, but `plan_inputs` does not open the "
-            "teacher: derive the method from the base class in docs/extending.md"
+            f"method = {name!r} has a teacher, but does not override plan_inputs to "
+            "load the teacher; subclass the base class in docs/extending.md"
         )
     return method

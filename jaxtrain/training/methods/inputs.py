@@ -39,7 +39,7 @@ class MethodContext:
 
 
 class MethodInputs:
-    """Inputs of a method, passed to its step as `objective.method_arrays`.
+    """Inputs of a method, passed to the step as `objective.method_arrays`.
 
     The inputs are arguments of the compiled step rather than constants. They are not
     part of the state: checkpoints do not contain them, and a resumed run loads them

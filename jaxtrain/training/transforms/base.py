@@ -13,7 +13,7 @@ from jaxtrain.training.state import TrainState
 Metrics = dict[str, jax.Array]
 # Arrays of a transform, by name.
 Extra = dict[str, Any]
-# Field of the state that has the same shardings as the arrays of a transform.
+# Field of `TrainState` whose shardings apply to the arrays of a transform.
 StateField = Literal["params", "model_state", "opt_state"]
 
 

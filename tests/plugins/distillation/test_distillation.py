@@ -265,7 +265,7 @@ FLIP = AugmentConfig(horizontal_flip=True)
 
 def test_outputs_are_kept_where_images_stay_the_same(monkeypatch: pytest.MonkeyPatch):
     def told(**options: Any) -> str:
-        return planned(**options)[1].describe()["its outputs"]
+        return planned(**options)[1].describe()["teacher outputs"]
 
     assert told() == "computed once, 0.0 MB on each device"
     _, teacher = planned()
@@ -333,7 +333,7 @@ class Quiet(Classification):
             {"num_outputs": 5, "class_names": (*NAMES, "eel")},
             "5 classes, but this run has 4: the teacher also has 'eel'",
         ),
-        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images of 2 channels, but"),
+        ({"image_shape": (8, 8, 2), "mean": (0.5, 0.5)}, "images with 2 channels, but"),
         ({"input": SoundInput(SoundConfig())}, "data.sound"),
         (
             {"image_shape": (2, 2, 1)},
@@ -353,7 +353,7 @@ def test_tasks_that_cannot_be_taught_are_refused():
     method = Distillation(teacher="runs/teacher")
     with pytest.raises(UserError, match="the task defines its own training objective"):
         method.check(Quiet((8, 8, 1), {"num_classes": 4}), "quiet")
-    with pytest.raises(UserError, match="defines no distillation loss"):
+    with pytest.raises(UserError, match="the task has no distillation loss"):
         method.check(Task(), "embedding")
     regression = Regression((8, 8, 1), {}, mean=(0.0,), std=(1.0,))
     changes = {"task": "regression", "num_outputs": 1, "class_names": None}

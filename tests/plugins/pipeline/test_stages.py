@@ -317,7 +317,7 @@ def test_skips_and_random_layers_are_cut(
     monkeypatch.setitem(models.MODELS.references, "cut", place)
     # Stages on one device would share what each of them gives away.
     monkeypatch.setattr(
-        Stage, "take_whole", lambda _, tree: jax.tree.map(jnp.copy, tree)
+        Stage, "replicate", lambda _, tree: jax.tree.map(jnp.copy, tree)
     )
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):

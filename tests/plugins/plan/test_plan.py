@@ -344,7 +344,7 @@ def test_a_process_that_dies_is_told():
 def test_a_process_with_another_jax_is_refused(monkeypatch: pytest.MonkeyPatch):
     version = jax.__version__
     monkeypatch.setattr(jax, "__version__", "9.9.9")
-    with pytest.raises(UserError, match=rf"{version}, but expected JAX 9\.9"):
+    with pytest.raises(UserError, match=rf"expected JAX 9\.9.*{version}"):
         gpu_compiler.call(parse_target("cpu"), len, "")
 
 
@@ -367,7 +367,7 @@ def test_unknown_flags_of_xla(cli: Cli, write_config: Any):
     words = ["plan", "--config", write_config(TINY), "--target", "cpu"]
     result = cli(*words, XLA_FLAGS="--xla_nonsense=1")
     assert result.code == 2
-    assert "XLA rejects $XLA_FLAGS = '--xla_nonsense=1'" in result.stderr
+    assert "$XLA_FLAGS = '--xla_nonsense=1'" in result.stderr
 
 
 @pytest.mark.slow

@@ -141,7 +141,7 @@ def test_the_worst_mistakes_are_those_of_the_model(root: Path):
     assert len(wrong) >= 3
     expected = [rows[i] for i in wrong[np.argsort(of_true[wrong])][:24]]
     page = (root / "run" / "report.html").read_text()
-    part = page.partition("Worst mistakes")[2].partition("Least sure")[0]
+    part = page.partition("Worst mistakes")[2].partition("Least confident")[0]
     seen = Elements(part)
     names = re.findall(r"[\w<>= ()-]+\.png", seen.text)
     assert [name.strip() for name in names] == expected

@@ -64,7 +64,7 @@ def test_a_run_learns_the_tones(here: Path):
     assert about["image_shape"] == [16, 38, 1] and about["sound"]["mels"] == 16
     page = (here / "run" / "report.html").read_text()
     assert (
-        "Most sure, and right" in page
+        "Most confident, and correct" in page
         and "Training images" not in page.split("left out")[-1].split("<section>")[0]
     )
 
@@ -79,7 +79,7 @@ def test_evaluate_predict_and_export_agree(here: Path):
     words = "predict --workdir run --out out.jsonl tones/test recipe.py"
     cli.done(*words.split())
     *rows, bad = map(json.loads, (here / "out.jsonl").read_text().splitlines())
-    assert bad["error"] == "not a WAV or FLAC file"
+    assert bad["error"] == "the file is neither WAV nor FLAC"
     right = [row["label"] == row["filename"].split("/")[2] for row in rows]
     assert np.mean(right) == found["accuracy"]
     names = [here / row["filename"] for row in rows]
@@ -120,7 +120,7 @@ def test_a_server_answers_sounds(here: Path):
             [probabilities[i] for i in range(3)], expected, atol=1e-6
         )
     assert [status for status, _ in bad] == [400, 400]
-    assert "sound is unreadable: not a WAV or FLAC" in bad[0][1]["error"]
+    assert "sound is unreadable: the file is neither WAV" in bad[0][1]["error"]
     assert health["sound"]["sample_rate"] == 8000
 
 

@@ -93,7 +93,7 @@ def test_a_clip_is_cut_out_of_the_whole_file_resampled(rate: int):
     ("data", "message"),
     [
         (b"", "the file is empty"),
-        (b"ID3" + bytes(100), "not a WAV or FLAC file"),
+        (b"ID3" + bytes(100), "the file is neither WAV nor FLAC"),
         (b"RIFF\0\0\0\0WAVE" + bytes(50), "."),
         (b"fLaC" + bytes(50), "."),
         (OSError(2, "No such file or directory"), "No such file"),

@@ -530,8 +530,8 @@ def test_a_study_is_kept_in_a_folder_of_any_name(tmp_path: Path):
 @each_row(
     ("state", "named"),
     [
-        ("empty", "it is empty, 0 bytes): "),
-        ("gone", "it is missing, but sweep.json exists): "),
+        ("empty", "the file is empty, 0 bytes): "),
+        ("gone", "the file is missing, but sweep.json exists): "),
         ("locked", "database is locked): stop other programs that lock the file"),
         ("read-only", "readonly database): "),
     ],

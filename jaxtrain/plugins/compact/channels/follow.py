@@ -89,7 +89,7 @@ class _Follower:
             return self.read(*called(eqn), inputs)
         if name in IDENTITIES or name == BARRIER:
             return inputs
-        made = self._ruled(eqn, inputs)
+        made = self._apply_rule(eqn, inputs)
         images = any(x.of_images for x in inputs)
         if made is not None:
             return [Labelled(made, images)]
@@ -98,7 +98,7 @@ class _Follower:
         shapes = (out.aval.shape for out in eqn.outvars)
         return [Labelled(tuple(map(fixed, shape)), images) for shape in shapes]
 
-    def _ruled(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
+    def _apply_rule(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
         """Return the labels of an equation's outputs, or None if there is no rule."""
         name, rules = eqn.primitive.name, self._rules()
         if name in ELEMENTWISE:
@@ -136,12 +136,12 @@ class _Follower:
         for x in inputs:
             if x.dims:
                 spread = [
-                    self._spread(eqn, d, n) for d, n in zip(x.dims, shape, strict=True)
+                    self._expand(eqn, d, n) for d, n in zip(x.dims, shape, strict=True)
                 ]
                 made = tuple(map(self.found.join, made, spread))
         return made
 
-    def _spread(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
+    def _expand(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
         """Broadcast the labels of a dim to `size`; a broadcast dim is pinned."""
         if len(labels) == size:
             return labels
@@ -171,7 +171,7 @@ class _Follower:
         shape = eqn.params["shape"]
         made = list(map(copies, shape))
         for labels, dim in zip(x.dims, eqn.params["broadcast_dimensions"], strict=True):
-            made[dim] = self._spread(eqn, labels, shape[dim])
+            made[dim] = self._expand(eqn, labels, shape[dim])
         return tuple(made)
 
     def _concatenate(self, eqn: Any, *inputs: Labelled) -> Dims:
@@ -196,7 +196,8 @@ class _Follower:
         if groups == 1:
             self._contract(x, channels, kernel, taken)
         else:
-            # A group is removed as a unit: its inputs and outputs are equivalent.
+            # A convolution group is removed as a unit, so all labels of its input and
+            # output channels are equivalent.
             self._pin([taken], eqn)
             ins, outs = channels.reshape(groups, -1), outputs.reshape(groups, -1)
             for labels in (*ins.T, *outs.T):

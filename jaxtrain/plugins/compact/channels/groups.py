@@ -27,14 +27,14 @@ Axis = tuple[str, int]
 
 @dataclass(frozen=True, eq=False)
 class ChannelGroup:
-    """Channels with the same dependencies, in units that can be removed individually.
+    """Prunable channels, in units with equal dependencies that are removed separately.
 
     Attributes:
       name: Path of the first layer that computes the channels.
       unit: Number of the layer's channels per unit, such as a convolution group.
       indices: Path and dim of an array -> indices of each unit, int64 (units, n).
-      taken: Keys of `indices` that are input channels of kernels.
-      numbers: Component of each unit, a value in `ChannelMap.components`, (units,).
+      taken: Keys of `indices` whose dim is the input-channel dim of a kernel.
+      numbers: Equivalence class of each unit, as in `ChannelMap.components`, (units,).
     """
 
     name: str
@@ -72,7 +72,7 @@ class ChannelMap:
     components: np.ndarray
 
     def flops(self, kept: Mapping[str, np.ndarray]) -> int:
-        """Count the FLOPs per image, as `jaxtrain.training.flops.count_flops`.
+        """Count the FLOPs per image, as `jaxtrain.training.flops.count_flops` does.
 
         Args:
           kept: Retained units by group name; other groups are unchanged.
@@ -205,7 +205,8 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, unpruned = list(positions.sizes), dict[str, str]()
-    # Layer name -> (array dims, number of labels in each) -> their components.
+    # Layer name -> (dim of the layer, all array dims, number of labels in each dim) ->
+    # equivalence classes with labels in these dims.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:
@@ -227,8 +228,8 @@ def _groups(
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
-        # The labels of a component are sorted, and thus grouped by axis. Components of
-        # one kind have the same number of labels per axis, and so the same splits.
+        # The labels of an equivalence class are sorted, and thus grouped by array dim.
+        # All classes of this group have the same number of labels per dim.
         parts = np.split(positions.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,

@@ -142,7 +142,7 @@ def _arg(eqn: Any, x: Node) -> Node:
 
 
 def _dot(eqn: Any, x: Node, y: Node) -> Node:
-    """Convert a product of (batch, free, contracted) and (batch, contracted, free)."""
+    """Convert `dot_general` to MatMul, with transposes and reshapes of its inputs."""
     (x_inner, y_inner), (x_batch, y_batch) = eqn.params["dimension_numbers"]
     out = eqn.outvars[0].aval
     # Accumulate in the dtype of the result.

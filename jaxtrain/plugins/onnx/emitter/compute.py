@@ -85,7 +85,7 @@ def rounded(x: jax.Array, scale: Any, zero: Any, dim: int | None = None) -> jax.
     """Wrap an array in a fake-quantization op, which LiteRT converts to int8.
 
     Args:
-      x: Array, which may be rounded already.
+      x: Array, whose values may already be quantized.
       scale: Scale; per channel if `dim` is given.
       zero: Zero point; per channel if `dim` is given.
       dim: Output dim of a kernel, whose integers are -127 to 127; None for activations.
@@ -107,7 +107,7 @@ def _round(node: Node, x: jax.Array) -> jax.Array:
 
 
 def _weights(node: Node, kernel: jax.Array, bias: list[jax.Array]) -> list[jax.Array]:
-    """Kernel and bias of a product; a quantized kernel gets fake quantization."""
+    """Return kernel and bias; a quantized kernel is wrapped in fake quantization."""
     x, of_kernel, *of_bias = node.inputs
     found = weights_of(x, of_kernel, of_bias) if of_kernel.is_constant else None
     if found is None:

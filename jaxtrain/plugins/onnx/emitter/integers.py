@@ -32,7 +32,7 @@ KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
     """Convert the fake quantization of activations to a node `ROUND`."""
-    # Same computation as in the model: rounding may change the zero point.
+    # Use the model's code and dtype: other rounding could give another zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
     if scale == 0:  # The range is uninitialized.
@@ -106,9 +106,9 @@ def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
     step = _step(x)
     if not bias or step is None:
         return Integers(integers.astype(np.float64), scale, None, step)
-    # A folded norm may scale a channel to almost 0, so that its bias exceeds int32 in
-    # the accumulator's scale. A larger scale then rounds the kernel again, which costs
-    # less accuracy than clipping the bias.
+    # A folded batch norm may scale the kernel of a channel to almost 0. In the tiny
+    # scale of the accumulator, the bias then exceeds int32. Increasing the scale of the
+    # kernel costs less accuracy than clipping the bias.
     addends = bias[0].value.astype(np.float64)
     least = np.abs(addends) / (step * LARGEST_SUM)
     integers = np.round(integers * (scale / np.maximum(scale, least)))

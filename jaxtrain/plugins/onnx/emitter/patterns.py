@@ -80,8 +80,8 @@ def _clip(node: Node) -> Node | None:
     return elementwise("Clip", x.inputs[0], *ends)
 
 
-def _window_of_blocks(node: Node) -> Node | None:
-    """Convert the maximum over blocks of a reshaped image to max pooling."""
+def _max_pool_of_blocks(node: Node) -> Node | None:
+    """Fuse a reshape into blocks and a maximum over each block into MaxPool."""
     if node.op != "ReduceMax" or node.attributes["keepdims"]:
         return None
     x = node.inputs[0]
@@ -93,13 +93,17 @@ def _window_of_blocks(node: Node) -> Node | None:
     if node.attributes["axes"] != (2, 4) or images.shape != blocks:
         return None
     size = [height, width]
-    if images.op == "Slice" and images.uses == 1 and _cuts_ends(images, size):
+    if (
+        images.op == "Slice"
+        and images.uses == 1
+        and _drops_incomplete_windows(images, size)
+    ):
         images = images.inputs[0]
     attributes = {"kernel_shape": size, "strides": size, "pads": [0] * 4}
     return Node("MaxPool", (images,), node.shape, node.dtype, attributes)
 
 
-def _cuts_ends(node: Node, size: list[int]) -> bool:
+def _drops_incomplete_windows(node: Node, size: list[int]) -> bool:
     """Whether a slice drops only incomplete windows at the ends, as pooling does."""
     whole = node.inputs[0].shape
     return all(
@@ -132,7 +136,7 @@ def _mean_without_padding(node: Node) -> Node | None:
 
 
 def _layer_norm(node: Node) -> Node | None:
-    """Convert (x - mean) * (rsqrt(variance + epsilon) * scale) over the last dim."""
+    """Fuse (x - mean) * (rsqrt(variance + epsilon) * scale) to LayerNormalization."""
     found = find(NORMS[0], node) or find(NORMS[1], node)
     if found is None or (epsilon := found["epsilon"].number) is None:
         return None
@@ -146,7 +150,7 @@ def _layer_norm(node: Node) -> Node | None:
 
 
 def scale_and_shift(node: Node) -> Node | None:
-    """Convert x * scale + shift per channel, such as batch norm in evaluation."""
+    """Fuse x * scale + shift per channel into a BatchNormalization node."""
     if node.op != "Add" or not node.is_float or len(node.shape) < 3:
         return None
     scaled, shift = node.inputs
@@ -168,7 +172,7 @@ def scale_and_shift(node: Node) -> Node | None:
 RULES: tuple[Callable[[Node], Node | None], ...] = (
     _clip,
     _operator,
-    _window_of_blocks,
+    _max_pool_of_blocks,
     _mean_without_padding,
     _layer_norm,
 )

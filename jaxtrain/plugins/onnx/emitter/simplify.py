@@ -154,7 +154,7 @@ def _fold(node: Node) -> Node | None:
     product = x.inputs[0] if x.op == "Cast" and x.is_float else x
     if product.op not in PRODUCTS or not product.inputs[1].is_constant:
         return None
-    if x.uses > 1 or product.uses > 1 or not _of_outputs(y, product.shape):
+    if x.uses > 1 or product.uses > 1 or not _is_per_output(y, product.shape):
         return None
     data, weights, *bias = product.inputs
     number = np.broadcast_to(_wide(y).reshape(-1), (product.shape[-1],))
@@ -192,7 +192,7 @@ def _reduction(node: Node) -> Node | None:
     return None
 
 
-def _of_outputs(y: Node, shape: Any) -> bool:
+def _is_per_output(y: Node, shape: Any) -> bool:
     """Whether a constant is a scalar, or varies only over the last dim of a shape."""
     if not y.is_constant or len(y.shape) > len(shape):
         return False

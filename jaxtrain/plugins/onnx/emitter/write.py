@@ -81,7 +81,7 @@ class Writer:
         return self._constants[key].name
 
     def put(self, node: Node, order: Order, name: str) -> None:
-        """Record the name of a node's array, and the dim order it is computed in."""
+        """Record the name of a node's array, and the dim order of this array."""
         self._names[node] = {order: name, **self._names.get(node, {})}
 
     def order_of(self, node: Node) -> Order:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from jaxtrain.font import fitted, font
 from jaxtrain.plugins.report.pages.text import text
 
-# Maximum size of a matrix with counts in its cells.
+# Maximum number of classes of a matrix with counts in its cells.
 MAX_WRITTEN = 20
 MAX_PAIRS = 12
 CELL = 26
@@ -63,7 +63,7 @@ def _pairs(
 
 
 def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Markup:
-    """Draw a matrix with names and counts."""
+    """Draw a matrix with names and counts; `parts` are fractions of the row totals."""
     words = [fitted(name, MAX_NAME) for name in names]
     margin = max(24, 12 + math.ceil(max(map(font().getlength, words))))
     side = margin + CELL * len(names)
@@ -88,7 +88,7 @@ def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Mar
 
 
 def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
-    """Draw a matrix of many classes: cells of equal shade share a path."""
+    """Draw a matrix of many classes: cells of equal shade share an SVG path."""
     paths: dict[tuple[bool, int], list[str]] = {}
     for row, column in np.argwhere(counts > 0).tolist():
         shade = 1 + min(SHADES - 1, int(parts[row, column] * SHADES))
