@@ -47,7 +47,7 @@ from jaxtrain.tasks.proposals import Advice
 
 # Config fields that are incompatible with ordinal regression, with the reason.
 UNMIXED = {"data.augment.mixup": "ordinal targets have no values between two levels"}
-# Largest number of values per example in texts.
+# Largest number of columns shown per example in reports.
 MAX_SHOWN = 8
 # Number of sampled targets of a split if targets cannot be read without images.
 FEW = 2
@@ -226,7 +226,7 @@ class Regression(Task):
             "prediction": ", ".join(f"{n} {as_number(x, std)}" for n, x, std in told),
         }
 
-    # --- sums, on the device ---------------------------------------------------------
+    # --- metric sums, on the device --------------------------------------------------
 
     def _errors(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
         of_columns, standardised, known = self._read(outputs, target, mask)

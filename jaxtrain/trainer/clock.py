@@ -8,8 +8,9 @@ from typing import Literal, get_args
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
-# `setup` is the time before the loop, `step` the loop without the other accounts, and
-# `lost` the time from a checkpoint to the interruption, whose steps a resume repeats.
+# `setup` is the time before the loop, and `step` the time of the loop that is in no
+# other account. `lost` is the time from the last checkpoint to an interruption: the
+# resumed run repeats these steps.
 Account = Literal[
     "setup",
     "compile",

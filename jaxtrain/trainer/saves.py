@@ -71,7 +71,7 @@ class Saves:
             self._error = None
             with self._counting_failures():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
-            # An error of process 0 ends the others here, not within a step.
+            # If process 0 failed, other processes end here, not within a step.
             cluster.current().barrier()
         self._step = run.step
 
