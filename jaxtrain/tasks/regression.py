@@ -113,7 +113,7 @@ class Regression(Task):
             if len(values) != num:
                 raise UserError(
                     f"task.{name} = {values} has "
-                    f"{counted(len(values), 'value')}, the data set has "
+                    f"{counted(len(values), 'value')}, but the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
         # Origin that the store has subtracted from its numbers.
@@ -163,7 +163,7 @@ class Regression(Task):
     def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
         one, other = map(in_columns, target)
         share = change.weight.astype(one.dtype)[:, None]
-        # A partner with a share of 0 may have missing numbers.
+        # A partner with a mixing ratio of 0 may have missing numbers.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:

@@ -91,7 +91,8 @@ class Clock:
           until: Finish time of these steps, in `step_seconds`.
         """
         seconds, self._logged_seconds = until - self._logged_seconds, until
-        # The interval is 0 if the last calls of both intervals were polled together.
+        # The interval is 0 if one poll found the last calls of this and the previous
+        # interval.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(

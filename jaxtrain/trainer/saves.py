@@ -23,7 +23,7 @@ class Saves:
     """Saves the device state together with the host-side state.
 
     `MAX_FAILURES` failed saves in a row end a run. With several processes, each process
-    writes its shards. Only process 0 detects failures; when it exits, all exit.
+    writes its shards. Only process 0 detects failures; if process 0 exits, all exit.
     """
 
     def __init__(self, run: RunState):

@@ -111,7 +111,7 @@ class Setup:
 
     @property
     def method_arrays(self) -> dict[str, Any]:
-        """Extra step inputs of the training method, abstract, by keyword."""
+        """Abstract input arrays of the training method, by keyword."""
         inputs = self.method_inputs
         return {} if inputs is None else {"method_arrays": inputs.abstract}
 

@@ -202,7 +202,7 @@ def test_batch_larger_than_the_data_is_refused():
         (
             True,
             {"train": TrainConfig(epochs=1e30)},
-            r"train\.\w+ = .* steps: shorten it",
+            r"train\.\w+ = .* steps: shorten",
         ),
     ],
 )
