@@ -103,7 +103,7 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
 
 
 class _CachedEvaluation:
-    """Caches the evaluation of the last arrays, because all metrics share it."""
+    """Caches the result of `evaluate` for the last arrays, which all metrics share."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None

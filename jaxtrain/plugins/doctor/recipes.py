@@ -30,7 +30,7 @@ CLASSES: dict[str, type] = {
 }
 # Subsections of the `data` section.
 OF_DATA = ("sound", "augment")
-# Sections whose class depends on a name.
+# Sections whose config class depends on the field `name`.
 NAMED = {"model": MODELS, "optimizer": OPTIMIZERS}
 WIDTH = 88
 
