@@ -142,9 +142,9 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     for name, training_id in zip(finder.names, finder.category_ids, strict=True):
         if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, which had the id {training_id} in "
-                "training, and another category has this id: give a COCO file with the "
-                "training categories"
+                f"{source} has no category {name!r}, whose training id {training_id} "
+                "belongs to another category: give a COCO file with the training "
+                "categories"
             )
         found.append(known.get(name, training_id))
     return tuple(found)

@@ -68,7 +68,7 @@ def recipe_text(
         for line in _in_docstring(textwrap.fill(text, WIDTH)).splitlines()
     ]
     lines = [
-        f'"""{_in_docstring(source)}, after a look at its {looked_at}.',
+        f'"""Recipe for {_in_docstring(source)}, proposed from its {looked_at}.',
         "",
         f"    {_in_docstring(command('--config', out))}",
         "",

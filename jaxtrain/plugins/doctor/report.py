@@ -98,8 +98,8 @@ ADVICE = {
     "class, and a run ends when it reads one: repair the files, or remove the classes.",
     "class_untrained": "A model cannot learn classes without training images, but "
     "evaluations include them: add training images, or remove the classes.",
-    "class_empty": "The model has an output for each empty class, and never learns to "
-    "predict it: remove the classes.",
+    "class_empty": "Empty classes have outputs in the model, but no examples to learn "
+    "from: remove the classes.",
     "label_constant": "A model cannot learn from constant columns: remove them from "
     "data.targets or the lists of labels, or add images.",
     "label_few": "The images are too few for training and for a validation split: "
@@ -116,9 +116,9 @@ ADVICE = {
     "pixels_untrained": "A model cannot learn classes without training pixels, but "
     "evaluations include them: add training images of the classes, or remove the "
     "classes.",
-    "pixels_none": "The model has an output for each class without pixels, and never "
-    "learns to predict it: remove these classes from the list, or check the values of "
-    "the masks.",
+    "pixels_none": "Classes without pixels have outputs in the model, but no examples "
+    "to learn from: remove these classes from the list, or check the values of the "
+    "masks.",
     "pixels_rare": "The loss is low even if a model ignores rare classes: monitor the "
     "iou of each class.",
     "numbers_far": "Errors on outliers may dominate the loss: check the values, and "
@@ -129,10 +129,11 @@ ADVICE = {
     "ones, so the list may be incomplete: inspect the listed images before you change "
     "a label.",
 }
-# Advice for remarks of data stores, whose kinds are not in `ADVICE`.
+# Advice for all other kinds of findings, which are remarks of data stores.
 OTHER = "Runs read the data as described: check whether that is intended."
-# Kinds of findings that may have the level "error". Each is found by a function that
-# also stops a run: in `jaxtrain.trainer.data_checks`, `images.lacks_size` or `defects`.
+# Kinds of findings that may have the level "error": conditions that also stop a run.
+# Runs and checks share the code: `jaxtrain.trainer.data_checks`, `images.lacks_size`
+# and `defects`.
 ERRORS = frozenset(
     {
         *(kind for kind, advice in ADVICE.items() if advice is REFUSED),

@@ -201,7 +201,7 @@ class DeepLabV3(DilatedNet):
 
 
 def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
-    """Apply a layer to the deepest features; return its outputs and the images."""
+    """Apply a layer to the features `x[0]`; return its outputs and the images."""
     return layer(x[0], rngs), x[-1]
 
 

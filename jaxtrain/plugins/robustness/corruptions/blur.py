@@ -48,9 +48,9 @@ def glass_blur(
     `level` is the sigma of the blurs in pixels, the maximum displacement in pixels, and
     the number of passes over the image.
 
-    The authors' code, which also created ImageNet-C, is meant to swap pairs of pixels,
-    but copies one pixel to the other, because NumPy slices are views. This function
-    also copies.
+    The authors' code, which also created their data sets, is meant to swap pairs of
+    pixels, but copies one pixel to the other, because NumPy slices are views. This
+    function also copies.
     """
     sigma, reach, times = level
     _, height, width, channels = images.shape
