@@ -119,7 +119,7 @@ def nms(
       threshold: IoU above which the lower-scoring box is suppressed.
 
     Returns:
-      Whether each box is kept, bool (K,), and the pairwise IoU, (K, K).
+      Whether NMS keeps each box, bool (K,), and the pairwise IoU, (K, K).
     """
     num = len(boxes)
     found = iou(boxes[:, None], boxes[None])

@@ -21,7 +21,7 @@ MOST = COUNTS[-1]
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
-# Metric name -> (title, function that computes the metric from the results).
+# Metric name -> (title, function that computes the metric from a `Found`).
 KNOWN: dict[str, tuple[str, Callable[["Found"], Any]]] = {
     "map": ("mAP", lambda found: found.mean(EVERY)),
     "map50": ("mAP at 0.5", lambda found: found.mean(slice(0, 1))),
