@@ -32,7 +32,7 @@ def class_weights(
     """Compute `relative_weights` for the classes of a training split.
 
     Args:
-      weights: Weight of each class, or `balanced`.
+      weights: Weight of each class, or a scheme of `relative_weights`.
       count: Function that counts the training examples of each class, (C,).
     """
     try:

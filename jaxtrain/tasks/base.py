@@ -270,7 +270,7 @@ class Task:
 
 
 def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
-    """Copy a task, with the values `chosen` (see `Task.choose`)."""
+    """Copy a task and set its fitted values (see `Task.choose`)."""
     task = copy.copy(task)
     task.chosen = chosen
     return task

@@ -100,7 +100,7 @@ def macro_f1(counts: np.ndarray, num_examples: int) -> float:
 
 
 def as_list(total: np.ndarray, num_examples: int) -> list[Any]:
-    """Value of a metric: its sum over the examples, as nested lists."""
+    """Convert the sum of a metric over all examples to nested lists."""
     return total.tolist()
 
 

@@ -274,7 +274,7 @@ def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
 
 
 def _shared(target: MixedLabels, of: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    """Average a function of both classes by the mixing ratio, (B, ...)."""
+    """Interpolate `of(label)` and `of(partner)` by the mixing ratio, (B, ...)."""
     one, other = of(target.label), of(target.partner)
     share = target.weight.astype(one.dtype).reshape(-1, *[1] * (one.ndim - 1))
     return share * one + (1 - share) * other

@@ -143,7 +143,7 @@ class OutputDecoder:
         return self.probabilities(outputs)
 
     def whole(self, values: np.ndarray) -> np.ndarray:
-        """Convert results of `values` to full precision, on the host."""
+        """Add the float64 offset, if any, to results of `values`, on the host."""
         return values
 
     # Ensembles of models.

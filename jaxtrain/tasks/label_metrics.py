@@ -95,7 +95,7 @@ def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cuts(score: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Index of the last example with each score, and number of positives up to it.
+    """Last index of each distinct score, and cumulative positives at this index.
 
     Args:
       score: Scores in descending order, (n,).

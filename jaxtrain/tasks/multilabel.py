@@ -166,10 +166,10 @@ class Multilabel(Task):
     def transform_target(
         self, target: tuple[jax.Array, jax.Array], change: Mixing
     ) -> jax.Array:
-        """Average labels weighted by share, as both losses are linear in the target.
+        """Interpolate the labels of mixed images by the mixing ratio.
 
-        A label that is unknown in one of the two targets is unknown in the mixture,
-        unless the share of this target is 0.
+        The losses are linear in the target. A label that is unknown in one target is
+        unknown in the mixture, unless the weight of this target is 0.
         """
         one, other = map(known_targets, target)
         share = change.weight[:, None]

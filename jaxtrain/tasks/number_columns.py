@@ -104,7 +104,7 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
                 f"{split}: float32 cannot represent the differences of the numbers in "
                 f"the column {name!r}, such as {column[0]}; centre the targets of the "
                 "store with jaxtrain.data.columns.centred, and add the subtracted "
-                f"origin to the facts of the store as {ORIGIN!r}"
+                f"origin to Store.facts as {ORIGIN!r}"
             )
 
 
@@ -162,6 +162,6 @@ def check_levels(
             raise UserError(
                 f"{split}: the column {name!r} is "
                 f"{as_number(numbers[row] + zero, scale)} for image {row}: expected "
-                f"one of the levels {shown}; correct the number, or add it to "
-                "task.levels"
+                f"one of the levels {shown}; correct the number, or add "
+                "the level to task.levels"
             )

@@ -37,10 +37,9 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def whole(self, numbers: np.ndarray) -> np.ndarray:
-        """Convert numbers from `of` to full precision: add `shift`, and round.
+        """Add `shift` to results of `of` in float64, and round to `decimals`.
 
-        The result is float64 with `decimals` decimals; without a `shift`, the numbers
-        are returned unchanged.
+        Without a `shift`, the numbers are returned unchanged.
         """
         if self.shift is None:
             return numbers

@@ -81,7 +81,15 @@ def overlay(
 
 
 def mistakes(image: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Highlight misclassified pixels, bool (H, W), in an image, uint8 (H, W, C)."""
+    """Highlight misclassified pixels in a darkened image.
+
+    Args:
+      image: Image to highlight, uint8 (H, W, C).
+      wrong: Mask of misclassified pixels, bool (H, W).
+
+    Returns:
+      The image, uint8 (H, W, 3).
+    """
     return overlay(_coloured(image) // 2, wrong)
 
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-# Config section -> field -> (value, reason).
+# Proposed values: config section -> field -> (value, reason).
 Advice = dict[str, dict[str, tuple[Any, str]]]
 
 

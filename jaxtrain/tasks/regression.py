@@ -47,7 +47,7 @@ from jaxtrain.tasks.proposals import Advice
 
 # Config fields that are incompatible with ordinal regression, with the reason.
 UNMIXED = {"data.augment.mixup": "ordinal targets have no values between two levels"}
-# Largest number of values per example in texts.
+# Largest number of columns shown per example in reports.
 MAX_SHOWN = 8
 # Number of sampled targets of a split if targets cannot be read without images.
 FEW = 2
@@ -113,7 +113,7 @@ class Regression(Task):
             if len(values) != num:
                 raise UserError(
                     f"task.{name} = {values} has "
-                    f"{counted(len(values), 'value')}, the data set has "
+                    f"{counted(len(values), 'value')}, but the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
         # Origin that the store has subtracted from its numbers.
@@ -163,7 +163,7 @@ class Regression(Task):
     def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
         one, other = map(in_columns, target)
         share = change.weight.astype(one.dtype)[:, None]
-        # A partner with a share of 0 may have missing numbers.
+        # A partner with a mixing ratio of 0 may have missing numbers.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
@@ -226,7 +226,7 @@ class Regression(Task):
             "prediction": ", ".join(f"{n} {as_number(x, std)}" for n, x, std in told),
         }
 
-    # --- sums, on the device ---------------------------------------------------------
+    # --- metric sums, on the device --------------------------------------------------
 
     def _errors(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:
         of_columns, standardised, known = self._read(outputs, target, mask)

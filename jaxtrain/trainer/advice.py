@@ -21,8 +21,8 @@ class Rule(NamedTuple):
     name: str
     above: float
     text: str
-    # Appended to `text` if `helps(config)` is true: `more`, then the hints of plug-ins
-    # for `occasion`.
+    # If `helps(config)` is true, `more` and the hints of plug-ins for `occasion` are
+    # appended to `text`.
     more: str = ""
     occasion: str = ""
     helps: Callable[[Config], bool] = lambda config: False

@@ -18,7 +18,7 @@ MAX_TOLD = 20
 class BadSteps(Callback):
     """Callback that logs skipped steps and loss spikes.
 
-    `train.max_bad_steps` of them in a row end the run.
+    `train.max_bad_steps` skipped steps in a row end the run.
     """
 
     def on_metrics(self, run: RunState, call: Call) -> None:
@@ -43,7 +43,7 @@ def _check(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
 
 
 def _log(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
-    """Log a skipped step or a loss spike, unless `MAX_TOLD` are logged already."""
+    """Log a skipped step or a loss spike, up to `MAX_TOLD` of them per run."""
     progress = run.progress
     progress.bad_steps_told += 1
     if progress.bad_steps_told > MAX_TOLD:

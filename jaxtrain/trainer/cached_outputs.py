@@ -37,7 +37,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
 
 def too_large(arrays: Any) -> dict[str, bool]:
-    """Reason not to cache arrays, mapped to whether they are too large for a device."""
+    """Map a reason, the size of the arrays, to whether it exceeds the cache limit."""
     size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}

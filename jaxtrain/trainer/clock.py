@@ -8,8 +8,9 @@ from typing import Literal, get_args
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
-# `setup` is the time before the loop, `step` the loop without the other accounts, and
-# `lost` the time from a checkpoint to the interruption, whose steps a resume repeats.
+# `setup` is the time before the loop, and `step` the time of the loop that is in no
+# other account. `lost` is the time from the last checkpoint to an interruption: the
+# resumed run repeats these steps.
 Account = Literal[
     "setup",
     "compile",
@@ -90,7 +91,8 @@ class Clock:
           until: Finish time of these steps, in `step_seconds`.
         """
         seconds, self._logged_seconds = until - self._logged_seconds, until
-        # The interval is 0 if the last calls of both intervals were polled together.
+        # The interval is 0 if one poll found the last calls of this and the previous
+        # interval.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(

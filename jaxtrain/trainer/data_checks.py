@@ -81,8 +81,8 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     if data.augment.augmix and moves_targets(task):
         yield Problem(
             f"data.augment.augmix = {data.augment.augmix} mixes copies of an image "
-            "with different geometric transforms, which the targets of this task "
-            "cannot follow; leave data.augment.augmix out",
+            "with different geometric transforms, but a target of this task can "
+            "match only one transform; leave data.augment.augmix out",
             ("data.augment.augmix",),
         )
     problems = ProblemList()

@@ -77,7 +77,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
     abstract = as_dict(run.trainer.abstract_state)
     with run.clock.charging("checkpoint"), run.watchdog.saving():
         while (step := _best_step(run)) != loaded:
-            # Free the current state first: device memory may not hold two.
+            # Free the current state first: device memory may not hold two states.
             jax.tree.map(lambda array: array.delete(), run.state)
             loaded = None
             try:

@@ -22,7 +22,7 @@ from jaxtrain.training.state import TrainState
 if TYPE_CHECKING:
     from jaxtrain.config import Config, ParallelConfig
 
-# Programs: weights, initial state, training step of each phase, evaluation.
+# Programs that initialize weights, create the state, train (one per phase), evaluate.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
 
 

@@ -30,7 +30,7 @@ def describe_jump(
       The warning, or [] without a jump.
     """
     length = {name: saved["train"][name] for name in ("epochs", "steps")}
-    # `steps_per_call` = 1 is valid for every length; the set value may be too large.
+    # `steps_per_call` may be too large for the old length; 1 is always valid.
     train = replace(setup.config.train, **length, steps_per_call=1)
     before = make_timetable(
         replace(setup.config, train=train),

@@ -67,9 +67,9 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
     for path, is_used in needs.items():
         if is_used:
             yield Problem(
-                f"{path} = {config_lib.get(config, path)!r} needs a model of pieces "
-                f"(jaxtrain.models.base.Model), and model.name = {name!r} is a plain "
-                f"Flax module: leave {path} out",
+                f"{path} = {config_lib.get(config, path)!r} requires a model of "
+                f"pieces (jaxtrain.models.base.Model), but model.name = {name!r} is a "
+                f"plain Flax module: leave {path} out",
                 (path, "model.name"),
             )
 

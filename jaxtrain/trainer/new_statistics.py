@@ -37,7 +37,8 @@ class NewStatistics:
     Attributes:
       setup: Setup of the run.
       dataset: Training split of the run.
-      programs: First step -> program that computes the statistics of a batch.
+      programs: Pairs (first step of a phase, program that computes the statistics of a
+        micro-batch), in order.
     """
 
     setup: Setup
@@ -47,7 +48,7 @@ class NewStatistics:
     def of(self, state: TrainState, step: int) -> TrainState:
         """Recompute the batch-norm statistics of the averaged weights in a state."""
         programs = [program for start, program in self.programs if start <= step]
-        if not programs:  # All layers with statistics are frozen at first.
+        if not programs:  # Frozen batch-norm layers have no new statistics.
             return state
         average = state.extras[AVERAGE]
         weights = average["params"], average["model_state"]

@@ -65,7 +65,7 @@ def show_next(workdir: Path, config: Config, task: Task) -> None:
         return
     report, words = workdir / REPORT, f"--workdir {shlex.quote(str(workdir))}"
     if own_references(config):
-        # The commands load custom modules that only the config names.
+        # Custom modules that the config names are imported only with --trust.
         words += " --trust"
     run = FinishedRun(workdir, words, config, task)
     commands = filter(None, (suggest(run) for suggest in NEXT_COMMANDS.values()))

@@ -94,8 +94,8 @@ def _check_length(config: Config, total: int) -> Iterator[Problem]:
     if total > MAX_COUNT:
         length = _field_that_is_set(config, LENGTH)
         yield Problem(
-            f"{length} = {config_lib.get(config, length)} is a run of {total:.3g} "
-            f"steps: shorten it to at most {MAX_COUNT} steps",
+            f"{length} = {config_lib.get(config, length)} makes {total:.3g} "
+            f"steps: shorten the run to at most {MAX_COUNT} steps",
             (length,),
         )
 
@@ -208,8 +208,8 @@ def _check_batch_size(config: Config, num_examples: int) -> Iterator[Problem]:
         )
     if config.optimizer.name == LINE_SEARCH and size != num_examples:
         yield Problem(
-            "optimizer.name = 'lbfgs' requires full batches: set data.batch_size to "
-            f"{num_examples}, the size of the training split",
+            "optimizer.name = 'lbfgs' requires full-batch training: set "
+            f"data.batch_size to {num_examples}, the size of the training split",
             ("optimizer.name",),
         )
 
@@ -218,14 +218,15 @@ def _check_no_validation(config: Config) -> Iterator[Problem]:
     train = config.train
     if train.early_stop_patience:
         yield Problem(
-            f"train.early_stop_patience = {train.early_stop_patience} monitors a "
-            "validation metric: set data.validation_fraction or data.validation_split",
+            f"train.early_stop_patience = {train.early_stop_patience}: the "
+            "run has no validation split to monitor; set data.validation_fraction or "
+            "data.validation_split",
             ("train.early_stop_patience",),
         )
     if config.optimizer.schedule.name == "plateau":
         yield Problem(
-            "optimizer.schedule = 'plateau' monitors a validation metric: set "
-            "data.validation_fraction or data.validation_split",
+            "optimizer.schedule = 'plateau': the run has no validation split to "
+            "monitor; set data.validation_fraction or data.validation_split",
             ("optimizer.schedule",),
         )
     if any(_is_set(config, path) for path in config_lib.ONE_OF[EVALUATIONS]):

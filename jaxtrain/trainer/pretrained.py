@@ -111,7 +111,7 @@ def _fit_kernels(
 
 
 def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
-    """Read evenly spaced, normalized training images, [N, H, W, C].
+    """Read evenly spaced, normalized training images, (N, H, W, C).
 
     With sliding-window evaluation, the result contains windows of images.
     """

@@ -40,13 +40,16 @@ NEW_STATISTICS = "jaxtrain.trainer.new_statistics:make_new_statistics"
 class Programs:
     """Compiled functions of a run, and the input arrays of its training method.
 
-    `weights` is `root_key -> weights` and `begin` is `weights -> state`. `train` has
-    the first step of each phase and its function `(state, root_key, data, batches,
-    **method_arrays) -> (state, metrics)`, where `method_arrays` are the input arrays of
-    the method. `eval` is `((params, model_state), data, batches) -> (found, known)`,
-    the metrics of the task (`jaxtrain.evaluation.evaluate.reduce_batch`). `statistics`
-    recomputes batch-norm statistics for averaged weights; None if the statistics are
-    averaged too, or if the model has no batch norm.
+    Attributes:
+      weights: Initialization of the weights, `root_key -> weights`.
+      begin: Creation of the train state, `weights -> state`.
+      train: Pairs (first step of a phase, training step of the phase), `(state,
+        root_key, data, batches, **method_arrays) -> (state, metrics)`.
+      eval: Evaluation of a batch, `((params, model_state), data, batches) -> (found,
+        known)` (see `jaxtrain.evaluation.evaluate.reduce_batch`).
+      method_arrays: Input arrays of the training method, by keyword.
+      statistics: Recomputation of batch-norm statistics for averaged weights; None if
+        the statistics are averaged too, or if the model has no batch norm.
     """
 
     weights: Program

@@ -123,9 +123,10 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
 
 
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
-    """Values of the fields that resize images, from pretrained weights.
+    """Resize and crop options recorded with the pretrained weights, by `data` field.
 
-    The crop fields are included only for weights of the full model, not of a backbone.
+    Crop options are included only if the weights are of the full model, not of a
+    backbone only.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):

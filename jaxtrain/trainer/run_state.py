@@ -42,7 +42,7 @@ class RunState:
       callbacks: Callbacks, with the core callbacks first.
       clock: Seconds of the run by account.
       log: Log file, metric writers and console.
-      watchdog: Ends the process if a step hangs.
+      watchdog: Watchdog that ends the process if a step hangs.
       versions: Versions of the imported packages.
       own_parts: Digests of the loaded custom code files.
       step: Number of completed steps.

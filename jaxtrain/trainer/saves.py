@@ -23,7 +23,7 @@ class Saves:
     """Saves the device state together with the host-side state.
 
     `MAX_FAILURES` failed saves in a row end a run. With several processes, each process
-    writes its shards. Only process 0 detects failures; when it exits, all exit.
+    writes its shards. Only process 0 detects failures; if process 0 exits, all exit.
     """
 
     def __init__(self, run: RunState):
@@ -71,7 +71,7 @@ class Saves:
             self._error = None
             with self._counting_failures():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
-            # An error of process 0 ends the others here, not within a step.
+            # If process 0 failed, other processes end here, not within a step.
             cluster.current().barrier()
         self._step = run.step
 

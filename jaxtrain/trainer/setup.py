@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Parts of a run. `abstract_state` carries the shardings.
+    """Components of a run. Arrays of `abstract_state` have shardings.
 
     `layout` is for the mesh that receives the data. `best` is the metric that ranks
     checkpoints; `watched` is monitored by early stopping and `plateau` by the plateau
@@ -82,7 +82,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Number of examples evaluated after a step, divided by the batch size."""
+        """Number of examples yet to evaluate after a step, in training batches."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
@@ -111,7 +111,7 @@ class Setup:
 
     @property
     def method_arrays(self) -> dict[str, Any]:
-        """Extra step inputs of the training method, abstract, by keyword."""
+        """Abstract input arrays of the training method, by keyword."""
         inputs = self.method_inputs
         return {} if inputs is None else {"method_arrays": inputs.abstract}
 

@@ -107,8 +107,9 @@ def place(
     model = layout.mesh.shape["model"]
     if model > 1 and not splits_channels(shardings):
         raise UserError(
-            f"parallel.model = {model} divides the number of channels of no layer of "
-            f"{config.model.name}: set a divisor of the channels, or 1"
+            f"parallel.model = {model}: no layer of {config.model.name} has a number "
+            "of channels divisible by parallel.model; set a divisor of the channels, "
+            "or 1"
         )
     return jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),

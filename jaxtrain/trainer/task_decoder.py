@@ -27,7 +27,7 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
         options=config.task.as_text(),
         class_names=task.class_names,
         column_names=task.column_names,
-        # A placeholder: only box sizes and box counts depend on it, unused here.
+        # A placeholder: the image shape affects only box decoding, unused here.
         image_shape=(1, 1, 1),
         outputs=outputs,
         chosen={},

@@ -90,7 +90,7 @@ class MachineSampler:
         cpu_seconds, memory = host_seconds()
         now, used = self._seconds(), cpu_seconds - self._cpu_seconds
         elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
-        # `used` is negative if a data worker ended: its seconds are no longer included.
+        # `used` is negative if a data worker ended: its CPU seconds are excluded.
         cores = max(0.0, used) / max(elapsed, 1e-9)
         return {"host_cpu_cores": cores, "host_memory_bytes": memory}
 

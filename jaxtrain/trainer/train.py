@@ -76,7 +76,7 @@ def train(
     options = {"--fresh": fresh, "--resume-step": resume_step}
     agreement.check_started_alike(config, options)
     writers.check(config.logging)
-    NEXT_COMMANDS.check()  # Fail now, not when they are shown after the run.
+    NEXT_COMMANDS.check()  # Fail before training, not at its end.
     workdir = workdir_lib.resolve_link(workdir)
     if fresh:
         check_kept(config, workdir)
@@ -158,7 +158,7 @@ def _open(
 
 
 def _write_description(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    _ = trainer.programs  # Creating them checks inputs and metrics before any write.
+    _ = trainer.programs  # Checks inputs and metrics before any write.
     if jax.process_index() == 0:
         about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))
@@ -227,8 +227,8 @@ def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) 
     """Add the seconds of earlier starts to the clock, up to their last log line."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # Seconds after the checkpoint's record are lost if later steps were logged;
-        # otherwise they were the time of the save.
+        # The time after the checkpoint is lost if later steps were logged; otherwise
+        # it is the duration of the save.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")

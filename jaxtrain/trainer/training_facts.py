@@ -31,10 +31,10 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
 
 
 def class_counts(config: Config, train: Source) -> np.ndarray:
-    """Relative frequency of each class in training batches, int64 (C,).
+    """Unnormalized frequency of each class in training batches, int64 (C,).
 
-    The frequencies are counts of examples; with balanced sampling 1, or 0 for a class
-    without examples.
+    The frequency is the number of training examples of the class. With balanced
+    sampling it is 1 for classes with examples, else 0.
 
     Raises:
       UserError: The targets are not classes.

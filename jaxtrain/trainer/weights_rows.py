@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def settled_rows(trainer: Trainer) -> dict[str, str]:
-    """Rows on pretrained weights, and on config values that the recipe leaves unset."""
+    """Rows for the pretrained weights, and for config values read from weights."""
     rows = _describe_settled(trainer.recipe, trainer.config, trainer.trained)
     if trainer.pretrained is not None:
         rows |= trainer.pretrained.rows
@@ -30,7 +30,7 @@ def settled_rows(trainer: Trainer) -> dict[str, str]:
 def _describe_settled(
     recipe: Config, config: Config, trained: Weights | None
 ) -> dict[str, str]:
-    """Rows on the pretrained weights, and the config values taken from them."""
+    """Rows for the pretrained weights, and for config values that they determine."""
     model = config.model
     if model.pretrained is None:
         return {}

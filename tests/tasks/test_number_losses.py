@@ -269,7 +269,7 @@ def test_mixed_targets_are_means_by_their_shares():
         (np.eye(2), {"level": 0.8}, "level = 0.8 has no effect with task.loss = 'mse'"),
         (np.eye(2), {"loss": "gaussian", "level": 1.0}, "level = 1.0: expected"),
         (np.eye(2), {"mean": (1.0, 2.0)}, "give both or neither"),
-        (np.eye(2), {"mean": (1.0,), "std": (1.0,)}, "1 value, the data set has 2"),
+        (np.eye(2), {"mean": (1.0,), "std": (1.0,)}, "1 value, but the data set has 2"),
         (np.eye(2), {"loss": "quantiles", "quantiles": (0.1, 0.5)}, "three or more"),
         (
             np.eye(2),

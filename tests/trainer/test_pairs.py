@@ -94,7 +94,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         ("boxes", "--model.output-stride 16", "is an option of deeplabv3_resnet50"),
         ("windows", "--train.tta flip", "tta"),
-        ("windows", "--data.augment.augmix 1", "cannot follow"),
+        ("windows", "--data.augment.augmix 1", "geometric transforms"),
         ("windows", "--data.progressive-sizes 16 32", "2 sizes need"),
     ],
 )

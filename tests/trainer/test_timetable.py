@@ -187,7 +187,7 @@ def test_batch_larger_than_the_data_is_refused():
         (
             False,
             {"optimizer": SGDConfig(schedule=PlateauSchedule())},
-            "'plateau' monitors a validation metric",
+            "'plateau': the run has no validation split",
         ),
         (
             True,
@@ -202,7 +202,7 @@ def test_batch_larger_than_the_data_is_refused():
         (
             True,
             {"train": TrainConfig(epochs=1e30)},
-            r"train\.\w+ = .* steps: shorten it",
+            r"train\.\w+ = .* steps: shorten",
         ),
     ],
 )

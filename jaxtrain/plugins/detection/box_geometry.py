@@ -40,9 +40,9 @@ def iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
 
 
 def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
-    """Return the GIoU (Rezatofighi et al. 2019, arXiv:1902.09630), -1 to 1.
+    """Return the GIoU of two broadcast arrays of boxes, -1 to 1.
 
-    Boxes must have a positive area.
+    Rezatofighi et al. 2019, arXiv:1902.09630. Boxes must have a positive area.
     """
     both, either = overlaps(boxes, others)
     least = jnp.minimum(boxes[..., :2], others[..., :2])
@@ -119,7 +119,7 @@ def nms(
       threshold: IoU above which the lower-scoring box is suppressed.
 
     Returns:
-      Whether each box is kept, bool (K,), and the pairwise IoU, (K, K).
+      Whether NMS keeps each box, bool (K,), and the pairwise IoU, (K, K).
     """
     num = len(boxes)
     found = iou(boxes[:, None], boxes[None])

@@ -60,7 +60,7 @@ def corners(
 ) -> tuple[float, float, float, float]:
     """Return left, top, right and bottom of a box, clipped to its image.
 
-    All values are fractions of the image's sides.
+    All values are fractions of the image's width or height.
 
     Raises:
       UnusableError: The box has no area, or lies outside its image.

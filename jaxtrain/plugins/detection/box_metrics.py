@@ -21,7 +21,7 @@ MOST = COUNTS[-1]
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
-# Metric name -> (title, function that computes the metric from the results).
+# Metric name -> (title, function that computes the metric from a `Found`).
 KNOWN: dict[str, tuple[str, Callable[["Found"], Any]]] = {
     "map": ("mAP", lambda found: found.mean(EVERY)),
     "map50": ("mAP at 0.5", lambda found: found.mean(slice(0, 1))),
@@ -103,7 +103,7 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
 
 
 class _CachedEvaluation:
-    """Caches the evaluation of the last arrays, because all metrics share it."""
+    """Caches the result of `evaluate` for the last arrays, which all metrics share."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None

@@ -119,7 +119,7 @@ def padded(
       classes: Class of each box, (n,).
       crowd: Whether each box is a crowd, (n,).
       size: Height and width of the image.
-      num: Padded number of boxes, at least n.
+      num: Number of boxes after padding, at least n.
     """
     height, width = size
     boxes = np.clip(boxes, 0, np.array([width, height, width, height]))

@@ -20,7 +20,7 @@ from jaxtrain.plugins.detection.coco_paths import ImageFinder
 from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.segmentation import upright
 
-# Option for a list of image ids, and the kind of data sources with image ids.
+# Option that names a file with image ids, and prefix of data sources with image ids.
 OPTION, KIND = "--coco-images", "coco"
 # Maximum number of digits of an image id in a file name.
 MAX_DIGITS = 18
@@ -30,11 +30,11 @@ Parts = tuple[bytes, ...]
 
 @dataclass(frozen=True)
 class CocoIds:
-    """Ids of images and classes.
+    """COCO ids of images and classes.
 
     Attributes:
       images: Path of an image, as given to `predict` -> image id.
-      categories: Id of each class.
+      categories: Category id of each class.
       origin: Description of the source of the image ids.
       on_stored: Whether boxes, in the data and in the results, refer to the stored
         pixels, before the EXIF orientation is applied.
@@ -51,8 +51,8 @@ def find_ids(
 ) -> CocoIds:
     """Return the image and category ids for COCO results.
 
-    Image ids are read from `listing`. Without it, they are the ids in the data set of
-    the run, else numeric file names, else positions from 1.
+    Image ids are read from `listing`. Without a listing, they are the ids in the data
+    set of the run, else numeric file names, else positions in `names`, from 1.
 
     Args:
       names: Paths of the images.
@@ -128,10 +128,10 @@ def _parts(name: bytes) -> Parts:
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
     """Return the category id of each class, matched by name.
 
-    A class that is missing from the list keeps its category id from the training data.
+    A class whose name is missing from `values` keeps its id from the training data.
 
     Raises:
-      UserError: In the list, this id belongs to another class.
+      UserError: The id of a missing class belongs to another class in `values`.
     """
     known: dict[str, Any] = {}
     for value in values:
@@ -142,9 +142,9 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     for name, training_id in zip(finder.names, finder.category_ids, strict=True):
         if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, and the training id {training_id} "
-                "of this category belongs to another category: give a COCO file with "
-                "the training categories"
+                f"{source} has no category {name!r}, whose training id {training_id} "
+                "belongs to another category: give a COCO file with the training "
+                "categories"
             )
         found.append(known.get(name, training_id))
     return tuple(found)
@@ -153,7 +153,10 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
 def _ids_from_data(
     paths: list[bytes], config: DataConfig | None
 ) -> dict[bytes, Any] | None:
-    """Return the ids in a COCO data set, or None if the data set lacks an image."""
+    """Return the image ids in the COCO data set of a run.
+
+    None if the data set is not COCO, cannot be read, or lacks an image.
+    """
     kind, _, name = ("" if config is None else config.source).partition(":")
     if config is None or kind != KIND:
         return None

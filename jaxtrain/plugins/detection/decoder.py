@@ -25,7 +25,8 @@ BOXES = "boxes_and_scores"
 # Output of a model exported with NMS, (batch, keep, 6): left, top, right, bottom, score
 # and class, in descending order of score; padding has score 0 and class -1.
 FOUND = "detections"
-# Maximum scaled difference of each column between matching detections of two backends.
+# Maximum difference between matching detections of two backends, in any column, after
+# division by the scale of the column.
 PAIR_DIFFERENCE = 0.05
 
 
@@ -153,7 +154,7 @@ class BoxDecoder(OutputDecoder):
 
 
 def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return per-column scales: the largest coordinate for boxes, 1 for scores."""
+    """Return the scale of each column: the largest coordinate, or 1 for scores."""
     scale = np.ones(outputs.shape[-1], outputs.dtype)
     scale[:4] = np.abs(outputs)[..., :4].max()
     return scale, "the image, or of 1"
@@ -172,8 +173,8 @@ def _match_detections(
       scale: Scale of the differences of each column, (6,).
 
     Returns:
-      The nearest detection to each reference within `PAIR_DIFFERENCE`, else the
-      reference, (n, keep, 6); and the fraction of matched detections.
+      For each reference, the nearest detection if it differs by `PAIR_DIFFERENCE` at
+      most, else the reference itself, (n, keep, 6); and the fraction of matches.
     """
     away = np.abs((detections[:, None] - reference[:, :, None]) / scale).max(-1)
     nearest = away.argmin(-1)

@@ -25,7 +25,14 @@ FOCAL_ALPHA, FOCAL_GAMMA = 0.25, 2.0
 def focal_losses(
     logits: jax.Array, true: jax.Array, alpha: float, gamma: float
 ) -> jax.Array:
-    """Return the elementwise focal loss (Lin et al. 2017, arXiv:1708.02002)."""
+    """Return the elementwise focal loss (Lin et al. 2017, arXiv:1708.02002).
+
+    Args:
+      logits: Logits of binary classifications, any shape.
+      true: Binary targets, 0 or 1, same shape.
+      alpha: Weight of positives; negatives have the weight 1 - alpha.
+      gamma: Focusing exponent; 0 is the binary cross entropy.
+    """
     entropy = jax.nn.softplus(logits) - logits * true
     probability = jax.nn.sigmoid(logits)
     missed = probability * (1 - true) + (1 - probability) * true

@@ -20,7 +20,7 @@ class Finder(NamedTuple):
     Attributes:
       names: Names of the classes.
       category_ids: COCO category id of each class.
-      of: Traceable function of outputs that returns the detections after NMS: `boxes`
+      of: Traceable function of outputs, which returns the detections after NMS: `boxes`
         (B, K, 4), `scores` (B, K), best first, and `classes` (B, K), -1 for padding.
       candidates: Traceable function of outputs that returns boxes (B, N, 4) and class
         scores (B, N, C) before NMS.

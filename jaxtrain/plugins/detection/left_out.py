@@ -15,7 +15,7 @@ T = TypeVar("T")
 Corners = tuple[float, float, float, float]
 # Pixels by which a box may exceed its image through rounding.
 ROUNDING = 1.0
-# Titles of remarks.
+# Titles of the remarks on entries that are left out or clipped.
 IMAGES, BOXES, CLIPPED = "images left out", "boxes left out", "boxes clipped"
 
 
@@ -46,9 +46,9 @@ class LeftOut:
     """Counts of the images and boxes of a split that are left out or clipped.
 
     Attributes:
-      causes: Title of a remark -> cause -> number of entries.
+      causes: Title of a remark -> description of a cause -> `Cause`.
       defects: Title of a remark -> the first `NUM_NAMED` defects.
-      num_defects: Title of a remark -> number of all defects.
+      num_defects: Title of a remark -> total number of defects.
     """
 
     causes: dict[str, dict[str, Cause]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count an entry whose removal is harmless, such as a box without area."""
+        """Count an entry that is no defect, such as a box without area."""
         merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
         merged.number += 1
 

@@ -20,7 +20,7 @@ from jaxtrain.models.layers import Layers
 from jaxtrain.plugins.detection.options import FCOSConfig
 from jaxtrain.plugins.segmentation.dense import DenseModel, Level
 
-# Channels of the box and centerness heads.
+# Output channels of the box and centerness heads.
 BOXES, CENTERNESS = 4, 1
 # Initial class probability, against background dominating the first losses (Lin et al.
 # 2017, arXiv:1708.02002, section 3.3).
@@ -126,7 +126,7 @@ def _read_spec(spec: Any) -> tuple[list[int], int]:
 
 
 def _places(strides: Sequence[int], levels: Sequence[Level], name: str) -> list[int]:
-    """Return the indices of the backbone levels with one of the strides.
+    """Return the indices of the backbone levels whose stride is in `strides`.
 
     Raises:
       UserError: No stride matches, or strides do not double from level to level.

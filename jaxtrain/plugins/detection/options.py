@@ -60,7 +60,7 @@ class DetectionConfig(Part):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Minimum and maximum pixels to the farthest side of a box, per level."""
+        """Range of the distance to the farthest side of a box, in pixels, per level."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
 
@@ -71,13 +71,14 @@ class FCOSConfig(ModelConfig):
 
     name: str = field("fcos", init=False)
     backbone: Annotated[str | None, row_of("jaxtrain.models:CLASSIFIERS")] = field(
-        None, help="Backbone, a classifier; None: resnet18."
+        None, help="Name of the classifier used as backbone; None: resnet18."
     )
     pyramid_channels: int | None = field(
-        None, help="Channels of each level of the feature pyramid."
+        None, help="Number of channels of each level of the feature pyramid."
     )
     head_layers: int | None = field(
-        None, help="Convolutions of each head before the output convolution."
+        None,
+        help="Number of convolutions of each head before the output convolution.",
     )
     width: float | None = field(None, help=WIDTH)
     stem: Stem | None = field(None, help=STEM)

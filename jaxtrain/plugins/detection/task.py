@@ -162,7 +162,7 @@ class Detection(Task):
 def output_spec(
     image_shape: tuple[int, int, int], strides: Sequence[int], num_classes: int
 ) -> tuple[dict[str, tuple[int, int, int]], ...]:
-    """Return the shapes (rows, columns, channels) of the output maps of each level."""
+    """Return the shape (rows, columns, channels) of each output map of each level."""
     height, width, _ = image_shape
     features = {"boxes": 4, "centerness": 1, "classes": num_classes}
     return tuple(
@@ -174,7 +174,10 @@ def output_spec(
 def make_finder(
     options: DetectionConfig, names: tuple[str, ...], image_shape: tuple[int, int, int]
 ) -> Finder:
-    """Return the functions that compute boxes from outputs, in input-image pixels."""
+    """Return the functions that compute boxes from outputs.
+
+    Boxes are in pixels of the model's input image.
+    """
     ids = options.category_ids or tuple(range(len(names)))
 
     def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:

@@ -94,7 +94,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 def _splits(
     parts: SplitParts, pairs: LabelFiles
 ) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
-    """Return the unique images of each split, and remarks on duplicates."""
+    """Return the images of each split without duplicates, and remarks on the images."""
     seen, remarks = dict[bytes, str](), list[Remark]()
     found: dict[str, list[LabelledFile]] = {}
     unlabelled: list[bytes] = []
@@ -103,7 +103,7 @@ def _splits(
         new = [p for p in every if seen.setdefault(p.image, split) == split]
         new = [*{pair.image: pair for pair in new}.values()]
         if twice := len(every) - len(new):
-            where = shown(some[0].place) or "the set"
+            where = shown(some[0].place) or "the data set"
             text = f"{twice:,} images of {split} ({where}) are listed twice: used once"
             remarks.append(Remark("images twice", text, serious=True))
         unlabelled += [pair.image for pair in new if pair.label is None]
@@ -129,7 +129,7 @@ def _is_yaml(name: bytes) -> bool:
 
 
 def _yaml_of(folder: Folder) -> str | None:
-    """Return the YAML file of a data set: data.yaml, or the only one."""
+    """Return the path of data.yaml, else of the only YAML file; None without one."""
     found = [entry.name for entry in folder.entries(b"") if _is_yaml(entry.name)]
     found = [name for name in found if not name.startswith(b".")]
     usual = [name for name in found if name.lower() in YAML]
@@ -169,10 +169,10 @@ def _names(
       file: YAML file, or None.
       values: Content of the YAML file.
       lists: Files with a class name per line.
-      problems: Collector of remarks on encodings.
+      problems: Collector of remarks on the text encoding of the files.
 
     Raises:
-      UserError: No file has the class names, or files disagree.
+      UserError: No file has class names, or two files have different class names.
     """
     if file is not None and ("names" in values or not lists):
         return _yaml_names(source, file, values)

@@ -26,7 +26,7 @@ class LabelledFile(NamedTuple):
 
     Attributes:
       image: Path of the image.
-      where: Path of the image, or line of the list, for error messages.
+      where: Path of the image, or its line in a file list, for error messages.
       label: Label file; None for an image without boxes.
     """
 
@@ -66,7 +66,10 @@ class LabelFiles:
         return pairs
 
     def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
-        """Return the label file of an image; add it to `taken`, label file -> image."""
+        """Return the label file of an image, or None.
+
+        `taken` maps label files to images, and is updated.
+        """
         folder, name = os.path.split(image)
         stem = os.path.splitext(name)[0]
         found = self._in_folder(folder).get(stem, [])
@@ -132,10 +135,9 @@ class LabelFiles:
                 "images"
             )
         self._problems.add(
-            f"{shown(part.place) or 'the set'}: {num} images, but {what}",
-            "add labels/... with a text file for each image that has boxes, or move "
-            "the images away, as images without label files count as images without "
-            "boxes",
+            f"{shown(part.place) or 'the data set'}: {num} images, but {what}, so no "
+            "image would have boxes",
+            "add a label file for each image that has boxes, or move the images away",
         )
 
     def _check_orphans(self, part: SplitPart, taken: set[bytes]) -> None:
@@ -151,6 +153,7 @@ class LabelFiles:
             is_other = base in CLASSES or shown(stem) in SPLITS or stem in unread
             if name not in taken and not is_other and not base.startswith(b"readme"):
                 self._problems.add(
-                    f"{shown(name)} has no image in {shown(part.place) or 'the set'}",
+                    f"{shown(name)} has no image in "
+                    f"{shown(part.place) or 'the data set'}",
                     "add the image, or remove the label file",
                 )

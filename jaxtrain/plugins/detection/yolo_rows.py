@@ -1,4 +1,4 @@
-"""Rows of YOLO label files: boxes, polygons and rotated boxes, with a confidence."""
+"""Rows of YOLO label files: boxes, rotated boxes or polygons, some with confidence."""
 
 import math
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ class SplitPart(NamedTuple):
 
     Attributes:
       place: Directory or list file, relative to the root of the data set.
-      files: (path, line) of each file of a list; None for a directory.
+      files: (path, line in the list) of each listed file; None for a directory.
     """
 
     place: bytes
@@ -37,8 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the file. An existing directory outside the directory of
-        the file is the root; otherwise the directory of the file is.
+      path: Value of `path` in the file. If this directory exists outside the directory
+        of the file, it is the root; otherwise the directory of the file is the root.
     """
     yaml_dir = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):
@@ -101,7 +101,7 @@ class YoloSplits:
                 f"{shown(found[split][0].place)} for {shown(text)}"
                 for split, text in instead.items()
             )
-            text = f"{told}, which {self._yaml} names but does not exist"
+            text = f"{told}, named in {self._yaml} but missing"
             self.remarks.append(Remark("folders read", text, serious=False))
         order = dict.fromkeys(SPLITS.values())
         return {split: every[split] for split in order if split in every}
@@ -144,7 +144,7 @@ class YoloSplits:
         return named, lacking
 
     def _part(self, text: str) -> SplitPart | None:
-        """Resolve a path in the YAML file; None if it does not exist.
+        """Resolve a path in the YAML file; None if there is no file or directory.
 
         Raises:
           UnusableError: The path is neither a directory nor a readable list.
@@ -168,7 +168,9 @@ class YoloSplits:
         """Yield the files of a list, with their line numbers for messages."""
         data = read_file(path)
         if isinstance(data, OSError):
-            raise UnusableError(f"{shown(place)}: {data.strerror}", "fix it")
+            raise UnusableError(
+                f"{shown(place)}: {data.strerror}", "repair or remove the list"
+            )
         bases = [os.path.dirname(path), *self._bases]
         for number, line in enumerate(
             data.removeprefix(codecs.BOM_UTF8).splitlines(), 1
@@ -237,7 +239,8 @@ class YoloSplits:
                 continue
             if split in found:
                 self._problems.add(
-                    f"{shown(place)} is a second {split} split", "move one away"
+                    f"{shown(place)} is a second {split} split",
+                    "merge the two directories, or move one away",
                 )
             else:
                 found[split] = [SplitPart(place)]
@@ -259,7 +262,8 @@ class YoloSplits:
     def _below(self, place: bytes, some_are_named: bool) -> Iterator[tuple[str, bytes]]:
         """Yield (split, directory) for the splits below an image directory.
 
-        Without subdirectories of splits, the directory is the training split.
+        Without subdirectories of splits, the image directory is the training split.
+        If the YAML file names splits, other subdirectories are no error.
         """
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}

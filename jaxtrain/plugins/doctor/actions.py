@@ -44,7 +44,7 @@ def pack(arguments: "DataArguments") -> None:
         for name, value in given.items()
         if value is not None
     }
-    # The config's value applies to options that are None.
+    # Options that are None do not override the config.
     config = replace(arguments.overrides.data, source=arguments.pack, **known)
     form = arguments.format or "jpeg"
     index = pack_data(config, arguments.out, size=arguments.size, format=form)

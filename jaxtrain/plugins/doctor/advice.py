@@ -40,7 +40,7 @@ STEPS_PER_EPOCH, TOTAL_STEPS, EPOCHS = 20, 4000, (20, 100)
 BATCH_SIZES, LARGEST_BATCH = (8, 16, 32, 64, 128, 256), 128
 FINE_TUNE_STEPS, FINE_TUNE_EPOCHS = 500, (10, 30)
 FEWEST_EXAMPLES, FEW_EXAMPLES = 10, 1000
-# Range of the crop area, relative to the image.
+# Proposed range of the crop area (`augment.crop_scale`), as a fraction of the image.
 SMALLEST_WINDOW = (0.35, 1.0)
 
 
@@ -181,7 +181,7 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     """Propose letterboxing if centre crops would discard much of the images, else {}.
 
-    Some tasks, such as detection and segmentation, propose a crop mode for all images.
+    The result is also {} if the task proposes a crop mode, as detection does.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
@@ -193,7 +193,7 @@ def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
 
 
 def _sound_section(found: Survey) -> Advice:
-    """Propose the section `data.sound`, with clips as long as 90 % of the sounds."""
+    """Propose `data.sound`; the clip length is the 90th percentile of the lengths."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
     usual = int(rates[counts.argmax()])
     rate = min(usual, SPEECH_RATE)
@@ -238,7 +238,7 @@ def _augmentation(
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
     """Propose fine-tuning by AdamW.
 
-    The learning rate is fastai's: 2e-3 at batch size 64, scaled by its square root.
+    The learning rate is fastai's 2e-3 at batch size 64, with square-root scaling.
     """
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {
@@ -285,5 +285,8 @@ def _length(steps_per_epoch: int, *, fine_tune: bool) -> dict[str, tuple[Any, st
     told = f"about {steps_per_epoch * epochs:,} steps"
     advice: dict[str, tuple[Any, str]] = {"epochs": (epochs, told)}
     if fine_tune:
-        advice["fine_tune"] = True, "the new last layer for one epoch, then all"
+        advice["fine_tune"] = (
+            True,
+            "trains only the new last layer for one epoch, then all layers",
+        )
     return advice

@@ -79,7 +79,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
 
 
 def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
-    """Convert the remarks of the store, and `more` remarks, to findings."""
+    """Convert the remarks of a store, and the remarks `more`, to findings."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
@@ -220,7 +220,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
 def named(
     kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
 ) -> Finding:
-    """Return a finding about classes; its title has number, problem and first names."""
+    """Return a finding about classes; its title counts the classes and names some."""
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     first = ", ".join(names[:NUM_NAMED]) + more
     title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
@@ -235,7 +235,7 @@ def find_equal(scan: Scan) -> Groups:
 
 
 def find_similar(scan: Scan) -> Groups:
-    """Group near-duplicate images; the first of exact duplicates represents them."""
+    """Group near-duplicate images; of exact duplicates, only the first is compared."""
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])

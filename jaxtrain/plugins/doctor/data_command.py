@@ -119,8 +119,8 @@ class DataArguments:
     )
     max_bad_fraction: float | None = field(
         None,
-        help="With --pack: maximum fraction of unreadable images of a split, which are "
-        "excluded; None: 0.02.",
+        help="With --pack: maximum fraction of unreadable images of a split. "
+        "Unreadable images are excluded. None: 0.02.",
     )
     include: Path | None = field(
         None,

@@ -33,7 +33,7 @@ class StartWeights(NamedTuple):
 
 
 def image_size(found: Survey, num_train: int, letterboxed: bool) -> int:
-    # For letterboxed images the longer side becomes the size.
+    # Letterboxing scales the longer side of an image to the image size.
     sides = found.sizes.max(axis=1) if letterboxed else found.sizes.min(axis=1)
     shorter = int(np.median(sides))
     if shorter <= SMALL_SIZE:

@@ -12,8 +12,9 @@ import numpy as np
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import Scan
 
-# Kind of finding -> splits that share thresholds, and title of the finding. Training
-# examples are separate, because the model is overconfident on them.
+# Kind of finding -> splits that share the thresholds of classes, and title of the
+# finding. The training split has separate thresholds, because models are overconfident
+# on training examples.
 JUDGED = {
     "wrong_labels": (("validation", "test"), "{} whose label is likely wrong"),
     "in_sample": (

@@ -19,7 +19,7 @@ class PlacedTarget(NamedTuple):
       pixels: Number of pixels per class of a mask, (256,); None for other or invalid
         targets.
       problem: Reason why the target does not fit its image, or empty.
-      boxes: Number of boxes per class, as listed and as visible to the model,
+      boxes: Number of boxes per class, before and after cropping and resizing,
         (2, classes); None for other or invalid targets.
     """
 

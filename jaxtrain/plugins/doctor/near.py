@@ -64,7 +64,7 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
     for pairs in _in_chunks(map(joined.apart, _candidates(hashes))):
-        # Earlier chunks may have joined pairs of this chunk.
+        # Joining earlier chunks may have connected pairs of this chunk.
         pairs = joined.apart(pairs)
         joined.join(pairs[_look_alike(flat, pairs)])
     return equal_ones(joined.groups)
@@ -100,7 +100,7 @@ class Joined:
 
 
 def equal_ones(values: np.ndarray) -> list[np.ndarray]:
-    """Return the ascending indices of each value that occurs more than once."""
+    """Return, for each value that occurs more than once, its ascending indices."""
     _, kinds, counts = np.unique(values, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[kinds] > 1)
     order = places[np.argsort(kinds[places], kind="stable")]

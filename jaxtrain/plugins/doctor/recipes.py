@@ -30,7 +30,7 @@ CLASSES: dict[str, type] = {
 }
 # Subsections of the `data` section.
 OF_DATA = ("sound", "augment")
-# Sections whose class depends on a name.
+# Sections whose config class depends on the field `name`.
 NAMED = {"model": MODELS, "optimizer": OPTIMIZERS}
 WIDTH = 88
 
@@ -68,7 +68,7 @@ def recipe_text(
         for line in _in_docstring(textwrap.fill(text, WIDTH)).splitlines()
     ]
     lines = [
-        f'"""{_in_docstring(source)}, after a look at its {looked_at}.',
+        f'"""Recipe for {_in_docstring(source)}, proposed from its {looked_at}.',
         "",
         f"    {_in_docstring(command('--config', out))}",
         "",

@@ -85,8 +85,8 @@ ADVICE = {
     "equal images are too good. Keep equal images in one split.",
     "duplicates_conflict": "At least one label is wrong: keep one image, with the "
     "right label.",
-    "near": "Copies of an image that were saved in different ways, or a series of "
-    "photographs: keep similar images in one split.",
+    "near": "Similar images may be copies saved in different ways, or a series of "
+    "photographs: keep them in one split.",
     "near_leak": "The model may memorise training images, so that metrics on similar "
     "images are too good. Keep similar images in one split.",
     "near_conflict": "A label may be wrong, or images do not distinguish these "
@@ -98,14 +98,14 @@ ADVICE = {
     "class, and a run ends when it reads one: repair the files, or remove the classes.",
     "class_untrained": "A model cannot learn classes without training images, but "
     "evaluations include them: add training images, or remove the classes.",
-    "class_empty": "The model has an output for each empty class, which is never "
-    "right: remove the classes.",
+    "class_empty": "Empty classes have outputs in the model, but no examples to learn "
+    "from: remove the classes.",
     "label_constant": "A model cannot learn from constant columns: remove them from "
     "data.targets or the lists of labels, or add images.",
     "label_few": "The images are too few for training and for a validation split: "
     "collect more, or remove the label.",
-    "label_missing": "Losses and metrics ignore missing values: check that the reason "
-    "why they are missing is independent of the label.",
+    "label_missing": "Losses and metrics ignore missing values: check that values are "
+    "missing at random, independently of the label.",
     "class_few": "The images are too few for training and for a validation split: "
     "collect more, merge classes, or remove the classes.",
     "imbalance": "A model is often right if it predicts only large classes: monitor "
@@ -116,8 +116,8 @@ ADVICE = {
     "pixels_untrained": "A model cannot learn classes without training pixels, but "
     "evaluations include them: add training images of the classes, or remove the "
     "classes.",
-    "pixels_none": "The model has an output for each class without pixels, which is "
-    "never right: remove these classes from the list, or check the values of the "
+    "pixels_none": "Classes without pixels have outputs in the model, but no examples "
+    "to learn from: remove these classes from the list, or check the values of the "
     "masks.",
     "pixels_rare": "The loss is low even if a model ignores rare classes: monitor the "
     "iou of each class.",
@@ -125,14 +125,15 @@ ADVICE = {
     "correct wrong ones.",
     "wrong_labels": "A trained model is confident of another class. The model may be "
     "wrong: inspect the images before you change a label.",
-    "in_sample": "The model was trained on these labels, including the wrong ones, so "
-    "it agrees with more of them than it should: check labels that the model still "
-    "doubts.",
+    "in_sample": "The model was trained on these labels and may have memorised wrong "
+    "ones, so the list may be incomplete: inspect the listed images before you change "
+    "a label.",
 }
-# Default advice, for kinds of findings that are not in `ADVICE`.
-OTHER = "Runs read the data in this way: check whether this is intended."
-# Kinds of findings that may have the level "error". Runs check the same conditions with
-# the same functions: `jaxtrain.trainer.data_checks`, `images.lacks_size` and `defects`.
+# Advice for all other kinds of findings, which are remarks of data stores.
+OTHER = "Runs read the data as described: check whether that is intended."
+# Kinds of findings that may have the level "error": conditions that also stop a run.
+# Runs and checks share the code: `jaxtrain.trainer.data_checks`, `images.lacks_size`
+# and `defects`.
 ERRORS = frozenset(
     {
         *(kind for kind, advice in ADVICE.items() if advice is REFUSED),

@@ -47,15 +47,15 @@ class Scan:
       unreadable: Row of an unreadable example -> reason.
       remarks: Remark of `Look.remarks` -> rows.
       formats: Format of the files -> number of files.
-      size: Height and width in pixels, (N, 2); 1 and milliseconds for sounds.
-      pixel_hash: Hash of the decoded pixels, (N,).
+      size: Height and width in pixels, (N, 2); 1 and the length in ms for sounds.
+      pixel_hash: Hash of the decoded pixels, uint64 (N,).
       contrast: Largest standard deviation of a channel, for pixels in 0..255, (N,).
-      perceptual: Perceptual hash of 64 bits, (N,).
-      prints: Grey thumbnails, uint8 (N, PRINT, PRINT).
+      perceptual: pHash of 64 bits, uint64 (N,).
+      prints: Grey thumbnail of each example, uint8 (N, PRINT, PRINT).
       bad_targets: Row -> reason why the target does not fit its image.
       pixels: Number of mask pixels per split and class, (splits, 256).
-      boxes: Number of boxes per split and class, as listed and as visible to the model,
-        (splits, 2, classes), without crowds.
+      boxes: Number of boxes per split and class, before and after cropping and
+        resizing, (splits, 2, classes), without crowds.
     """
 
     def __init__(self, index: np.ndarray, split: np.ndarray, facts: Mapping[str, Any]):

@@ -31,7 +31,8 @@ class Survey:
       counts: Number of examples in each split.
       class_counts: Number of training examples of each non-empty class or label.
       facts: Metadata of the data set's store.
-      groups: Groups of the training examples (`Store.strata`).
+      groups: Class of each training example, (N,), or whether the example has each
+        label, (N, labels); see `Store.strata`.
       sizes: Height and width of the sampled images, (n, 2); sample rate in Hz and
         number of samples for sounds.
       colour: Whether any sampled image has colours.
@@ -167,8 +168,8 @@ def _look(
 ) -> tuple[tuple[int, int], bool]:
     """Return (height, width) of an image, and whether any pixel is coloured.
 
-    Images in colour modes may have only grey pixels, so pixels are compared; files
-    without `decode` count as grey.
+    An RGB image may have only grey pixels, so its channels are compared. Without
+    `decode`, only the header of a file is read, and the image counts as grey.
     """
     if isinstance(image, StoredFile):
         file = files.open_file(image.data, max_pixels)

@@ -124,7 +124,7 @@ class Apgd:
         here = image, loss, gradient
         best = at.best, at.best_loss, at.best_gradient
         best = _where(loss > at.best_loss, here, best)
-        # As in the paper, the first checkpoint is compared with the first step.
+        # As in the paper, `last_best` at the first checkpoint is from the first step.
         last_best = jnp.where(is_first, best[1], at.last_best)
 
         distance = jnp.asarray(self._distances())[at.number]
@@ -151,7 +151,10 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """Return the steps since the previous checkpoint; 0 between checkpoints."""
+        """Return each checkpoint's distance from the previous one, int32 (steps,).
+
+        The distance is 0 for all other steps.
+        """
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
         for before, place in itertools.pairwise(places):
@@ -173,8 +176,8 @@ def checkpoints(steps: int) -> list[int]:
 def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> jax.Array:
     """Targeted difference-of-logits-ratio loss, (B,).
 
-    -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2) of the sorted logits, invariant to
-    their scale.
+    -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2), where z_1, z_3 and z_4 are the
+    largest, third and fourth largest logits. The loss is invariant to logit scale.
 
     Args:
       logits: Outputs of the model, (B, classes), at least four classes.

@@ -32,7 +32,7 @@ from jaxtrain.tools.evaluation.passes import SHOWN
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
 
-# Attack -> default number of steps. The position here is part of the random key.
+# Attack -> default number of steps. The index of an attack is folded into its PRNG key.
 STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 # Attacks that need classes, and the attack whose loss needs four logits.
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
@@ -71,7 +71,7 @@ class ThreatModel:
         if not task.loss_of_examples:
             raise UserError(
                 f"{first}: attacks require a loss per example, which task = {name!r} "
-                "does not define; leave the option out"
+                "does not define; leave --attack out"
             )
         needing = [attack for attack in self.attacks if attack in OF_CLASSES]
         if needing and not task.one_class_an_image:
@@ -105,7 +105,7 @@ class Given(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """Worst attacked images so far; arrays have one entry per image, (B, ...).
+    """Worst version of each image so far; arrays have one entry per image, (B, ...).
 
     Attributes:
       images: Images in 0..1 that fool the model, else images of highest loss.
@@ -157,7 +157,7 @@ class Attacker:
         for number, name in enumerate(self._threat.attacks, 1):
             num_goals = len(given.others) if name == OF_FOUR else 1
             for goal in map(np.int32, range(num_goals)):
-                # Saves time only: later attacks do not change fooled images.
+                # An early exit to save time: later attacks do not change fooled images.
                 if np.all(_all_err(worst.errs, given.mask)):
                     break
                 at = self._start(name, weights, given, goal)
@@ -235,7 +235,7 @@ class Attacker:
         return Apgd(ball=self._threat.ball, steps=self._threat.steps_of(name))
 
     def _judge(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Judge:
-        """Return the function from images to the loss that an attack increases."""
+        """Return a `Judge`: a function of images that computes the loss to increase."""
 
         def judge(images: jax.Array) -> tuple[jax.Array, jax.Array]:
             outputs = self._outputs(weights, images)

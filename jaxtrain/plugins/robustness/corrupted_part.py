@@ -59,7 +59,7 @@ class Corrupted(EvaluationPart):
         moves = moves_targets(subject.task)
         if moves and not subject.task.one_class_an_image:
             raise UserError(
-                "--corruptions: some corruptions move pixels without the targets of "
+                "--corruptions: some corruptions move pixels, but not the targets of "
                 f"task = {subject.model.description.task!r}; leave --corruptions out"
             )
         if self._baseline is not None:

@@ -34,7 +34,7 @@ def error(goal: Goal, values: Values) -> float:
       values: Metrics of a split.
 
     Raises:
-      UserError: The metric is not a number, or not within 0..1.
+      UserError: The metric is not a number, or exceeds 1 although higher is better.
     """
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):

@@ -18,8 +18,8 @@ class OutlierArguments:
 
     ood: str | None = field(
         None,
-        help="data.source of out-of-distribution images, whose confidence is compared "
-        "with the confidence of the split.",
+        help="data.source of out-of-distribution images. The command measures how well "
+        "the confidence separates these images from the images of the split.",
     )
 
 

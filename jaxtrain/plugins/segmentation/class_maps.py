@@ -96,8 +96,8 @@ def _visible_range(
       num: Length of the box in pixels of the model's input.
 
     Returns:
-      First pixel, last pixel + 1, and their start and end in pixels of the model's
-      input.
+      First pixel and last pixel + 1 of the range, and the start and end of the range
+      in pixels of the model's input.
     """
     first = max(0, math.ceil(start - 0.5))
     last = min(size, max(first + 1, math.ceil(stop - 0.5)))

@@ -16,7 +16,7 @@ from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
 # Classes below this fraction of the pixels are excluded from the agreement, because
-# rounding alone may change the class of most of their few pixels.
+# rounding alone may change most pixels of a rare class.
 RARE = 1e-3
 
 

@@ -22,8 +22,8 @@ from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
 from jaxtrain.plugins.segmentation.options import DeepLabConfig
 
-# Dropout rate of FCN heads, including the auxiliary head, and the factor by which they
-# reduce the number of channels.
+# Dropout rate of FCN heads, including the auxiliary head, and the reduction factor of
+# the number of channels in these heads.
 DROPPED, NARROWED = 0.1, 4
 # Channels per ASPP branch, and dilation rates of its three dilated branches.
 CHANNELS, RATES = 256, (12, 24, 36)
@@ -201,7 +201,7 @@ class DeepLabV3(DilatedNet):
 
 
 def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
-    """Apply a layer to the last features; return its outputs and the images."""
+    """Apply a layer to the features `x[0]`; return its outputs and the images."""
     return layer(x[0], rngs), x[-1]
 
 

@@ -38,9 +38,9 @@ class Level(NamedTuple):
 class DenseModel(Model):
     """Base class of models with a backbone.
 
-    After `add_backbone`, each piece receives a tuple: the feature maps from the last
-    level to the first, then the images. Options in `backbone_options` that are None
-    have the backbone's defaults.
+    Each piece that is appended after `add_backbone` receives a tuple: the feature maps,
+    deepest level first, then the images. If an option in `backbone_options` is None,
+    the backbone's default applies.
     """
 
     backbone_options: ClassVar[tuple[str, ...] | None] = (
@@ -74,8 +74,8 @@ class DenseModel(Model):
           name: Name of the classifier in the config, such as resnet50.
           image_shape: Height, width and channels of the images.
           layers: Factory of the layers.
-          keep: Names of layers; the inputs of their pieces are saved as intermediate
-            feature maps. Defaults to the last features of each stride.
+          keep: Names of layers. The input of a piece with one of these layers is saved
+            as an intermediate feature map. Defaults to the last features per stride.
           output_stride: Stride of the last feature map; dilation replaces further
             strides. Defaults to the classifier's stride.
           **options: Options of the classifier; None is the classifier's default.
@@ -153,7 +153,7 @@ def _make(
 
 
 def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
-    """Leading pieces with spatial outputs (B, rows, columns, C)."""
+    """Pieces before the first piece without spatial outputs (B, rows, columns, C)."""
     outputs = _outputs(model, model.pieces, image_shape)
     for index, x in enumerate(outputs):
         if any(len(part.shape) != 4 for part in jax.tree.leaves(x)):
@@ -229,8 +229,8 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
 def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
     """Upsample activations (B, rows, columns, C) by 2 with nearest neighbours.
 
-    If `size` is one pixel smaller, the last row or column is dropped; other sizes are
-    resized bilinearly.
+    A last row or column that exceeds `size` by one pixel is dropped. For other sizes,
+    the upsampled activations are resized bilinearly.
     """
     batch, rows, columns, channels = x.shape
     x = jnp.broadcast_to(

@@ -38,7 +38,8 @@ def mask_column(library: Any, features: Any) -> str | None:
     """Name of the mask column; None if the targets are not masks."""
     images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     labelled = any(isinstance(kind, library.ClassLabel) for kind in features.values())
-    # A column named `label` may hold classes without the type `ClassLabel`.
+    # A column named `label` without images may hold classes, even if its type is not
+    # `ClassLabel`.
     if labelled or len(images) < 2 or ("label" in features and "label" not in images):
         return None
     return next((name for name in NAMES if name in images), None)

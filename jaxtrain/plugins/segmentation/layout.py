@@ -1,4 +1,4 @@
-"""Layout of image and mask folders, for the detection in `jaxtrain.data.layouts`."""
+"""Layout of image and mask directories, recognized by `jaxtrain.data.layouts`."""
 
 import os
 from collections.abc import Sequence

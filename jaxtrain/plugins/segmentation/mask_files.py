@@ -91,7 +91,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     }
     for split in masks.keys() - images.keys():
         problems.add(
-            f"{shown(masks[split].place)} has no matching folder of images",
+            f"{shown(masks[split].place)} has no matching directory of images",
             "add the images, or move the masks away",
         )
     problems.check()

@@ -25,7 +25,7 @@ def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
-        # The file was readable during the prediction.
+        # The file was readable during the prediction, but may have changed.
         if isinstance(data, OSError):
             raise data
         drawn = draw_masks(data, batch.found["outputs"][i], fit)

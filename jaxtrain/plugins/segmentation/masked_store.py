@@ -118,7 +118,7 @@ class MaskedStore:
             return np.full(placed.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
         turned = self.drawn_on_stored and placed.orientation != 1
-        # A mask with an EXIF orientation was rotated when it was decoded.
+        # Rotate only masks without an EXIF orientation: decoding rotated the others.
         if turned and files.orientation_of(target, self.max_pixels) == 1:
             numbers = upright.upright_pixels(numbers, placed.orientation)
         if numbers.shape != placed.image_size:
@@ -128,7 +128,7 @@ class MaskedStore:
                 placed.image_size, (height, width), placed.orientation
             )
             raise UnreadableError(
-                f"the mask{name} has {width}x{height} pixels, but the image "
+                f"the mask{name} has {width}x{height} pixels, but the image has "
                 f"{columns}x{rows}{hint}"
             )
         return placed.pixels(numbers, IGNORED)
@@ -167,7 +167,7 @@ def make_masked(
         raise UserError(
             f"{source}: the class list of the masks is missing: write {FILES[0]} into "
             "the directory, or set data.classes to a file with one class per line in "
-            "index order: name, or name,R,G,B for masks of colours"
+            "index order: name, or name,R,G,B for masks with colours"
         )
     known = [digest, *classes.names, repr(classes.colours)]
     whole = hashlib.sha256("\0".join(known).encode(errors="replace"))

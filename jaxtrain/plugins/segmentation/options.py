@@ -13,7 +13,7 @@ from jaxtrain.data.pixel_classes import MAX_VALUE
 
 # Losses that support class_weights.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
-BACKBONE = "Backbone, a classifier; None: that of the model."
+BACKBONE = "Name of the classifier used as backbone; None: the model's default."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +67,9 @@ class UNetConfig(Padded):
     )
     decoder_channels: tuple[int, ...] | None = field(
         None,
-        help="Channels of each decoder block; each block doubles the resolution, and "
-        "the logits are resized to the image. None: 256, halved from block to block "
-        "down to 16, times the width, up to the size of the image.",
+        help="Number of channels of each decoder block. Each block doubles the "
+        "resolution; the logits are resized to the image. None: blocks up to the image "
+        "size, with 256 channels, halved per block down to 16, times the width.",
     )
     aux_weight: float | None = field(None, help=AUX_WEIGHT, in_training=True)
 

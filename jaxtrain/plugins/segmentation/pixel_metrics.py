@@ -116,7 +116,8 @@ def boundary_sums(
     Args:
       outputs: Logits, (B, H, W, C).
       classes: True classes, integers (B, H, W).
-      counts: Mask of valid pixels, bool (B, H, W); their border is not a boundary.
+      counts: Mask of valid pixels, bool (B, H, W); the edge of the mask is not a
+        boundary.
       mask: Mask of the examples, (B,); zero marks padding.
 
     Returns:
@@ -143,7 +144,7 @@ def boundary_sums(
 
 
 def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
-    """Boundary F-score: the mean over images, then over the classes not ignored.
+    """Boundary F-score: mean over the images of each class, then over the classes.
 
     Args:
       sums: Output of `boundary_sums`, summed over batches, (2, C).

@@ -31,7 +31,7 @@ class PixelClassRow(NamedTuple):
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Tables of the classes, lowest IoU first, and of the most frequent confusions.
+    """Return tables of the classes, lowest IoU first, and of frequent confusions.
 
     Args:
       values: Recorded metrics by name; invalid or missing metrics are omitted.

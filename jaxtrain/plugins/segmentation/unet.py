@@ -85,7 +85,7 @@ class UNet(DenseModel):
         """Create the layers; the output logits have the height and width of the images.
 
         Raises:
-          UserError: There are more decoder blocks than log2 of the backbone's stride.
+          UserError: There are more decoder blocks than log2(stride of the backbone).
         """
         *skips, last = self.add_backbone(
             backbone,
@@ -137,7 +137,7 @@ def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _up_to(stride: int) -> Any:
-    """Piece that upsamples the features to a stride and applies a decoder block."""
+    """Return a piece that upsamples features to `stride` and applies an `UpBlock`."""
 
     def up(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
         x, *rest = x

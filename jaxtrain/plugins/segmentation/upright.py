@@ -76,7 +76,7 @@ def stored_boxes(
 
 
 def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -> str:
-    """Hint for a message on targets that were drawn on an image of another size.
+    """Hint on EXIF, for the message that targets and image differ in size.
 
     Args:
       size: Height and width of the upright image.
@@ -98,9 +98,11 @@ def remarks_on(
     """Remark on images rotated by EXIF if `data.boxes_drawn_on` is not set.
 
     The data files do not record whether targets were drawn on upright images. Only a
-    sample of the images is checked; `data --check` checks all.
+    sample of the images is checked; `data --check` checks all images.
 
     Args:
+      config: Data section of the config.
+      store: Store of the images.
       examples: Indices of the examples with targets.
       targets: Name of the targets, boxes or masks.
     """

@@ -165,7 +165,7 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
-            # For metrics of retained arrays (`resampling.kept_intervals`).
+            # Used for metrics of per-example arrays (`Metric.keep`).
             "num_resamples_of_examples": resampling.NUM_KEPT,
             "seed": SEED,
             "metrics": found.intervals,

@@ -182,7 +182,7 @@ REFUSED: dict[str, tuple[dict[str, str | None], str]] = {
     ),
     "no folder of labels": (
         {"images/val/2.png": "", "images/val/3.png": ""},
-        "images/val: 2 images, but the label directory is missing; add labels",
+        "images/val: 2 images, but the label directory is missing",
     ),
     "no such split": (
         {"images/extra/2.png": ""},

@@ -224,7 +224,7 @@ def test_white_masks_of_things_are_refused(tmp_path: Path):
 @each_row(
     ("damage", "told"),
     [
-        (lambda mask: mask[:3], "has 16x3 pixels, but the image 16x16"),
+        (lambda mask: mask[:3], "has 16x3 pixels, but the image has 16x16"),
         (lambda mask: mask + 7, "value 7 in column 0"),
     ],
 )
@@ -256,7 +256,7 @@ def test_a_mask_that_does_not_fit_is_an_unreadable_example(tmp_path: Path):
     read = read_all(splits.test, unreadable=unreadable)
     assert len(unreadable) == 1
     told = str(unreadable[0])
-    assert "the mask" in told and "has 3x2 pixels, but the image 16x16" in told
+    assert "the mask" in told and "has 3x2 pixels, but the image has 16x16" in told
     assert (read["target"][unreadable[0].index] == IGNORED).all()
 
 

@@ -162,7 +162,10 @@ def test_the_report_has_the_classes_and_examples(here: Path):
     [
         ("evaluate --workdir run --trust --corruptions", "corruptions"),
         ("data --check --config recipe.py --workdir run --trust", "task"),
-        ("--config recipe.py --workdir x --data.augment.augmix 1", "cannot follow"),
+        (
+            "--config recipe.py --workdir x --data.augment.augmix 1",
+            "geometric transforms",
+        ),
         (
             "--config recipe.py --workdir x --task.class-weights effective_number",
             "Error parsing --task.class-weights",

@@ -198,10 +198,10 @@ def test_new_writes_a_recipe_that_trains(
     result = Cli(tmp_path).done("new", "--data", "tones", "--out", "new.py")
     assert "0.1" in result.stdout and "8,000 Hz" in result.stdout
     text = (tmp_path / "new.py").read_text()
-    assert 'source="audio:tones"' in text and "after a look at its sounds" in text
+    assert 'source="audio:tones"' in text and "proposed from its sounds" in text
     assert "sample_rate=8000" in text and "frequency_masks=2" in text
     assert "horizontal_flip" not in text and "image_size" not in text
-    assert "audio:tones, after" in text and load_config(tmp_path / "new.py")
+    assert "Recipe for audio:tones" in text and load_config(tmp_path / "new.py")
 
 
 @pytest.mark.slow

@@ -43,9 +43,12 @@ def disk(radius: float, alias_blur: float) -> np.ndarray:
 def glass_blur(
     images: np.ndarray, level: tuple[float, int, int], draws: Draws
 ) -> np.ndarray:
-    """Blur, move pixels by up to `reach` in both directions, and blur again.
+    """Blur, displace pixels randomly along both axes, and blur again.
 
-    The authors' code, which also created their data sets, intends to swap pairs of
+    `level` is the sigma of the blurs in pixels, the maximum displacement in pixels, and
+    the number of passes over the image.
+
+    The authors' code, which also created their data sets, is meant to swap pairs of
     pixels, but copies one pixel to the other, because NumPy slices are views. This
     function also copies.
     """

@@ -15,7 +15,7 @@ from jaxtrain.plugins.robustness.corruptions.levels import levels
 
 # Maximum bytes of images corrupted together, as float64.
 MAX_BYTES = 2**27
-# Offset of the second word of the Philox key; other streams have smaller words.
+# Offset of the second word of the Philox key, above the words of other random streams.
 STREAM = 2**34
 
 

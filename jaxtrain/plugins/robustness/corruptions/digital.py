@@ -23,7 +23,7 @@ def elastic_transform(
     """Warp an image by a random affine map, then by a smooth random displacement.
 
     Args:
-      image: Image of any size.
+      image: Image in 0..1, (H, W, C).
       level: Largest displacement, sigma of its smoothing, and jitter of the points that
         define the affine map, as fractions of the shorter side.
       draw: Generator of random numbers.

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-# For images of 224 pixels: ImageNet-C. Elastic transforms are relative to the image.
+# For images of 224 pixels: ImageNet-C. Parameters of `elastic_transform` are fractions
+# of the shorter side.
 LARGE: dict[str, tuple[Any, ...]] = {
     "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38),
     "shot_noise": (60, 25, 12, 5, 3),
@@ -75,8 +76,8 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "jpeg_compression": (80, 65, 58, 50, 40),
 }
 SEVERITIES = (1, 2, 3, 4, 5)
-# Images whose shorter side is at least this long use the parameters for 224 pixels. It
-# is the geometric mean of 32 and 224.
+# Images with at least this shorter side, the geometric mean of 32 and 224 pixels, use
+# the parameters for 224 pixels.
 LARGE_FROM = math.sqrt(32 * 224)
 
 

@@ -22,7 +22,7 @@ def snow(
     layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
     layer = zoom(layer[None], size)[0]
     layer = np.clip(np.where(layer < least, 0, layer), 0, 1)
-    # The authors pass the layer through ImageMagick in 8 bits.
+    # The authors convert the layer to 8 bits for ImageMagick.
     layer = np.floor(255 * layer)
     flakes = np.rint(along_line(layer, radius, sigma, draw.uniform(*FALL))) / 255
     grey = image if image.shape[-1] == 1 else (image @ GREY)[..., None]
@@ -94,7 +94,7 @@ def plasma(
 
 
 def _between(total: np.ndarray, rough: float, draw: np.random.Generator) -> np.ndarray:
-    """Return the means of four neighbours from their sums, randomly displaced."""
+    """Return the means of four neighbours, given their sums, plus uniform noise."""
     return total / 4 + rough * draw.uniform(-rough, rough, total.shape)
 
 
