@@ -175,7 +175,7 @@ def test_classes_are_not_held_out_from_a_classifier(tmp_path: Path):
     write_recipe(tmp_path / "recipe.py", recipe(data=data))
     result = Cli(tmp_path)("--config", "recipe.py", "--workdir", "run")
     assert result.code == 2
-    assert "task = 'classification': it cannot predict classes" in result.stderr
+    assert "task = 'classification': the model cannot predict classes" in result.stderr
 
 
 @pytest.mark.slow
