@@ -105,5 +105,7 @@ def test_a_teacher_that_nothing_opens_is_refused():
     name = f"{Asking.__module__}:{Asking.__name__}"
     own.allow([name])
     part = CustomConfig(name=name, options={"teacher": "runs/x"})
-    with pytest.raises(UserError, match="has a teacher, but does not override plan_inputs"):
+    with pytest.raises(
+        UserError, match="has a teacher, but does not override plan_inputs"
+    ):
         build_method(part)

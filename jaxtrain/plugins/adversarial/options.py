@@ -30,7 +30,7 @@ class AttackConfig(Part):
     )
     step_size: float | None = field(
         None,
-        help="Length of each step, for pixels in 0..1; None: 2.5 epsilon / steps.",
+        help="Step size of the attack, for pixels in 0..1; None: 2.5 epsilon / steps.",
     )
 
     def validate(self) -> None:
