@@ -42,8 +42,8 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
-# Whether a failed write to standard output ends the command, for which the output is
-# the result.
+# Whether a failed write to standard output ends the command. True for commands whose
+# result is their output.
 _required = False
 
 

@@ -134,7 +134,7 @@ class Table(Mapping[str, T]):
 
     @functools.cached_property
     def references(self) -> dict[str, str]:
-        """Name -> "module" or "module:name" of each row.
+        """Import path of each row by name: "module" or "module:name".
 
         Raises:
           UserError: Two plug-ins, or a plug-in and the core, define the same row name.

@@ -28,7 +28,7 @@ def _source(*forms: str) -> Feature:
 
 
 def _other(name: str, usual: float | str) -> Feature:
-    """Return a feature that is used if a field differs from `usual` and from None."""
+    """Return the feature of setting a field to a value other than `usual` and None."""
     when = f"other than {usual}"
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 

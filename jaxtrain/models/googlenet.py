@@ -124,7 +124,8 @@ class InceptionNet(Model):
 
     stride = 32
 
-    # Stem convolutions: (name, channels, kernel size, options, function of the piece).
+    # Stem convolutions: (name, channels, kernel size, options, forward function, which
+    # may add max pooling).
     stem: ClassVar[tuple[tuple[str, int, int, dict[str, Any], Any], ...]]
     # Specifications of the blocks, and names of the auxiliary heads, by block name.
     blocks: ClassVar[Mapping[str, Any]]

@@ -40,7 +40,8 @@ class Task:
       Options: Frozen dataclass of the keyword arguments of `__init__`, with defaults
         and checks: a `jaxtrain.config.part.Part` for tasks of plug-ins, a
         `jaxtrain.config.base.Section` for tasks by path. None passes the options of
-        `CustomConfig` unchecked. Not inherited if a subclass overrides only `__init__`.
+        `CustomConfig` unchecked. Reset to None in a subclass that overrides `__init__`
+        without defining `Options`.
       output_spec: Output shape for one image, such as (height, width, features) for a
         map, or dicts and tuples of shapes for several heads. Defaults to
         (num_outputs,).

@@ -23,7 +23,7 @@ MAX_DESCRIBED = 8
 
 
 class NumberPrediction(NumbersPrediction):
-    """Predicted numbers of one image, by name in JSON."""
+    """Predicted numbers of one image; its JSON maps column names to numbers."""
 
     def json(self, topk: int) -> dict[str, Any]:
         del topk

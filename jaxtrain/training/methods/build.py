@@ -8,7 +8,7 @@ from jaxtrain.training.methods.base import Method
 
 
 def build_method(config: Part) -> Method:
-    """Create the method of a config, `config.method`.
+    """Create the training method from the config section `method`.
 
     Raises:
       UserError: Unknown name, or a custom object that is not a `Method`.

@@ -35,8 +35,8 @@ def elastic_transform(
 def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
     """Affine warp of an image (H, W, C) that moves three points randomly."""
     height, width, _ = image.shape
-    # Points (x, y). As in the authors' code, the centre is (rows, columns), which is
-    # equivalent for square images.
+    # Points are (x, y), but the centre is (y, x), as in the authors' code. For square
+    # images the two are equal.
     middle = np.array([height // 2, width // 2], np.float64)
     side = min(height, width) // 3
     points = middle + side * np.array([[1, 1], [1, -1], [-1, -1]])
