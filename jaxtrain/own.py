@@ -70,12 +70,16 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Return the decisions on custom code, which a child process adopts."""
+    """Return, per reference to custom code, None or the reason of its refusal."""
     return dict(_decided)
 
 
 def hand_over(decisions: dict[Key, str | None]) -> None:
-    """Adopt the `decided` custom code of the parent process in a child process."""
+    """Copy the decisions on custom code from a parent process to this process.
+
+    Args:
+      decisions: Decisions of the parent process, from `decided`.
+    """
     _decided.update(decisions)
 
 

@@ -89,7 +89,7 @@ def remove_uncommitted(directory: Path) -> None:
 
 
 def remove_failed(folder: Path) -> None:
-    """Remove leftovers of a failed save, unless it was committed.
+    """Remove the files of a failed save; do nothing if the checkpoint is committed.
 
     The removal is retried, because other threads may still write files of the save.
     """

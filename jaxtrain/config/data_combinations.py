@@ -102,7 +102,7 @@ COMBINATIONS = (
     Needs(
         option("data", "sliding_size"),
         option("data.augment", "random_resized_crop", "scale_jitter"),
-        "set one of the two augmentations to train on windows, like evaluations",
+        "set one of them: training then uses windows, as evaluation does",
     ),
     Needs(_other("crop_pct", CROP_PCT), RESIZED),
     Needs(_other("interpolation", INTERPOLATION), RESIZED),

@@ -119,7 +119,7 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _other_parts(topics: list[str]) -> str:
-    """Describe how to select another part, and how to show its fields."""
+    """Describe how to select another class of each topic, and to show its fields."""
     tables = part_tables(Config)
     return "".join(
         f" --{topic} NAME selects another: {', '.join(tables[topic].resolve())}; "

@@ -1,4 +1,4 @@
-"""Parts of a config: sections whose name selects a class with its options."""
+"""Parts of a config: sections whose `name` field selects a class of options."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -76,10 +76,10 @@ class Source:
         return self.input.image_shape(self.image_shape)
 
     def pictures(self, read: np.ndarray) -> np.ndarray:
-        """Convert `image` of a batch of `read` to images, uint8 (n, H, W, C).
+        """Convert the inputs of a batch to images, uint8 (n, H, W, C).
 
         Args:
-          read: Array `image` of the batch.
+          read: Inputs, array `image` of a batch from the source.
         """
         if self.input.are_pictures:
             return read

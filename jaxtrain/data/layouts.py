@@ -95,7 +95,7 @@ class FolderLayout:
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return annotations that only the directory structure identifies, or None."""
+        """Return the annotations if the directory structure alone identifies them."""
         del place
         return None
 

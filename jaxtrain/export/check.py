@@ -116,10 +116,10 @@ def check(
       timed: Whether to time the file. False if users run it in another runtime.
 
     Raises:
-      ExportError: The outputs of file and model differ by more than the precision
+      ExportError: The outputs of file and model differ by more than `request.precision`
         allows.
-      UserError: The outputs differ by more than a low precision allows. The error
-        depends on the model, so this is not a bug of the export.
+      UserError: The same for int8, fp8_weights and int4_weights: the error depends on
+        the model, so this is not a bug of the export.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()

@@ -207,8 +207,9 @@ def set_xla_flags(
         raise UserError(
             f"{profiling}parallel.xla_flags = {preset!r} needs XLA_FLAGS = {value!r}, "
             f"but JAX is already initialized in this process with {current!r}: start a "
-            "new process (in a notebook: restart the kernel), or use "
-            "parallel.xla_flags and train.profile_steps of the previous run"
+            "new process (in a notebook: restart the kernel), or set "
+            "parallel.xla_flags and train.profile_steps to the values of the previous "
+            "run"
         )
     environ["XLA_FLAGS"] = value
     _flags_before[value] = user_flags

@@ -110,7 +110,7 @@ class OutputDecoder:
         """Number of values per image that the console table omits."""
         return 0
 
-    # From outputs to predictions.
+    # Conversion of model outputs to predictions.
 
     def probabilities(self, outputs: Any) -> jax.Array:
         """Compute class probabilities, (..., classes). Traceable.

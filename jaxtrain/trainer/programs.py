@@ -106,7 +106,7 @@ def make_programs(setup: Setup, run_data: RunData) -> Programs:
 def _method_inputs(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
-    """Load the inputs of the method, as keyword arguments of the training step."""
+    """Load the inputs of the training method, as keyword arguments of the step."""
     inputs = setup.method_inputs
     if inputs is None:
         return {}

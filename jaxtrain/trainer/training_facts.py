@@ -42,7 +42,7 @@ def class_counts(config: Config, train: Source) -> np.ndarray:
     strata, ends = train.strata(), np.array([0, len(train) - 1])
     if strata.ndim > 1 or not np.array_equal(train.targets(ends), strata[ends]):
         raise UserError(
-            f"{config.data.source} has no class labels of examples: use a data set "
+            f"{config.data.source} has no class label per example: use a data set "
             "with one class per example"
         )
     known = strata[strata >= 0]

@@ -103,7 +103,9 @@ def input_grad(
 def _phase(
     phase: int, stride: int, pad: int, kernel: int, inputs: int, outputs: int
 ) -> tuple[int, tuple[int, int]]:
-    """Return the first kernel element of a phase, and the padding of its convolution.
+    """Return the first kernel index and the padding of the convolution of a phase.
+
+    The kernel elements of a phase are `stride` apart, from the first index on.
 
     Args:
       phase: Index of the phase, from 0 to stride - 1.

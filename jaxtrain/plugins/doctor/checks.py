@@ -60,7 +60,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
     Args:
       scan: Scan of the data set.
       config: `data` section of the config.
-      targets: "boxes" or "masks" for targets with positions in the image, else empty.
+      targets: "boxes" or "masks" for detection and segmentation, else empty.
     """
     found = _unreadable(scan, config)
     for kind, (level, title) in REMARKS.items():

@@ -13,7 +13,7 @@ from jaxtrain.plugins.doctor.look import Look
 
 
 class PlacedTarget(NamedTuple):
-    """Properties of a dense target.
+    """Properties of a target with positions in the image: a mask or boxes.
 
     Attributes:
       pixels: Number of pixels per class of a mask, (256,); None for other or invalid

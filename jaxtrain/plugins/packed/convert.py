@@ -14,7 +14,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.packed.index import Column
 
 JPEG_QUALITY = 95
-# Arrays contain the full centred square of an image.
+# Arrays contain the largest centred square crop of an image.
 SQUARE = Fit(centre_part=1.0)
 
 

@@ -13,9 +13,9 @@ as a residual block. The trace of an evaluation selects a subset of them, so tha
 - the outputs of the last layer are not quantized.
 
 A runtime adds a bias as an integer in the scale of the accumulator. Evaluations round
-biases in the same way if the product and its input range belong to one piece. If biases
-were rounded only in the file, one activation in hundreds would differ by one level, and
-the outputs of deep models by several levels.
+biases in the same way if the layer and the range of its input are in the same piece of
+the model. If biases were rounded only in the file, one activation in hundreds would
+differ by one level, and the outputs of deep models by several levels.
 """
 
 import functools

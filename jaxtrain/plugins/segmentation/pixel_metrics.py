@@ -15,8 +15,8 @@ import numpy as np
 from jaxtrain.dtypes import wide
 from jaxtrain.tasks.metrics import Metric
 
-# int32 holds the quotients of up to 2^43 pixels per class, and the summed remainders of
-# up to 2^19 batches.
+# Pixel counts are stored as quotient and remainder by `UNIT`: int32 quotients hold up
+# to 2^43 pixels per class, and int32 sums of remainders hold up to 2^19 batches.
 UNIT = 2**12
 # Maximum number of classes for a recorded confusion matrix.
 MAX_MATRIX = 100

@@ -157,7 +157,7 @@ def _work(connection: Connection, decode: Decode, cpu_seconds: float) -> None:
     with contextlib.suppress(EOFError, OSError):
         while True:
             data = connection.recv_bytes()
-            # SIGPROF kills the process, even within a library.
+            # SIGPROF kills the process, even while C code of a library runs.
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             try:
                 response = PIXELS + decode(data).tobytes()

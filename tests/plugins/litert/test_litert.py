@@ -198,5 +198,5 @@ def test_what_litert_cannot_do_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         litert.LiteRTFile().write(request, tmp_path / "file")
     assert not (tmp_path / "file").exists()
     monkeypatch.setenv("JAXTRAIN_LITERT", str(tmp_path))
-    with pytest.raises(UserError, match="create .venv-litert with `make litert`"):
+    with pytest.raises(UserError, match=r"create \.venv-litert with `make litert`"):
         export_lib.check_format("litert", None)

@@ -17,7 +17,7 @@ Order = tuple[int, ...]
 
 
 def straight(rank: int) -> Order:
-    """Dim order of JAX: the identity."""
+    """Identity permutation: the dim order of JAX."""
     return tuple(range(rank))
 
 
