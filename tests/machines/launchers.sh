@@ -118,7 +118,8 @@ scancel --signal=TERM "$disturbed"
 wait_for 60 restarted "$disturbed" 1
 grep -q "the same command resumes the run" "$place/disturbed.out" || fail "nothing saved"
 wait_for 120 has_saved disturbed 399
-pkill -KILL --oldest --full "main.py .*runs/disturbed"
+# The pattern begins with Python, as srun's command also contains main.py.
+pkill -KILL --oldest --full "^$PYTHON main.py .*runs/disturbed"
 wait_for 90 restarted "$disturbed" 2
 wait_for 300 is_state "$disturbed" COMPLETED
 diff <(metrics undisturbed) <(metrics disturbed) || fail "other metrics"
