@@ -2,11 +2,11 @@
 
 Faults are `kind@place:N`, with commas between several, N from 1:
 
-kill@start, kill@step, kill@eval, kill@save, kill@stop: the process is killed before
-the first step, that step, that evaluation, that write of a save, the end of training.
-hang@step: the process never comes to that step. nan@step: the loss of that step is NaN,
-and of the other steps of its call. worker_kill@step: a data worker is killed before
-that step. enospc@save: that save finds a full disk.
+kill@start:1, kill@eval:1, kill@stop:1: the process is killed at the start, the first
+evaluation, the end of training. kill@step, kill@save: before that step or write of a
+save. hang@step: the process never comes to that step. nan@step: the loss of that step
+is NaN, and of the other steps of its call. worker_kill@step: a data worker is killed
+before that step. enospc@save: that save of process 0 finds a full disk.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from jaxtrain.checkpoints import saving, store
 from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.programs import Programs
 
-# Places of kills -> hooks, which the callbacks of these runs do not override.
+# Place of a kill -> hook, which some callbacks of a run inherit.
 HOOKS = {"start": "on_start", "eval": "on_eval_start", "stop": "on_stop"}
 
 
@@ -50,8 +50,8 @@ def install(faults: str, replace: Any = setattr) -> None:
     at: dict[str, set[int]] = {}
     for fault, number in re.findall(r"(\w+@\w+):(\d+)", faults):
         at.setdefault(fault, set()).add(int(number))
-    train_at, save, write = Programs.train_at, store.Checkpoints.save, saving.write
-    counts: dict[str, int] = {}
+    train_at, save = Programs.train_at, store.Checkpoints.save
+    num_saves = 0
 
     def strikes(fault: str, step: int, num_steps: int) -> bool:
         return any(step < number <= step + num_steps for number in at.get(fault, ()))
@@ -59,19 +59,14 @@ def install(faults: str, replace: Any = setattr) -> None:
     def strike(callback: Callback, run: Any, batch: Any) -> None:
         step, num_steps = batch.start, batch.num_steps
         if strikes("kill@step", step, num_steps):
-            os.kill(os.getpid(), signal.SIGKILL)
+            kill()
         if strikes("worker_kill@step", step, num_steps):
             kill_worker()
         while strikes("hang@step", step, num_steps):
             time.sleep(1)
 
-    def kill_at(place: str) -> Callable[..., None]:
-        def kill(*args: Any) -> None:
-            counts[place] = counts.get(place, 0) + 1
-            if counts[place] in at[f"kill@{place}"]:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        return kill
+    def kill(*args: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def spoiled_at(programs: Programs, step: int) -> Any:
         program = train_at(programs, step)
@@ -90,20 +85,17 @@ def install(faults: str, replace: Any = setattr) -> None:
 
         return train
 
-    def full(*args: Any) -> None:
-        counts["full"] = counts.get("full", 0) + 1
-        if counts["full"] in at["enospc@save"]:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        write(*args)
-
-    def after_kill(write: Callable[..., None]) -> Callable[..., None]:
-        kill = kill_at("save")
-
-        def write_or_kill(*args: Any) -> None:
-            kill()
+    def with_faults(write: Callable[..., None]) -> Callable[..., None]:
+        def faulty_write(*args: Any) -> None:
+            nonlocal num_saves
+            num_saves += 1
+            if num_saves in at.get("kill@save", ()):
+                kill()
+            if num_saves in at.get("enospc@save", ()):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             write(*args)
 
-        return write_or_kill
+        return faulty_write
 
     def save_at_once(saved: store.Checkpoints, *args: Any, **given: Any) -> None:
         save(saved, *args, **given)
@@ -112,14 +104,14 @@ def install(faults: str, replace: Any = setattr) -> None:
     replace(Callback, "on_step_start", strike)
     for place, hook in HOOKS.items():
         if f"kill@{place}" in at:
-            replace(Callback, hook, kill_at(place))
-    if "kill@save" in at:
-        replace(saving, "write", after_kill(write))
-        replace(saving, "write_shards", after_kill(saving.write_shards))
+            replace(Callback, hook, kill)
     if "nan@step" in at:
         replace(Programs, "train_at", spoiled_at)
+    if {"kill@save", "enospc@save"} & {*at}:
+        replace(saving, "write", with_faults(saving.write))
+    if "kill@save" in at:  # Of a process other than 0.
+        replace(saving, "write_shards", with_faults(saving.write_shards))
     if "enospc@save" in at:
-        replace(saving, "write", full)
         replace(store.Checkpoints, "save", save_at_once)
 
 
