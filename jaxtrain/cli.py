@@ -133,7 +133,7 @@ def _with_command_problems(command: Any, error: recipe.WrongValuesError) -> User
 
 def _by_subject() -> dict[str, list[str]]:
     found = {"": [*COMMANDS.core]}
-    for plugin, names in COMMANDS.brought():
+    for plugin, names in COMMANDS.rows_by_plugin():
         found.setdefault(plugin.subject, []).extend(names)
     return found
 

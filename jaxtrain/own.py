@@ -24,7 +24,7 @@ from typing import Any
 from jaxtrain.errors import UntrustedError, UserError
 from jaxtrain.plugin import resolve
 
-_REFERENCE = re.compile(r"(?P<place>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
+_REFERENCE = re.compile(r"(?P<module>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
 
 # Custom code: (absolute path of its file or name of its module, name in the module).
@@ -36,10 +36,10 @@ _decided: dict[Key, str | None] = {}
 def is_own(name: str) -> bool:
     """Whether a name refers to custom code, rather than to a row of a table."""
     match = _REFERENCE.fullmatch(name)
-    if match is None or "." in match["place"]:
+    if match is None or "." in match["module"]:
         return match is not None
     kinds = (form.partition(":")[0] for form in resolve("jaxtrain.data:SOURCES"))
-    return match["place"] not in kinds and _is_top_level(match["place"])
+    return match["module"] not in kinds and _is_top_level(match["module"])
 
 
 def allow(names: Iterable[str]) -> None:
@@ -86,8 +86,10 @@ def hand_over(decisions: dict[Key, str | None]) -> None:
 def _key(name: str) -> Key:
     match = _REFERENCE.fullmatch(name)
     assert match is not None
-    place = match["place"]
-    return str(Path(place).resolve()) if place.endswith(".py") else place, match["name"]
+    module = match["module"]
+    if module.endswith(".py"):
+        module = str(Path(module).resolve())
+    return module, match["name"]
 
 
 def load(field: str, reference: str) -> Any:
@@ -107,19 +109,19 @@ def load(field: str, reference: str) -> Any:
     """
     match = _REFERENCE.fullmatch(reference)
     assert match is not None
-    place, name = match["place"], match["name"]
+    source, name = match["module"], match["name"]
     shown = f"{field} = {reference!r}"
     check_allowed(field, reference)
     try:
-        module = _import_file(place) if place.endswith(".py") else _import(place)
+        module = _import_file(source) if source.endswith(".py") else _import(source)
     except UserError as error:
         raise UserError(f"{shown}: {error}") from None
     except (Exception, SystemExit) as error:
         what = f"{type(error).__name__}: {error}"
-        raise UserError(f"{shown}: importing {place} failed: {what}") from error
+        raise UserError(f"{shown}: importing {source} failed: {what}") from error
     if not hasattr(module, name):
         known = ", ".join(n for n in vars(module) if not n.startswith("_")) or "nothing"
-        raise UserError(f"{shown}: {place} has no {name!r}; expected {known}")
+        raise UserError(f"{shown}: {source} has no {name!r}; expected {known}")
     return getattr(module, name)
 
 
@@ -178,25 +180,25 @@ def digests(names: Iterable[str]) -> dict[str, str]:
     """
     found = {}
     for name in filter(is_own, names):
-        place, file = place_of(name), find_file(name)
+        module, file = module_of(name), find_file(name)
         if file is not None:
-            found[place] = hashlib.sha256(file.read_bytes()).hexdigest()
+            found[module] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
 
-def place_of(name: str) -> str:
+def module_of(name: str) -> str:
     """Return the file or module of a reference, without the name."""
     return name.rpartition(":")[0]
 
 
 def find_file(name: str) -> Path | None:
     """Find the file of custom code without running it; None if not found."""
-    place = place_of(name)
-    if place.endswith(".py"):
-        path = Path(place).resolve()
+    module = module_of(name)
+    if module.endswith(".py"):
+        path = Path(module).resolve()
         return path if path.is_file() else None
     # `importlib.util.find_spec` would import the parent packages.
-    spec, words = None, place.split(".")
+    spec, words = None, module.split(".")
     for end in range(1, len(words) + 1):
         folders = None if spec is None else spec.submodule_search_locations
         if spec is not None and folders is None:
@@ -243,10 +245,10 @@ def _import(module: str) -> Any:
         raise
 
 
-def _import_file(place: str) -> Any:
-    path = Path(place).resolve()
+def _import_file(file: str) -> Any:
+    path = Path(file).resolve()
     if not path.is_file():
-        raise UserError(f"no file {place} in {Path.cwd()}")
+        raise UserError(f"no file {file} in {Path.cwd()}")
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     importlib.invalidate_caches()

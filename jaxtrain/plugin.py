@@ -181,13 +181,13 @@ class Table(Mapping[str, T]):
                 raise self._refusal(name, f"no module {module}")
 
     def _refusal(self, name: str, reason: str) -> UserError:
-        owner = next(p.name for p, names in self.brought() if name in names)
+        owner = next(p.name for p, names in self.rows_by_plugin() if name in names)
         return UserError(
             f"{self.kinds[-1]}: {name!r} of the plug-in {owner!r} cannot be imported "
             f"({reason}): install the missing package, or uninstall the plug-in"
         )
 
-    def brought(self) -> list[tuple[Plugin, list[str]]]:
+    def rows_by_plugin(self) -> list[tuple[Plugin, list[str]]]:
         """Return the plug-ins that extend the table, with the names of their rows."""
         contributions = [(plugin, [*self._rows_of(plugin)]) for plugin in installed()]
         return [(plugin, names) for plugin, names in contributions if names]

@@ -21,7 +21,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Place(NamedTuple):
+class Scope(NamedTuple):
     """Layer or part of a step that an instruction belongs to.
 
     Attributes:
@@ -74,7 +74,7 @@ def scope_of(eqn: Any) -> str:
     return str(eqn.source_info.name_stack)
 
 
-def place_of(op_name: str) -> Place | None:
+def parse_scope(op_name: str) -> Scope | None:
     """Parse the innermost scope from an instruction's metadata, or return None.
 
     Layers of another model are attributed to that model.
@@ -84,9 +84,9 @@ def place_of(op_name: str) -> Place | None:
         return None
     others = [name for kind, name in scopes if kind == "model"]
     if others:
-        return Place(others[0], False, False)
+        return Scope(others[0], False, False)
     kind, name = scopes[-1]
     backward = "transpose(" in op_name or "rematted_computation" in op_name
     if kind == "layer":
-        return Place(name.replace(_SLASH, "/"), True, backward)
-    return Place(name, False, backward)
+        return Scope(name.replace(_SLASH, "/"), True, backward)
+    return Scope(name, False, backward)

@@ -60,7 +60,7 @@ class BatchSpec:
 def train_spec(config: DataConfig, source: Source) -> BatchSpec:
     """Return the shapes and dtypes of the stored training batches of a source."""
     shape = source.canvas_shape
-    if shape and (source.is_placed or not source.input.are_pictures):
+    if shape and (source.transforms_targets or not source.input.are_images):
         cut = source.read(np.zeros(1, np.int64), np.zeros((1, 1), np.int64), [])
         return BatchSpec(jax.tree.map(lambda x: x[0], cut), train_numbers(config))
     example = _example(source)

@@ -47,8 +47,8 @@ class Converted(NamedTuple):
 def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
     """Inspect up to `NUM_LOOKED` images of a store, evenly spaced in `examples`."""
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
-    are_pictures = input_of(store.facts).are_pictures
-    examples = evenly(examples, NUM_LOOKED if are_pictures else 0)
+    are_images = input_of(store.facts).are_images
+    examples = evenly(examples, NUM_LOOKED if are_images else 0)
     for _, image in stored_images(store, examples):
         if not isinstance(image, StoredFile):
             sizes.append(image.shape[:2])

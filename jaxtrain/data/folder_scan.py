@@ -111,7 +111,7 @@ class FolderScan:
         if self._num_hidden:
             parts.append(f"{self._num_hidden:,} hidden")
         if parts:
-            serious = bool(strays) or formats.are_images(counts) > 0
+            serious = bool(strays) or formats.count_images(counts) > 0
             remarks.append(Remark("passed over", "; ".join(parts), serious))
         if self._nested:
             number = sum(self._nested.values())

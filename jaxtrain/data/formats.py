@@ -132,7 +132,7 @@ def describe_counts(counts: Mapping[str, int]) -> str:
     return text + (f" ({'; '.join(readers)})" if readers else "")
 
 
-def are_images(counts: Mapping[str, int]) -> int:
+def count_images(counts: Mapping[str, int]) -> int:
     """Return the number of images, supported or not, in counts by extension."""
     known = (*ENDINGS, *UNKNOWN_IMAGES)
     return sum(number for what, number in counts.items() if what in known)

@@ -13,11 +13,11 @@ from jaxtrain.data.batch import BOX
 from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.fit import FIT, Fit
+from jaxtrain.data.images_with_targets import read_with_targets
 from jaxtrain.data.input_kind import InputKind, input_of
-from jaxtrain.data.placed_images import read_placed
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import ArrayStore, Images, Store, targets_of
-from jaxtrain.data.target_transform import place_of
+from jaxtrain.data.target_transform import transform_of
 from jaxtrain.errors import UserError
 
 
@@ -51,12 +51,12 @@ class Source:
 
         Crops are on canvases, or resized on the host if targets have image coordinates.
         """
-        if not self.input.are_pictures:
+        if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None
         if self.fit.window is None:
             return None
         size, channels = self._window_size, self.image_shape[-1]
-        if self.is_placed:
+        if self.transforms_targets:
             return size, size, channels
         return canvas.canvas_shape(size, channels)
 
@@ -81,15 +81,15 @@ class Source:
         Args:
           read: Inputs, array `image` of a batch from the source.
         """
-        if self.input.are_pictures:
+        if self.input.are_images:
             return read
         images = self.input.to_images(jnp.asarray(read))
         return np.rint(np.asarray(images)).astype(np.uint8)
 
     @property
-    def is_placed(self) -> bool:
+    def transforms_targets(self) -> bool:
         """Whether targets have coordinates in the image and follow its transforms."""
-        return place_of(self.store) is not None
+        return transform_of(self.store) is not None
 
     @property
     def _window_size(self) -> int:
@@ -127,14 +127,14 @@ class Source:
 
     def targets(self, indices: np.ndarray) -> Any:
         """Return the targets of the examples `indices`, a pytree of arrays (n, ...)."""
-        if self.is_placed:
+        if self.transforms_targets:
             return self.read(indices, unreadable=[])["target"]
         targets = targets_of(self.store, self.indices[indices])
         return self.store.read(self.indices[indices])[1] if targets is None else targets
 
     def all_targets(self) -> Any | None:
         """Return all targets, or None if that would require reading images."""
-        return None if self.is_placed else targets_of(self.store, self.indices)
+        return None if self.transforms_targets else targets_of(self.store, self.indices)
 
     def targets_to_check(self) -> Any:
         """Return all targets.
@@ -167,9 +167,9 @@ class Source:
         """
         stored, targets = self.store.read(self.indices[indices])
         bad: list[Unreadable] = []
-        if self.is_placed:
-            batch = read_placed(self, stored, targets, indices, crop_seeds, bad)
-        elif not self.input.are_pictures:
+        if self.transforms_targets:
+            batch = read_with_targets(self, stored, targets, indices, crop_seeds, bad)
+        elif not self.input.are_images:
             parts = self._fit(stored, indices, bad, crop_seeds)
             batch = {"image": parts, "target": targets}
         elif crop_seeds is not None:
@@ -285,7 +285,7 @@ class Source:
         self, image: np.ndarray | StoredFile, seed: Sequence[int] | None = None
     ) -> np.ndarray:
         size, width, channels = self.image_shape
-        if not self.input.are_pictures and isinstance(image, StoredFile):
+        if not self.input.are_images and isinstance(image, StoredFile):
             return self.input.decode(image.data, seed)
         if not isinstance(image, StoredFile):
             same = image.shape[:2] == (size, width)

@@ -52,14 +52,14 @@ class InputKind:
       noun: Noun for an example in messages.
       source: Source type (see `SOURCES`) that reads directories of such files.
       files: Type of the examples' files.
-      are_pictures: Whether examples are images, which the host resizes and crops.
+      are_images: Whether examples are images, which the host resizes and crops.
       dtype: Dtype of stored examples.
     """
 
     noun: ClassVar[str] = "image"
     source: ClassVar[str] = "folder"
     files: ClassVar[FileKind] = IMAGES
-    are_pictures: ClassVar[bool] = True
+    are_images: ClassVar[bool] = True
     dtype: ClassVar[type[np.generic]] = np.uint8
 
     @classmethod

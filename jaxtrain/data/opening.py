@@ -8,7 +8,7 @@ from jaxtrain.data import SOURCES, forms, is_path, layouts
 from jaxtrain.data.classes import may_be_one
 from jaxtrain.data.pixel_classes import PIXEL_CLASSES
 from jaxtrain.data.stores import Opened
-from jaxtrain.data.target_transform import place_of
+from jaxtrain.data.target_transform import transform_of
 from jaxtrain.data.unlabelled import set_aside
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.registry import call_own
@@ -55,7 +55,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             f"data.classes = {config.classes!r} has no effect: {config.source} has no "
             "masks; leave data.classes out"
         )
-    if config.boxes_drawn_on is not None and place_of(opened[0]) is None:
+    if config.boxes_drawn_on is not None and transform_of(opened[0]) is None:
         raise UserError(
             f"data.boxes_drawn_on = {config.boxes_drawn_on!r} has no effect: "
             f"{config.source} has neither boxes nor masks; leave data.boxes_drawn_on "

@@ -169,13 +169,13 @@ def load_splits(
     fit, seen_size = _make_fit(config), config.seen_size
     if not config.augment.cuts_windows:
         return Splits(train, validation, test, None, fit)
-    if config.augment.scale_jitter and not train.is_placed:
+    if config.augment.scale_jitter and not train.transforms_targets:
         raise UserError(
             f"data.augment.scale_jitter = {config.augment.scale_jitter} is for masks "
             f"and boxes, but {config.source} has neither: use "
             "data.augment.random_resized_crop"
         )
-    if train.canvas_shape and train.is_placed:
+    if train.canvas_shape and train.transforms_targets:
         fit = dataclasses.replace(fit, window=None)  # The host cuts the windows.
     return Splits(train, validation, test, config.image_size, fit, seen_size)
 

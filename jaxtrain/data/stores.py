@@ -34,9 +34,8 @@ class Store(Protocol):
     - `remarks`: remarks for users (see `remarks_of`).
     - `targets`: method that reads targets without images (see `targets_of`), so that
       tasks can check all targets.
-    - `place`: transform of targets that have image coordinates (see
-      `target_transform.py`). `read` then returns targets as a list of inputs of
-      `place`.
+    - `transform_target`: transform of targets that have image coordinates (see
+      `target_transform.py`). `read` then returns a list of inputs of the transform.
     """
 
     @property

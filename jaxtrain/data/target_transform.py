@@ -1,8 +1,8 @@
 """Transforms of targets that match cropping and resizing of their images on the host.
 
 A store whose targets have image coordinates, such as masks or boxes, implements
-`place(target, placed)` for one example. Augmentations in the step then transform the
-targets further (`jaxtrain.data.augment.geometry`).
+`transform_target(target, crop)` for one example. Augmentations in the step then
+transform the targets further (`jaxtrain.data.augment.geometry`).
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ import numpy as np
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
-# (target, `Placed`) -> target. The input target is None for unreadable images, which
-# are black.
-Place = Callable[[Any, "Placed"], Any]
+# (target, `ResizedCrop`) -> target. The input target is None for unreadable images,
+# which are black.
+TargetTransform = Callable[[Any, "ResizedCrop"], Any]
 
 
 @dataclass(frozen=True)
-class Placed:
+class ResizedCrop:
     """A crop box of an image, and the size to which it is resized.
 
     Attributes:
@@ -71,9 +71,9 @@ class Placed:
         return moved.astype(np.float32)
 
 
-def place_of(store: Store) -> Place | None:
+def transform_of(store: Store) -> TargetTransform | None:
     """Return the transform of a store's targets; None if they have no coordinates."""
-    return getattr(store, "place", None)
+    return getattr(store, "transform_target", None)
 
 
 def _nearest(

@@ -22,11 +22,11 @@ class WindowGrid:
     """Windows that cover an image; a single window if the image has the window's size.
 
     Attributes:
-      whole: Height and width of the image, in pixels.
+      image_size: Height and width of the image, in pixels.
       window: Height and width of a window, in pixels.
     """
 
-    whole: tuple[int, int]
+    image_size: tuple[int, int]
     window: tuple[int, int]
 
     def __len__(self) -> int:
@@ -36,7 +36,7 @@ class WindowGrid:
     def corners(self) -> np.ndarray:
         """Top and left of each window, row by row, int32 (windows, 2)."""
         tops, lefts = (
-            starts(*sides) for sides in zip(self.whole, self.window, strict=True)
+            starts(*sides) for sides in zip(self.image_size, self.window, strict=True)
         )
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
@@ -86,13 +86,13 @@ def grid_of(window: tuple[int, int], sliding_size: int | None) -> WindowGrid:
     return WindowGrid((sliding_size, sliding_size), window)
 
 
-def starts(whole: int, part: int) -> list[int]:
+def starts(size: int, window: int) -> list[int]:
     """Return the first pixel of each window along an axis.
 
     Args:
-      whole: Size of the image along the axis, in pixels.
-      part: Size of a window, in pixels; at most `whole`.
+      size: Size of the image along the axis, in pixels.
+      window: Size of a window, in pixels; at most `size`.
     """
-    stride = max(1, round(part * (1 - OVERLAP)))
-    num = math.ceil((whole - part) / stride) + 1
-    return [min(i * stride, whole - part) for i in range(num)]
+    stride = max(1, round(window * (1 - OVERLAP)))
+    num = math.ceil((size - window) / stride) + 1
+    return [min(i * stride, size - window) for i in range(num)]

@@ -44,7 +44,7 @@ class SavedFolder(Exporter):
 
     def check_request(self, request: Request) -> None:
         kind = request.model.description.input
-        if not kind.are_pictures:
+        if not kind.are_images:
             raise UserError(
                 "--format saved supports only models of images, but the model takes "
                 f"{kind.noun}s; choose another --format"

@@ -125,7 +125,7 @@ def _call_gradients(
     """Compute the outputs of layer call `place`, and the gradients of the score."""
     taps = Taps()
     jax.eval_shape(lambda: _tapped(model, weights, images, taps))
-    _, found = taps.found[place]
+    _, found = taps.calls[place]
     zeros = jnp.zeros(found.shape, found.dtype)
 
     def scored(*arrays: Any) -> jax.Array:
@@ -148,7 +148,7 @@ def _last_call(model: TrainedModel) -> int:
     def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
         weights, taps = (params, model_state), Taps()
         outputs = _tapped(model, weights, images, taps)
-        for place, (_, found) in enumerate(taps.found):
+        for place, (_, found) in enumerate(taps.calls):
 
             def tapped(*arrays: Any, place: int = place) -> Any:
                 return _tapped(model, weights, images, Taps(place, arrays))

@@ -191,9 +191,13 @@ class TrainedModel(PlacedModel):
         batches = stream.refuse_errors(
             stream.computed(loaded, lambda pixels: self.run(pixels, output))
         )
-        results = [batch.found for batch in batches]
+        results = [batch.results for batch in batches]
         concatenated = jax.tree.map(lambda *parts: np.concatenate(parts), *results)
-        return self.decoder.whole(concatenated) if output == "values" else concatenated
+        return (
+            self.decoder.add_offset(concatenated)
+            if output == "values"
+            else concatenated
+        )
 
     @functools.cached_property
     def _functions(self) -> dict[str, Callable[..., Checked]]:

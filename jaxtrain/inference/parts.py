@@ -36,7 +36,7 @@ class PredictionPart:
 
     @staticmethod
     def needs_outputs(arguments: Any) -> bool:
-        """Whether `ImageBatch.found` must include the raw outputs of the model."""
+        """Whether `ImageBatch.results` must include the raw outputs of the model."""
         del arguments
         return False
 

@@ -45,7 +45,7 @@ def to_pixels(
         the shape.
     """
     given = _read(image) if isinstance(image, str | os.PathLike) else image
-    if not input.are_pictures:
+    if not input.are_images:
         return input.to_stored(given)
     if isinstance(given, bytes | LargeFile):
         return _from_file(given, shape, fit, max_pixels)
@@ -72,7 +72,7 @@ def to_sized_pixels(
     the upright image, or of `shape` for inputs other than images.
     """
     pixels = to_pixels(data, shape, fit, max_pixels, input)
-    shown_size = size_of(data, max_pixels) if input.are_pictures else shape[:2]
+    shown_size = size_of(data, max_pixels) if input.are_images else shape[:2]
     size = np.array(shown_size, "<u4").view(np.uint8)
     return np.concatenate([pixels.ravel().view(np.uint8), size])
 

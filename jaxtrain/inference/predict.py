@@ -56,7 +56,7 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
             f"the model takes images of {channels} channels, which image files cannot "
             "have: pass arrays to load_model(...).predict in Python"
         )
-    if not about.input.are_pictures and wanted.maps:
+    if not about.input.are_images and wanted.maps:
         raise UserError(
             f"--explain: the model takes {about.input.noun}s, but Grad-CAM overlays "
             "need images; leave --explain out"
@@ -80,8 +80,8 @@ def predict(
 ) -> Batches:
     """Yield predictions for image files, batch by batch, in the order of the files.
 
-    `ImageBatch.found` has `decoded`, the named arrays of `OutputDecoder.decode`, and on
-    request `features`, `map` and `outputs`, a pytree. All arrays are (n, ...).
+    `ImageBatch.results` has `decoded`, the named arrays of `OutputDecoder.decode`, and
+    on request `features`, `map` and `outputs`, a pytree. All arrays are (n, ...).
 
     Files are prefetched, and the devices compute a batch while the caller handles the
     previous batch. At most a few batches are in memory.
@@ -149,7 +149,7 @@ def prediction(model: TrainedModel, batch: ImageBatch, i: int) -> Prediction | N
     """Return the prediction for image `i`, or None if the image has an error."""
     if batch.errors[i] is not None:
         return None
-    return model.decoder.prediction(batch.found["decoded"], i)
+    return model.decoder.prediction(batch.results["decoded"], i)
 
 
 def table_columns(model: TrainedModel, topk: int) -> Columns:

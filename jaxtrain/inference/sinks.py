@@ -66,7 +66,7 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
     ) as write_rows:
 
         def write(batch: ImageBatch) -> None:
-            rows = batch.found["features"].astype(np.float32)
+            rows = batch.results["features"].astype(np.float32)
             rows[[error is not None for error in batch.errors]] = np.nan
             write_rows(rows)
 
@@ -82,7 +82,7 @@ def overlays(
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         result = prediction(model, batch, i)
         assert result is not None
-        heat = batch.found["map"][i]
+        heat = batch.results["map"][i]
         picture = gradcam.overlay(batch.pixels[i], heat, result.caption())
         # Pillow's default compression level of 6 takes 11 ms per image instead of 3 ms,
         # for files that are one sixth smaller.
@@ -96,7 +96,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
     """Create the directory of `--outputs`; its sink writes an array file per image."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
-        arrays = batch.found["outputs"]
+        arrays = batch.results["outputs"]
         if isinstance(arrays, np.ndarray):
             np.save(f"{stem}.npy", arrays[i])
         else:
@@ -122,7 +122,7 @@ def pictures(
         except UnreadableError:  # The file was changed after its prediction.
             return
         size = file.height, file.width
-        result = model.decoder.prediction(batch.found["decoded"], i, size)
+        result = model.decoder.prediction(batch.results["decoded"], i, size)
         picture = result.draw(pixels)
         if picture is not None:
             Image.fromarray(picture).save(f"{stem}.png", compress_level=1)

@@ -33,13 +33,13 @@ class ImageBatch(NamedTuple):
       pixels: Input of the model, uint8 (n, H, W, C), or stored inputs of another type,
         (n, ...); zeros for unreadable images.
       errors: Error message of each image, or None.
-      found: Pytree of result arrays on the host, (n, ...); None before `computed`.
+      results: Pytree of result arrays on the host, (n, ...); None before `computed`.
     """
 
     images: list[Any]
     pixels: np.ndarray
     errors: list[str | None]
-    found: Any = None
+    results: Any = None
 
 
 Batches = Generator[ImageBatch, None, None]

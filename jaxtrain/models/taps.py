@@ -46,20 +46,20 @@ class Taps:
       place: Index of the call whose output is passed to `read`; None selects no call.
       arrays: Arguments `activations` and `grads` of `read`, with the shape of the
         selected output.
-      found: Recorded calls: path of the layer, and shape and dtype of its output.
+      calls: Recorded calls: path of the layer, and shape and dtype of its output.
     """
 
     place: int | None = None
     arrays: tuple[jax.Array, jax.Array] | None = None
-    found: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
+    calls: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def record(self, path: str, y: Any) -> Any:
         """Record the output `y` of a layer; apply `read` if the call is selected."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y
-        self.found.append((path, jax.ShapeDtypeStruct(shape, y.dtype)))
-        if self.arrays is None or len(self.found) - 1 != self.place:
+        self.calls.append((path, jax.ShapeDtypeStruct(shape, y.dtype)))
+        if self.arrays is None or len(self.calls) - 1 != self.place:
             return y
         return read(y, *self.arrays)
 

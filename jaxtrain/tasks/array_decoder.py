@@ -63,4 +63,4 @@ class RowDecoder(OutputDecoder):
         self, decoded: Mapping[str, Any], i: int, size: tuple[int, int] | None = None
     ) -> Prediction:
         del size
-        return self.kind(self.names, self.whole(decoded["values"][i]))
+        return self.kind(self.names, self.add_offset(decoded["values"][i]))

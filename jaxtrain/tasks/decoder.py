@@ -142,7 +142,7 @@ class OutputDecoder:
         """Compute a single array of predictions, such as probabilities. Traceable."""
         return self.probabilities(outputs)
 
-    def whole(self, values: np.ndarray) -> np.ndarray:
+    def add_offset(self, values: np.ndarray) -> np.ndarray:
         """Add the float64 offset, if any, to results of `values`, on the host."""
         return values
 

@@ -53,8 +53,8 @@ class NumberDecoder(RowDecoder):
     def values(self, outputs: Any) -> Any:
         return self.readout.of(outputs)
 
-    def whole(self, values: np.ndarray) -> np.ndarray:
-        return self.readout.whole(values)
+    def add_offset(self, values: np.ndarray) -> np.ndarray:
+        return self.readout.add_offset(values)
 
     def check_values(self) -> None:
         """Raise no error, as the predictions are numbers."""

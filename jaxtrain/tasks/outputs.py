@@ -36,7 +36,7 @@ class Readout(NamedTuple):
     shift: tuple[float, ...] | None = None
     decimals: tuple[int, ...] = ()
 
-    def whole(self, numbers: np.ndarray) -> np.ndarray:
+    def add_offset(self, numbers: np.ndarray) -> np.ndarray:
         """Add `shift` to results of `of` in float64, and round to `decimals`.
 
         Without a `shift`, the numbers are returned unchanged.

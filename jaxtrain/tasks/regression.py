@@ -220,7 +220,7 @@ class Regression(Task):
         read = np.asarray(self._readout.of(jnp.asarray(outputs)[None]))
         columns = self._readout.columns[:MAX_SHOWN]
         std = np.repeat(self._std, len(self._readout.columns) // len(self._std))
-        told = zip(columns, self._readout.whole(read)[0], std, strict=False)
+        told = zip(columns, self._readout.add_offset(read)[0], std, strict=False)
         return {
             "target": self._told(target),
             "prediction": ", ".join(f"{n} {as_number(x, std)}" for n, x, std in told),

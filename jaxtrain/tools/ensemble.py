@@ -27,7 +27,7 @@ from jaxtrain.records.atomic_output import atomic_output, reported
 from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tools.evaluation.passes import Pass, PassResult
 from jaxtrain.tools.evaluation.subject import open_subject
-from jaxtrain.tools.joinable import check_alike, find_validation
+from jaxtrain.tools.joinable import check_alike, have_common_validation
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.trainer.records import versions
 from jaxtrain.training.state import num_params
@@ -73,7 +73,7 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
     model, config = join(models), configs[0]
     each = tuple(_evaluate(one, config, "test")[1].values for one in models)
     validation = None
-    if find_validation(configs):
+    if have_common_validation(configs):
         task, found = _evaluate(model, config, "validation")
         validation, chosen = found.values, task.choose(found.values)
         about = model.description.with_chosen(chosen, "the ensemble")

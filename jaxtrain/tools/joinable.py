@@ -10,7 +10,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.inference.model import TrainedModel
 
 
-def find_validation(configs: Sequence[Config]) -> bool:
+def have_common_validation(configs: Sequence[Config]) -> bool:
     """Whether runs share a validation split on which no run was trained.
 
     A validation split that is held out of the training split depends on the seed, so

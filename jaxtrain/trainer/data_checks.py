@@ -71,7 +71,7 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
     resized = data.image_size is not None and not on_device
-    if resized and not splits.train.is_placed and moves_targets(task):
+    if resized and not splits.train.transforms_targets and moves_targets(task):
         yield Problem(
             f"data.image_size = {data.image_size} resizes the images, but not the "
             "targets of this task: prepare images and targets in the same size, and "

@@ -122,7 +122,7 @@ def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
     indices = (np.arange(num) * len(source) // num)[image]
     prepare = unaugmented(setup, run_data.mean, run_data.std, np.float32)
     # Read in parts: the full images of all windows may not fit in memory.
-    size = max(1, MAX_PIXELS // math.prod(grid.whole))
+    size = max(1, MAX_PIXELS // math.prod(grid.image_size))
     parts = []
     for start in range(0, len(indices), size):
         some = indices[start : start + size]

@@ -21,7 +21,7 @@ from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
 # (Field, custom module) pairs of a directory; recorded SHA-256 of the module files by
-# `own.place_of`; advice on recording the current files.
+# `own.module_of`; advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
@@ -39,7 +39,7 @@ def trust(path: str | os.PathLike[str]) -> None:
     if not modules:
         print_stderr(f"--trust has no effect: {text} names no custom code")
     for field, name in modules:
-        recorded = digests.get(own.place_of(name))
+        recorded = digests.get(own.module_of(name))
         _decide(f"{field} = {name!r}", name, recorded, again)
 
 
@@ -103,11 +103,11 @@ def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
       recorded: SHA-256 recorded at training or export, if any.
       again: Advice on recording the SHA-256 of the current file.
     """
-    place, file = own.place_of(name), own.find_file(name)
-    current = own.digests([name]).get(place)
+    module, file = own.module_of(name), own.find_file(name)
+    current = own.digests([name]).get(module)
     reason = None
-    if file is None and not place.endswith(".py"):
-        reason = f"--trust finds no source file of {place} to show"
+    if file is None and not module.endswith(".py"):
+        reason = f"--trust finds no source file of {module} to show"
     elif current is not None and recorded not in (None, current):
         reason = (
             f"{file} has sha256 {current}, and {recorded} was recorded: restore the "

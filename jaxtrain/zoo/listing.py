@@ -61,7 +61,7 @@ def table() -> str:
     """Format all models as text of up to 100 columns, by plug-in."""
     headings = {
         names[0]: plugin.name
-        for plugin, names in resolve("jaxtrain.models:MODELS").brought()
+        for plugin, names in resolve("jaxtrain.models:MODELS").rows_by_plugin()
     }
     lines = [_line(HEAD)]
     for model in models():

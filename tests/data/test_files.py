@@ -207,7 +207,7 @@ def test_a_format_that_is_not_read_here_says_what_reads_it(
     assert not formats.is_image(f"a{ending.upper()}".encode())
     counts = formats.count_endings([b"1" + ending.encode(), b"2.TXT", b"3.txt"])
     assert re.fullmatch(rf"2 \.txt, 1 \{ending} \(.*{told}.*\)", describe(counts))
-    assert formats.are_images(counts) == 1
+    assert formats.count_images(counts) == 1
 
 
 # --- parts of a JPEG's size ----------------------------------------------------------

@@ -35,7 +35,7 @@ class Heights(InputKind):
 
     noun: ClassVar[str] = "height"
     source: ClassVar[str] = "heights"
-    are_pictures: ClassVar[bool] = False
+    are_images: ClassVar[bool] = False
     dtype: ClassVar[type[np.generic]] = np.int16
 
     @classmethod

@@ -359,7 +359,7 @@ def test_digest_is_shown_and_compared(capsys):
 
 @pytest.mark.parametrize("part", [FILE, MODULE])
 def test_changed_file_is_refused_with_both_digests(part: str, capsys):
-    place = own.place_of(part)
+    place = own.module_of(part)
     write_exported(describe(part), {place: "0" * 64})
     words = "predict --workdir exported cat.png --trust"
     assert main(words.split()) == 2

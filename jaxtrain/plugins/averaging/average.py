@@ -79,7 +79,7 @@ def average(
       greedy: Whether to add models one by one, best validation metric first, and skip
         models that worsen the average.
       judged_by_validation: Whether there is a validation split that no model was
-        trained on (`find_validation`).
+        trained on (`have_common_validation`).
 
     Raises:
       UserError: The models differ in more than weights, or a required validation split

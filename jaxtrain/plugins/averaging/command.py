@@ -64,7 +64,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
         from jaxtrain.parallel import devices
         from jaxtrain.plugins.averaging.average import average
         from jaxtrain.records.run_log import show_table
-        from jaxtrain.tools.joinable import find_validation
+        from jaxtrain.tools.joinable import have_common_validation
         from jaxtrain.weights.trust import trust
 
     places = [Path(text) for text in arguments.models]
@@ -90,7 +90,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
         config,
         num_images=arguments.images,
         greedy=arguments.greedy,
-        judged_by_validation=find_validation(
+        judged_by_validation=have_common_validation(
             [read_run(place) for place in places if is_run(place)]
         ),
     )

@@ -58,7 +58,7 @@ def coco(
                 image = batch.images[i]
                 with contextlib.suppress(UnreadableError):
                     size = size_of(image)
-                    decoded = batch.found["decoded"]
+                    decoded = batch.results["decoded"]
                     found = decoder.prediction(decoded, i, size).boxes
                     if ids.on_stored:
                         data = read_unless_large(os.fsencode(image))

@@ -13,7 +13,7 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.image_files import FileNames, shown
 from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.stores import Remark
-from jaxtrain.data.target_transform import Placed
+from jaxtrain.data.target_transform import ResizedCrop
 from jaxtrain.plugins.segmentation import upright
 
 
@@ -60,7 +60,9 @@ class BoxFileStore:
         files = [StoredFile(shown(path), read_unless_large(path)) for path in paths]
         return files, [self._stored(i) for i in indices.tolist()]
 
-    def place(self, target: StoredBoxes | None, placed: Placed) -> dict[str, Any]:
+    def transform_target(
+        self, target: StoredBoxes | None, crop: ResizedCrop
+    ) -> dict[str, Any]:
         """Return the boxes of an image in pixels of the resized image, padded.
 
         Returns:
@@ -73,10 +75,10 @@ class BoxFileStore:
         """
         num = self.facts[NUM_BOXES]
         if target is None:
-            return padded(np.zeros((0, 4)), np.zeros(0), np.zeros(0), placed.size, num)
-        boxes, size = target.boxes.astype(np.float64), placed.image_size
+            return padded(np.zeros((0, 4)), np.zeros(0), np.zeros(0), crop.size, num)
+        boxes, size = target.boxes.astype(np.float64), crop.image_size
         if self.drawn_on_stored:
-            size = upright.stored_size(size, placed.orientation)
+            size = upright.stored_size(size, crop.orientation)
         height, width = size
         if target.size is None:
             boxes = boxes * (width, height, width, height)
@@ -85,15 +87,15 @@ class BoxFileStore:
                 f"{target.size[1]}x{target.size[0]}",
                 f"{width}x{height}",
             )
-            hint = upright.exif_hint(placed.image_size, target.size, placed.orientation)
+            hint = upright.exif_hint(crop.image_size, target.size, crop.orientation)
             raise UnreadableError(
                 f"the image has {actual_size} pixels, but the boxes are for an image "
                 f"of {expected_size}{hint}"
             )
         if self.drawn_on_stored:
-            boxes = upright.upright_boxes(boxes, size, placed.orientation)
-        moved = placed.points(boxes.reshape(-1, 2, 2)).reshape(-1, 4)
-        return padded(moved, target.classes, target.crowd, placed.size, num)
+            boxes = upright.upright_boxes(boxes, size, crop.orientation)
+        moved = crop.points(boxes.reshape(-1, 2, 2)).reshape(-1, 4)
+        return padded(moved, target.classes, target.crowd, crop.size, num)
 
     def _stored(self, index: int) -> StoredBoxes:
         here = slice(self.ends[index - 1] if index else 0, self.ends[index])

@@ -31,7 +31,7 @@ CANDIDATES = 300
 
 
 class Detection(Task):
-    """Object detection; targets are boxes with classes (`BoxFileStore.place`).
+    """Object detection; targets are boxes with classes (see `BoxFileStore`).
 
     Outputs are a dict of maps per pyramid level; see `jaxtrain.plugins.detection.fcos`.
 

@@ -19,7 +19,7 @@ from jaxtrain.plugins.doctor import checks, page, report
 from jaxtrain.plugins.doctor.boxes import check_boxes
 from jaxtrain.plugins.doctor.columns import check_columns
 from jaxtrain.plugins.doctor.labels import check_labels
-from jaxtrain.plugins.doctor.masks import check_placed
+from jaxtrain.plugins.doctor.masks import check_dense_targets
 from jaxtrain.plugins.doctor.numbers import check_numbers
 from jaxtrain.plugins.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.plugins.doctor.scan import Scan, scan
@@ -87,14 +87,16 @@ def check(
     found = [
         *(Finding(kind, "error", text) for kind, text in refused),
         *checks.check_remarks(store, conversion_remarks(train, config.data)),
-        *checks.check_files(scanned, config.data, targets if train.is_placed else ""),
+        *checks.check_files(
+            scanned, config.data, targets if train.transforms_targets else ""
+        ),
         *sizes,
         *checks.check_blank(scanned),
         *checks.check_duplicates(scanned, same),
         *checks.check_classes(scanned),
         *check_columns(train, config),
         *check_numbers(scanned, train, config),
-        *check_placed(scanned, train, config),
+        *check_dense_targets(scanned, train, config),
         *checks.check_lost(scanned, train),
         *check_boxes(scanned, train, config.data),
     ]

@@ -61,7 +61,7 @@ class Look(NamedTuple):
 
 def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
     """Decode an image as in a run, and return its properties."""
-    if not source.input.are_pictures:
+    if not source.input.are_images:
         return _look_at_other(stored, source.input)
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
@@ -98,7 +98,7 @@ def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
     """
     pixels = _decoded(stored, source)
     kind = source.input
-    return pixels if kind.are_pictures else _image_of(pixels, kind)
+    return pixels if kind.are_images else _image_of(pixels, kind)
 
 
 def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
@@ -106,7 +106,7 @@ def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         return images.to_channels(stored, wanted)
-    if not source.input.are_pictures:
+    if not source.input.are_images:
         return source.input.decode(stored.data)
     return source.open(stored).decode(wanted)
 

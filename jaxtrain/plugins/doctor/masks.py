@@ -15,7 +15,7 @@ RARE = 1e-3
 BALANCED = ("dice", "cross_entropy_dice", "lovasz")
 
 
-def check_placed(scan: Scan, train: Source, config: Config) -> list[Finding]:
+def check_dense_targets(scan: Scan, train: Source, config: Config) -> list[Finding]:
     """Report targets that do not fit their images, and classes with few pixels.
 
     Args:

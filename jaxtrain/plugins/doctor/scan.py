@@ -19,7 +19,7 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.input_kind import input_of
 from jaxtrain.data.pixel_classes import IGNORED
 from jaxtrain.plugins.doctor.look import Look, hash_pixels, look_at
-from jaxtrain.plugins.doctor.look_placed import PlacedTarget, look_at_target
+from jaxtrain.plugins.doctor.look_targets import TargetLook, look_at_target
 from jaxtrain.plugins.doctor.near import (
     PRINT,
     equal_ones,
@@ -118,9 +118,9 @@ class Scan:
             if look.format:
                 self.formats[look.format] += 1
 
-    def add_placed(self, start: int, placed: Sequence[PlacedTarget]) -> None:
+    def add_targets(self, start: int, target_looks: Sequence[TargetLook]) -> None:
         """Record the properties of the targets of the rows from `start` on."""
-        for row, one in enumerate(placed, start):
+        for row, one in enumerate(target_looks, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
             if one.pixels is not None:
@@ -256,11 +256,13 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
         looks = [look_at(one, train) for one in stored]
         small = np.stack([look.small for look in looks])
         hashes = perceptual_hashes(small), fingerprints(small)
-        placed = []
-        if train.is_placed:
+        target_looks = []
+        if train.transforms_targets:
             pairs = zip(targets, looks, strict=True)
-            placed = [look_at_target(target, look, train) for target, look in pairs]
-        return names, looks, targets, hashes, placed
+            target_looks = [
+                look_at_target(target, look, train) for target, look in pairs
+            ]
+        return names, looks, targets, hashes, target_looks
 
     with warnings.catch_warnings(), progress("looking", len(index)) as advance:
         # Silence warnings on damaged files, which are reported separately.
@@ -269,8 +271,8 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
         threads = len(os.sched_getaffinity(0))
         starts = range(0, len(index), CHUNK)
         for chunk in ahead.by_threads(read, starts, threads, IN_FLIGHT * threads):
-            *seen, placed = chunk
-            found.add_placed(len(found.names), placed)
+            *seen, target_looks = chunk
+            found.add_targets(len(found.names), target_looks)
             found.add(*seen)
             advance(len(chunk[0]))
         _rehash_equal(found, train)

@@ -114,7 +114,7 @@ def survey(config: DataConfig) -> Survey:
     decoded = set(some[:: max(1, number // NUM_DECODED)].tolist())
     for index, image in stored_images(store, some):
         try:
-            if not kind.are_pictures:
+            if not kind.are_images:
                 size, colour = _listen(image, kind), False
             else:
                 size, colour = _look(image, config.max_pixels, index in decoded)

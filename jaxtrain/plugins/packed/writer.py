@@ -25,7 +25,7 @@ from jaxtrain.data.defects import Defects, Unreadable
 from jaxtrain.data.input_kind import input_of
 from jaxtrain.data.slices import NamedSplits, join
 from jaxtrain.data.stores import remarks_of
-from jaxtrain.data.target_transform import place_of
+from jaxtrain.data.target_transform import transform_of
 from jaxtrain.errors import UserError
 from jaxtrain.json_files.parse import parse
 from jaxtrain.plugins.packed.convert import Form, make_form
@@ -68,14 +68,14 @@ def pack(
       UserError: The source or directory is invalid, or too many images are unreadable.
     """
     store, splits = opening.open_store(config)
-    if place_of(store) is not None:
+    if transform_of(store) is not None:
         raise UserError(
             f"--pack {config.source}: targets that refer to pixels, such as masks, "
             "cannot be packed, as packing resizes only images: train on the data set "
             "without packing"
         )
     kind = input_of(store.facts)
-    if not kind.are_pictures:
+    if not kind.are_images:
         raise UserError(
             f"--pack {config.source}: only images can be packed, but the data set has "
             f"{kind.noun}s; train on the data set without packing"

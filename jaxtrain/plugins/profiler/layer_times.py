@@ -79,12 +79,12 @@ class StepProgram:
             return LayerPass(OTHER, None)
         if line.operation.removesuffix("-start").removesuffix("-done") in KINDS:
             return LayerPass(COLLECTIVES, None)
-        place = self._place(line)
-        if place is None:
+        scope = self._scope(line)
+        if scope is None:
             return LayerPass(OTHER, None)
-        if not place.is_layer and place.name != scopes.LOSS:
-            return LayerPass(place.name, None)
-        return LayerPass(place.name, "backward" if place.backward else "forward")
+        if not scope.is_layer and scope.name != scopes.LOSS:
+            return LayerPass(scope.name, None)
+        return LayerPass(scope.name, "backward" if scope.backward else "forward")
 
     def work(self, seen: Counter[str]) -> dict[LayerPass, Work]:
         """Sum FLOPs and bytes per row.
@@ -102,49 +102,49 @@ class StepProgram:
             found[row] += Work(kernel.flops * times, kernel.bytes * times)
         return found
 
-    def _place(self, line: Instruction) -> scopes.Place | None:
+    def _scope(self, line: Instruction) -> scopes.Scope | None:
         """Find the layer of an instruction.
 
         An unnamed instruction that the compiler adds, such as a transpose, belongs to
         the layer that reads its result, or else to the layer of its operand.
         """
-        place = self._own_place(line)
-        if place or _op_name(line):
-            return place
-        return self._place_of_users(line) or self._place_of_source(line)
+        scope = self._own_scope(line)
+        if scope or _op_name(line):
+            return scope
+        return self._scope_of_users(line) or self._scope_of_source(line)
 
-    def _own_place(self, line: Instruction) -> scopes.Place | None:
+    def _own_scope(self, line: Instruction) -> scopes.Scope | None:
         """Layer in the metadata of an instruction, or None.
 
         The metadata of a convolution or matrix product inside a fusion has precedence.
         """
         inner = list(self._called(line).values())
         products = [x for x in inner if x.operation in _PRODUCTS]
-        places = (_named(x) for x in (*products, line, *reversed(inner)))
-        return next(filter(None, places), None)
+        named = (_named(x) for x in (*products, line, *reversed(inner)))
+        return next(filter(None, named), None)
 
-    def _place_of_users(self, line: Instruction) -> scopes.Place | None:
+    def _scope_of_users(self, line: Instruction) -> scopes.Scope | None:
         """Layer of the first instruction with a layer name that reads the result."""
         waiting, known = [line], {line.name}
         for taken in waiting:
             for user in self._users.get(taken.name, ()):
                 if user.operation == "fusion":
                     user = self._parameter(user, user.operands.index(taken.name))
-                if place := _named(user):
-                    return place
+                if scope := _named(user):
+                    return scope
                 if user.operation in _UNCHANGED and user.name not in known:
                     known.add(user.name)
                     waiting.append(user)
         return None
 
-    def _place_of_source(self, line: Instruction) -> scopes.Place | None:
+    def _scope_of_source(self, line: Instruction) -> scopes.Scope | None:
         while line.operands and not _op_name(line):
             source = self._instructions.get(line.operands[0])
             if source is None:
                 break
             line = source
-            if place := self._own_place(line):
-                return place
+            if scope := self._own_scope(line):
+                return scope
         return None
 
     def _called(self, line: Instruction) -> Mapping[str, Instruction]:
@@ -158,8 +158,8 @@ class StepProgram:
         return next((x for x in inner if end in x.text), fusion)
 
 
-def _named(line: Instruction) -> scopes.Place | None:
-    return scopes.place_of(_op_name(line))
+def _named(line: Instruction) -> scopes.Scope | None:
+    return scopes.parse_scope(_op_name(line))
 
 
 def _op_name(line: Instruction) -> str:

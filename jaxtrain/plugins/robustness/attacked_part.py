@@ -10,7 +10,7 @@ from jaxtrain.errors import UserError
 from jaxtrain.tools.evaluation.parts import (
     Evaluated,
     EvaluationPart,
-    check_pictures,
+    check_takes_images,
     with_interval,
 )
 
@@ -97,7 +97,7 @@ class Attacked(EvaluationPart):
 
     def check(self, subject: "Subject", tta: str | None) -> None:
         threat = self.threat
-        check_pictures(f"--attack {threat.attacks[0]}", subject)
+        check_takes_images(f"--attack {threat.attacks[0]}", subject)
         threat.check(subject.task, subject.model.description.task)
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class Attacked(EvaluationPart):
         from jaxtrain.tasks.task_metrics import main_goal
         from jaxtrain.tools.evaluation.passes import Pass
 
-        subject, threat, view = evaluated.subject, self.threat, evaluated.whole.view
+        subject, threat, view = evaluated.subject, self.threat, evaluated.evaluate.view
         one = Pass(
             subject=subject,
             view=view,
@@ -146,7 +146,7 @@ class Attacked(EvaluationPart):
             # None for metrics without a confidence interval.
             f"{metric}_interval": attacked.intervals.get(metric),
             "loss": attacked.values["loss"],
-            f"clean_{metric}": evaluated.found.values[metric],
+            f"clean_{metric}": evaluated.result.values[metric],
         }
 
     @staticmethod

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from jaxtrain.config.metadata import field
 from jaxtrain.errors import UserError
-from jaxtrain.tools.evaluation.parts import Evaluated, EvaluationPart, check_pictures
+from jaxtrain.tools.evaluation.parts import (
+    Evaluated,
+    EvaluationPart,
+    check_takes_images,
+)
 
 if TYPE_CHECKING:
     from jaxtrain.plugins.robustness.corruptions.corrupt import Corruption
@@ -54,7 +58,7 @@ class Corrupted(EvaluationPart):
         from jaxtrain.tasks.target_transforms import moves_targets
         from jaxtrain.tasks.task_metrics import main_goal
 
-        check_pictures("--corruptions", subject)
+        check_takes_images("--corruptions", subject)
         check_shape(subject.model.image_shape)
         moves = moves_targets(subject.task)
         if moves and not subject.task.one_class_an_image:
@@ -90,9 +94,9 @@ class Corrupted(EvaluationPart):
             tta=evaluated.tta,
             on_host=True,
         )
-        one, task = Pass(subject=subject, view=evaluated.whole.view), subject.task
+        one, task = Pass(subject=subject, view=evaluated.evaluate.view), subject.task
         goal = main_goal(task)
-        clean_error = corruption_errors.error(goal, evaluated.found.values)
+        clean_error = corruption_errors.error(goal, evaluated.result.values)
 
         def error_of(corruption: "Corruption") -> float:
             name = f"{evaluated.split} split under {corruption.name}"

@@ -58,13 +58,13 @@ class Outliers(EvaluationPart):
 
         assert self._source is not None, "`check` has opened it"
         key, name = "out_of_distribution", f"--ood {self._name}"
-        other = evaluated.whole(self._source, name).checked(name).kept.values[key]
+        other = evaluated.evaluate(self._source, name).checked(name).kept.values[key]
         return {
             "source": self._name,
             "num_examples": len(other["energy"]),
             **{
                 score: outliers.separation(ours, other[score])
-                for score, ours in evaluated.found.kept.values[key].items()
+                for score, ours in evaluated.result.kept.values[key].items()
             },
         }
 

@@ -28,7 +28,7 @@ def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
         # The file was readable during the prediction, but may have changed.
         if isinstance(data, OSError):
             raise data
-        drawn = draw_masks(data, batch.found["outputs"][i], fit)
+        drawn = draw_masks(data, batch.results["outputs"][i], fit)
         for picture, ending in zip(drawn, (".png", ".overlay.png"), strict=True):
             picture.save(f"{place}{ending}", compress_level=1)
 

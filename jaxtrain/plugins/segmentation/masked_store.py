@@ -18,7 +18,7 @@ from jaxtrain.data.files import StoredFile, UnreadableError
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.data.slices import NamedSplits, check_train, join
 from jaxtrain.data.stores import Images, Opened, Remark, Store
-from jaxtrain.data.target_transform import Placed
+from jaxtrain.data.target_transform import ResizedCrop
 from jaxtrain.errors import UserError
 from jaxtrain.plugins.segmentation import upright
 from jaxtrain.plugins.segmentation.pixel_classes import FILES, PixelClasses, StoredMask
@@ -106,7 +106,9 @@ class MaskedStore:
                     return True
         return False
 
-    def place(self, target: StoredMask | None, placed: Placed) -> np.ndarray:
+    def transform_target(
+        self, target: StoredMask | None, crop: ResizedCrop
+    ) -> np.ndarray:
         """Apply the resize and crop of an image to its mask, uint8 (rows, columns).
 
         Without a mask, all pixels are `IGNORED`.
@@ -115,23 +117,21 @@ class MaskedStore:
           UnreadableError: The mask is invalid, or has another size than the image.
         """
         if target is None:
-            return np.full(placed.size, IGNORED, np.uint8)
+            return np.full(crop.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
-        turned = self.drawn_on_stored and placed.orientation != 1
+        turned = self.drawn_on_stored and crop.orientation != 1
         # Rotate only masks without an EXIF orientation: decoding rotated the others.
         if turned and files.orientation_of(target, self.max_pixels) == 1:
-            numbers = upright.upright_pixels(numbers, placed.orientation)
-        if numbers.shape != placed.image_size:
-            (height, width), (rows, columns) = numbers.shape, placed.image_size
+            numbers = upright.upright_pixels(numbers, crop.orientation)
+        if numbers.shape != crop.image_size:
+            (height, width), (rows, columns) = numbers.shape, crop.image_size
             name = "" if isinstance(target, np.ndarray) else f" {target.name}"
-            hint = upright.exif_hint(
-                placed.image_size, (height, width), placed.orientation
-            )
+            hint = upright.exif_hint(crop.image_size, (height, width), crop.orientation)
             raise UnreadableError(
                 f"the mask{name} has {width}x{height} pixels, but the image has "
                 f"{columns}x{rows}{hint}"
             )
-        return placed.pixels(numbers, IGNORED)
+        return crop.pixels(numbers, IGNORED)
 
 
 def make_masked(
@@ -201,8 +201,8 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
         try:
             height, width, turned = _size_of(image, store.max_pixels)
             size = height, width
-            placed = Placed(size, (0, 0, width, height), size, turned)
-            values.update(np.unique(store.place(mask, placed)).tolist())
+            crop = ResizedCrop(size, (0, 0, width, height), size, turned)
+            values.update(np.unique(store.transform_target(mask, crop)).tolist())
         except UnreadableError as error:
             unfit.append(str(error))
     if num and len(unfit) == num:

@@ -128,7 +128,7 @@ def make_app(
             "model": about.model.name,
             **parts.health,
             "image_shape": (
-                about.whole_shape if about.input.are_pictures else about.image_shape
+                about.whole_shape if about.input.are_images else about.image_shape
             ),
             **dataclasses.asdict(about.input),
             "num_waiting": batcher.num_waiting,

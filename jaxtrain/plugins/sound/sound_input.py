@@ -38,7 +38,7 @@ class SoundInput(InputKind):
     noun: ClassVar[str] = "sound"
     source: ClassVar[str] = "audio"
     files: ClassVar[FileKind] = SOUNDS
-    are_pictures: ClassVar[bool] = False
+    are_images: ClassVar[bool] = False
     dtype: ClassVar[type[np.generic]] = np.int16
 
     @classmethod

@@ -20,7 +20,7 @@ from jaxtrain.data.image_files import listed
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
 from jaxtrain.data.stores import Images, Remark, Store, remarks_of, targets_of
-from jaxtrain.data.target_transform import Place, Placed, place_of
+from jaxtrain.data.target_transform import ResizedCrop, TargetTransform, transform_of
 from jaxtrain.errors import UserError, counted
 from jaxtrain.inference.model import TrainedModel
 
@@ -98,7 +98,7 @@ class ClassMapping:
         found[:, self.numbers[is_known]] = groups[:, is_known]
         return found
 
-    def placed(self, target: Any) -> Any:
+    def transformed(self, target: Any) -> Any:
         """Map the pixels of a mask, uint8 (H, W); other targets are unchanged."""
         return target if isinstance(target, dict) else self._pixels[target]
 
@@ -154,14 +154,14 @@ class MappedStore:
         return found, self.mapping.stored(targets)
 
     @property
-    def place(self) -> Place | None:
-        """Transform of targets with image coordinates (`Store.place`), or None."""
-        return None if place_of(self.store) is None else self._place
+    def transform_target(self) -> TargetTransform | None:
+        """Transform of targets with image coordinates, or None (see `Store`)."""
+        return None if transform_of(self.store) is None else self._transform
 
-    def _place(self, target: Any, placed: Placed) -> Any:
-        place = place_of(self.store)
-        assert place is not None
-        return self.mapping.placed(place(target, placed))
+    def _transform(self, target: Any, crop: ResizedCrop) -> Any:
+        transform = transform_of(self.store)
+        assert transform is not None
+        return self.mapping.transformed(transform(target, crop))
 
 
 def map_classes(

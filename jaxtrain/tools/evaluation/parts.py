@@ -26,8 +26,8 @@ class Evaluated:
       split: Name of the split, or `all`.
       tta: Name of the test-time augmentation; None for plain images.
       source: Examples of the split.
-      whole: Compiled evaluation, which retains the arrays that the parts request.
-      found: Result of this evaluation on the split.
+      evaluate: Compiled evaluation, which retains the arrays that the parts request.
+      result: Result of this evaluation on the split.
       progress: Function that prints a progress message.
     """
 
@@ -37,8 +37,8 @@ class Evaluated:
     split: str
     tta: str | None
     source: "Source"
-    whole: "Pass"
-    found: "PassResult"
+    evaluate: "Pass"
+    result: "PassResult"
     progress: Callable[[str], None]
 
 
@@ -109,10 +109,10 @@ def with_interval(value: float, pair: list[float] | None) -> str:
     return f"{value:.4f}" + (f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else "")
 
 
-def check_pictures(option: str, subject: "Subject") -> None:
+def check_takes_images(option: str, subject: "Subject") -> None:
     """Raise UserError if an option needs images, but the model has other inputs."""
     kind = subject.model.description.input
-    if not kind.are_pictures:
+    if not kind.are_images:
         raise UserError(
             f"{option} requires a model of images, but the model takes {kind.noun}s; "
             f"leave {option} out"

@@ -91,13 +91,13 @@ def evaluate(
     for line in _describe_classes(subject):
         progress(line)
     fitted = _fit(model, config, asked) if asked.calibrate else None
-    whole = Pass(
+    evaluate = Pass(
         subject=subject,
         view=asked.view,
         keep=_keep(subject, fitted, asked.parts),
         with_intervals=True,
     )
-    found = whole(source, asked.split).checked(asked.split)
+    found = evaluate(source, asked.split).checked(asked.split)
     for part in asked.parts.values():
         part.check_values(subject, found.values)
     result = _describe(subject, data, asked, found)
@@ -116,8 +116,8 @@ def evaluate(
         split=asked.split,
         tta=asked.tta,
         source=source,
-        whole=whole,
-        found=found,
+        evaluate=evaluate,
+        result=found,
         progress=progress,
     )
     for key, part in asked.parts.items():

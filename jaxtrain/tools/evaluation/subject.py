@@ -116,7 +116,7 @@ def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig
 
 def _of_images(model: TrainedModel) -> dict[str, Any]:
     """Return the fields of `data` that produce the model's image shape."""
-    if not model.description.input.are_pictures:
+    if not model.description.input.are_images:
         fields = {field.name for field in dataclasses.fields(DataConfig)}
         about = vars(model.description.input)
         return {name: value for name, value in about.items() if name in fields}
@@ -278,7 +278,7 @@ def _check_shape(
     height, width, channels = source.model_input_shape
     found = size or height, size or width, channels
     wanted = model.image_shape
-    if kind.are_pictures:
+    if kind.are_images:
         wanted = model.description.whole_shape
     if found != wanted:
         raise UserError(

@@ -37,7 +37,7 @@ class Objective:
         `training` the model runs in evaluation mode.
       scale: Loss scale of the gradients; 1 without loss scaling.
       normalization: Mean and standard deviation of the pixel normalization.
-      whole: Function that all-reduces gradients over the micro-batch, then applies
+      all_reduce: Function that all-reduces gradients over the micro-batch, then applies
         `StepTransform.project`. The all-reduce has an effect only on parameters with a
         separate copy per device.
       norm: Function from the gradients of the full micro-batch, or arrays of the same
@@ -53,7 +53,7 @@ class Objective:
     losses: Losses
     scale: jax.Array
     normalization: Normalization
-    whole: Callable[[Any], Any]
+    all_reduce: Callable[[Any], Any]
     norm: Callable[[Any], jax.Array]
     task: "Task"
     forward: TrainForward

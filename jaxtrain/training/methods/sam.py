@@ -41,7 +41,7 @@ class Sam(Plain):
 
     def _perturbed(self, objective: Objective, params: Any, grads: Any) -> Any:
         """Compute the weights of approximately the highest loss within distance rho."""
-        weights, grads = widen(params), widen(objective.whole(grads))
+        weights, grads = widen(params), widen(objective.all_reduce(grads))
         scales = jax.tree.map(self._perturbation_scale, weights)
         scaled = jax.tree.map(jnp.multiply, grads, scales)
         # Zero gradients give a zero perturbation; non-finite ones propagate.

@@ -258,7 +258,7 @@ def test_programs_of_something_else_have_a_row_of_their_own():
 def test_the_innermost_scope_counts(
     op_name: str, expected: tuple[str, bool, bool] | None
 ):
-    assert scopes.place_of(op_name) == expected
+    assert scopes.parse_scope(op_name) == expected
 
 
 @pytest.mark.exhaustive

@@ -278,7 +278,7 @@ class Moving(Plain):
     ) -> Any:
         given = params, model_state, batch, key
         grads, state, metrics = super().gradients(objective, *given)
-        ones = objective.whole(jax.tree.map(jnp.ones_like, params))
+        ones = objective.all_reduce(jax.tree.map(jnp.ones_like, params))
         moved = sum(jnp.sum(x) for x in jax.tree.leaves(ones))
         return grads, state, {**metrics, "moved": moved}
 

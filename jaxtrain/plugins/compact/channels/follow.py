@@ -296,5 +296,5 @@ def _needed(jaxpr: Any) -> list[Any]:
 
 def _layer(eqn: Any) -> str | None:
     """Return the path of the layer that an equation belongs to, or None."""
-    place = scopes.place_of(scopes.scope_of(eqn))
-    return place.name.removesuffix("/rest") if place else None
+    scope = scopes.parse_scope(scopes.scope_of(eqn))
+    return scope.name.removesuffix("/rest") if scope else None

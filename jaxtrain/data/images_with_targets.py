@@ -14,7 +14,7 @@ import numpy as np
 from jaxtrain.data import canvas, files, images, memory
 from jaxtrain.data.defects import Unreadable
 from jaxtrain.data.files import StoredFile, UnreadableError
-from jaxtrain.data.target_transform import Placed, place_of
+from jaxtrain.data.target_transform import ResizedCrop, transform_of
 
 if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jaxtrain.data.stores import Images
 
 
-def read_placed(
+def read_with_targets(
     source: Source,
     stored: Images,
     targets: Sequence[Any],
@@ -44,21 +44,23 @@ def read_placed(
       Batch of `image`, uint8 (n, H, W, C), and `target`, a pytree (n, ...).
     """
     shape = source.image_shape if seeds is None else source.canvas_shape
-    place = place_of(source.store)
-    assert shape is not None and place is not None
-    pixels, placed = memory.empty((len(indices), *shape)), []
+    transform = transform_of(source.store)
+    assert shape is not None and transform is not None
+    pixels, transformed = memory.empty((len(indices), *shape)), []
     for i, (image, target) in enumerate(zip(stored, targets, strict=True)):
         seed = None if seeds is None else seeds[i].tolist()
         try:
-            pixels[i], followed = _read_one(source, image, target, seed, shape)
+            pixels[i], new_target = _read_one(source, image, target, seed, shape)
         except UnreadableError as error:
             unreadable.append(Unreadable.from_error(image, int(indices[i]), error))
             pixels[i], size = 0, shape[:2]
-            followed = place(None, Placed(size, (0, 0, size[1], size[0]), size))
-        placed.append(followed)
+            new_target = transform(
+                None, ResizedCrop(size, (0, 0, size[1], size[0]), size)
+            )
+        transformed.append(new_target)
     return {
         "image": pixels,
-        "target": jax.tree.map(lambda *x: np.stack(x), *placed),
+        "target": jax.tree.map(lambda *x: np.stack(x), *transformed),
     }
 
 
@@ -70,8 +72,8 @@ def _read_one(
     shape: tuple[int, int, int],
 ) -> tuple[np.ndarray, Any]:
     """Crop and resize an image and its target; without `seed`, crop the centre."""
-    place = place_of(source.store)
-    assert place is not None
+    transform = transform_of(source.store)
+    assert transform is not None
     opened = source.open(image) if isinstance(image, StoredFile) else image
     is_file = isinstance(opened, files.ImageFile)
     height, width = (opened.height, opened.width) if is_file else opened.shape[:2]
@@ -82,9 +84,9 @@ def _read_one(
     elif (height, width) != size:
         box = source.fit.centre_box(height, width, size[0])
     orientation = opened.orientation if is_file else 1
-    followed = place(target, Placed((height, width), box, size, orientation))
+    new_target = transform(target, ResizedCrop((height, width), box, size, orientation))
     if is_file:
         opened, box = images.decode_box(opened, size[0], channels, box)
     if opened.shape[:2] != size or box != (0, 0, *size[::-1]):
         opened = images.resize(opened, size, source.fit.interpolation, box)
-    return images.to_channels(opened, channels), followed
+    return images.to_channels(opened, channels), new_target

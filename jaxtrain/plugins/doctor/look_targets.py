@@ -8,11 +8,11 @@ from jaxtrain.data.boxes import NAMES, NUM_BOXES
 from jaxtrain.data.files import UnreadableError
 from jaxtrain.data.image_source import Source
 from jaxtrain.data.pixel_classes import IGNORED, PIXEL_CLASSES
-from jaxtrain.data.target_transform import Placed, place_of
+from jaxtrain.data.target_transform import ResizedCrop, transform_of
 from jaxtrain.plugins.doctor.look import Look
 
 
-class PlacedTarget(NamedTuple):
+class TargetLook(NamedTuple):
     """Properties of a target with positions in the image: a mask or boxes.
 
     Attributes:
@@ -28,7 +28,7 @@ class PlacedTarget(NamedTuple):
     boxes: np.ndarray | None = None
 
 
-def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
+def look_at_target(target: Any, look: Look, source: Source) -> TargetLook:
     """Transform a target with its image, and return its properties.
 
     Args:
@@ -36,21 +36,21 @@ def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
       look: Properties of the image; targets of unreadable images are skipped.
       source: Source of the example.
     """
-    place = place_of(source.store)
-    if look.unreadable or place is None:
-        return PlacedTarget()
+    transform = transform_of(source.store)
+    if look.unreadable or transform is None:
+        return TargetLook()
     size = look.height, look.width
     try:
         full = (0, 0, look.width, look.height)
-        placed = place(target, Placed(size, full, size, look.orientation))
+        transformed = transform(target, ResizedCrop(size, full, size, look.orientation))
     except UnreadableError as error:
-        return PlacedTarget(problem=str(error))
+        return TargetLook(problem=str(error))
     if NUM_BOXES in source.facts:
         seen = source.image_shape[:2]
         box = (0, 0, look.width, look.height)
         if size != seen:
             box = source.fit.centre_box(*size, seen[0])
-        left = place(target, Placed(size, box, seen, look.orientation))
+        left = transform(target, ResizedCrop(size, box, seen, look.orientation))
         num = len(source.facts[NAMES])
         counts = [
             np.bincount(classes[~crowd], minlength=num)
@@ -59,7 +59,7 @@ def look_at_target(target: Any, look: Look, source: Source) -> PlacedTarget:
                 (left["classes"], left["crowd"] | (left["classes"] < 0)),
             )
         ]
-        return PlacedTarget(boxes=np.array(counts))
+        return TargetLook(boxes=np.array(counts))
     if PIXEL_CLASSES not in source.facts:
-        return PlacedTarget()
-    return PlacedTarget(np.bincount(placed.ravel(), minlength=IGNORED + 1))
+        return TargetLook()
+    return TargetLook(np.bincount(transformed.ravel(), minlength=IGNORED + 1))
