@@ -24,8 +24,8 @@ def missing(*libraries: str) -> str | None:
 def install(extra: str) -> str:
     """Return the shell command that installs an extra for the running Python.
 
-    In an activated environment the command is `pip`, and in the project's directory the
-    project is `.`.
+    The command is short where possible: `pip` in an activated environment, and `.` for
+    the path of the project if this is the current directory.
     """
     python = Path(sys.executable or "python")
     pip_path = shutil.which("pip")

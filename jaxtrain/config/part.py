@@ -19,13 +19,14 @@ NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Section):
-    """Name of a table row, with its options; subclasses declare the options as fields.
+    """Name of an implementation, with its options, which subclasses declare as fields.
 
     A subclass with the argument `base=True`, such as `OptimizerConfig`, declares fields
     that all parts of its table have; they are not options.
 
     Attributes:
-      name: Name in the table. A class of several rows declares the names as a Literal.
+      name: Name in the `PartTable`. A class for several names declares them as a
+        Literal.
     """
 
     # Expected value, for messages. Without annotations, these are not dataclass fields.

@@ -45,7 +45,7 @@ class Copied(nnx.Module):
 
 
 def copied_paths(model: nnx.Module) -> frozenset[str]:
-    """Paths of the parameters that may be per-device copies."""
+    """Paths of the parameters that have per-device copies after `use_copies`."""
     return frozenset(
         "/".join(map(str, (*path, *name)))
         for path, layer in _copied(model)

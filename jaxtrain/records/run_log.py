@@ -82,7 +82,7 @@ class Interval:
         self._on_device: list[dict[str, jax.Array]] = []
 
     def add(self, metrics: dict[str, jax.Array]) -> None:
-        """Add the metrics of one call, (steps,) each."""
+        """Add the metrics of one call of the step program, each of shape (steps,)."""
         self._on_device.append(metrics)
         self.num_new += metrics["loss"].shape[0]
 

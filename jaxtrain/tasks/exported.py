@@ -24,7 +24,7 @@ class Pairing(NamedTuple):
 
     Attributes:
       pair: Function that reorders the items of the file to match the model's.
-      agrees: Description of the fraction returned by `pair`.
+      agrees: Format string of the fraction of matched items, for messages.
     """
 
     pair: Pair

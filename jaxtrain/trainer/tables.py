@@ -167,7 +167,7 @@ def _describe_sparsity(summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
-    """Describe the shares of the time, with advice on a bottleneck."""
+    """Describe the time breakdown, with advice on a bottleneck."""
     seconds, mfu = summary["seconds"], summary.get("mfu")
     found = advice.shares(seconds).items()
     large = [f"{name} {share:.0%}" for name, share in found if share >= SMALL_SHARE]

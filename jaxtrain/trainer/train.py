@@ -227,8 +227,8 @@ def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) 
     """Add the seconds of earlier starts to the clock, up to their last log line."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # The time after the checkpoint is lost if later steps were logged; otherwise
-        # it is the duration of the save.
+        # If steps after the checkpoint were logged, the time since the checkpoint is
+        # lost. Otherwise it was spent on saving the checkpoint.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")

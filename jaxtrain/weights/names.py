@@ -162,7 +162,7 @@ class ArrayNames:
         raise AssertionError(f"{path} has no name in the library")
 
     def layout(self, path: str) -> TorchLayout:
-        """Return the layout conversion of the array at a path in jaxtrain."""
+        """Return the layout conversion of our array, such as `head/linear/kernel`."""
         for pattern, layout in self.layouts.items():
             if re.fullmatch(pattern, path):
                 return layout

@@ -37,7 +37,7 @@ NUM_READ = 32
 LONG_SECONDS = 600.0
 # Smallest suggested image size.
 SMALLEST_SIZE = 48
-# A change is suggested if it reduces the run below this fraction of its duration.
+# A change is suggested if it shortens the run to less than this fraction.
 FASTER_PART = 0.9
 # Assumed time of a forward pass relative to a training step.
 EVALUATION_PART = 1 / 3

@@ -190,7 +190,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 def _minimum_bytes(setup: Setup) -> int:
     """Return the lower bound on the bytes sent (see `collectives.minimum_bytes`)."""
-    # `param_bytes` of `minimum_bytes` are sharded over `model`, but not over `fsdp`.
+    # The argument `param_bytes` is the size when sharded over `model`, not over `fsdp`.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),

@@ -16,8 +16,8 @@ class Target:
 
     Attributes:
       name: Key of `GPUS`, or `here` or `cpu`.
-      num_devices: Number of devices of all nodes, or used on this machine; None uses
-        all devices of this machine.
+      num_devices: Total number of devices on all nodes; None uses all devices of this
+        machine.
       num_nodes: Number of nodes, all of the same size.
     """
 

@@ -149,7 +149,12 @@ def reshape(
 def _reshape_joined(
     ins: Sequence[np.ndarray], outs: Sequence[int]
 ) -> list[np.ndarray] | None:
-    """Propagate labels from dims `ins` to dims `outs`; None if that is impossible."""
+    """Return the labels after a reshape of dims, or None if they cannot be tracked.
+
+    Args:
+      ins: Labels of each input dim.
+      outs: Size of each output dim.
+    """
     if len(ins) == len(outs) == 1:
         return [ins[0]]
     varied = [i for i, labels in enumerate(ins) if (labels > STAYS).any()]

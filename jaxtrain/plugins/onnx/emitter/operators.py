@@ -60,7 +60,7 @@ def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
 
 
 def _common_order(to: Writer, node: Node) -> Order:
-    """Layout of the first full-rank input with another layout than JAX's, or JAX's."""
+    """Return the first layout of a full-rank input that is not JAX's, else JAX's."""
     rank = len(node.shape)
     large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
     found = map(to.order_of, large)

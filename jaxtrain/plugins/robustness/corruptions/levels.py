@@ -76,8 +76,8 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "jpeg_compression": (80, 65, 58, 50, 40),
 }
 SEVERITIES = (1, 2, 3, 4, 5)
-# Images with at least this shorter side, the geometric mean of 32 and 224 pixels, use
-# the parameters for 224 pixels.
+# Images whose shorter side is at least this, the geometric mean of 32 and 224 pixels,
+# use the parameters for 224 pixels.
 LARGE_FROM = math.sqrt(32 * 224)
 
 
