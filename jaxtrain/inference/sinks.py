@@ -93,7 +93,7 @@ def overlays(
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
-    """Create the directory of `--outputs`; yield a sink of array files, one per image."""
+    """Create the directory of `--outputs`; yield a sink of one file per image."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         arrays = batch.found["outputs"]
