@@ -134,10 +134,10 @@ class Table(Mapping[str, T]):
 
     @functools.cached_property
     def references(self) -> dict[str, str]:
-        """Import path of each row by name: "module" or "module:name".
+        """Import path of each table row by name: "module" or "module:name".
 
         Raises:
-          UserError: Two plug-ins, or a plug-in and the core, define the same row name.
+          UserError: Two plug-ins, or a plug-in and the core, define rows of equal name.
         """
         rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():

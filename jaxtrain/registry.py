@@ -67,7 +67,7 @@ def unknown(table: Iterable[str], field: str, name: str) -> str:
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call a row, or custom code after a check of its signature."""
+    """Call a table row, or custom code after a check of its signature."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)

@@ -155,8 +155,8 @@ def num_copies(config: CheckpointConfig) -> int:
 def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
     """Raise UserError if the disk has no space for the checkpoints of a run.
 
-    Checkpoints count with the uncompressed size of their arrays. The space of existing
-    checkpoints counts as free, because new checkpoints replace them.
+    A checkpoint is assumed to take the uncompressed size of its arrays. The space of
+    existing checkpoints counts as free, because new checkpoints replace them.
     """
     size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]

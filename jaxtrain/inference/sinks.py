@@ -46,7 +46,7 @@ class PredictionFile(NamedTuple):
 def table(
     path: Path, model: TrainedModel, topk: int, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Open the table of `--out`; its sink writes a row per image."""
+    """Open the table of `--out`; yield a sink of rows, one per image."""
     open_table = tables.TABLES[path.suffix.lower()]
     columns = table_columns(model, topk)
     with opened(
@@ -57,7 +57,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Open the file of `--features`; its sink writes features, or NaN on errors."""
+    """Open the file of `--features`; yield a sink of features, NaN on errors."""
     with opened(
         "--features",
         path,
@@ -77,7 +77,7 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 def overlays(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Create the directory of `--explain`; its sink writes Grad-CAM overlays."""
+    """Create the directory of `--explain`; yield a sink of Grad-CAM overlays."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         result = prediction(model, batch, i)
@@ -93,7 +93,7 @@ def overlays(
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
-    """Create the directory of `--outputs`; its sink writes an array file per image."""
+    """Create the directory of `--outputs`; yield a sink of one file per image."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         arrays = batch.results["outputs"]
@@ -110,7 +110,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
 def pictures(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Create the directory of `--pictures`; its sink writes annotated images."""
+    """Create the directory of `--pictures`; yield a sink of annotated images."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))

@@ -72,7 +72,9 @@ def available_bytes(root: Path = Path("/")) -> int:
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """Return the memory of the host, or its smallest cgroup limit, plus swap, in bytes.
+    """Return the total of usable memory and swap of the host, in bytes.
+
+    Usable memory is the memory of the host, or the smallest cgroup limit if less.
 
     Args:
       root: Root directory, with `proc` and `sys`.

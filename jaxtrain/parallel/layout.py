@@ -137,7 +137,8 @@ class Layout:
     def shard_grads(self, grads: Any) -> Any:
         """Constrain the sharding of partial gradients, inside jit.
 
-        Gradients are sharded; gradients of per-device copies stay on their device.
+        Gradients of per-device copies stay on the devices of the copies. The others are
+        sharded as in `specs`.
         """
         constrain = partial(self._constrain, self.specs)
         return self._map_by_kind(self.specs, grads, Copies.place, constrain)

@@ -24,7 +24,7 @@ Account = Literal[
 ACCOUNTS: tuple[Account, ...] = get_args(Account)
 # Lower bound of the interval in `Clock.speed`, in seconds.
 MIN_SECONDS = 1e-3
-# Accounts that `train_seconds` excludes.
+# Time accounts that `train_seconds` excludes.
 NOT_TRAINING = ("setup", "compile", "lost")
 
 

@@ -4,10 +4,10 @@ As in ultralytics and YOLOX, the point is uniform in the middle half of a canvas
 twice the height and width. The canvas is scaled about its centre, then centre-cropped
 to the size of an image.
 
-The other three images are the neighbours of the example in the batch, in groups of
-four. With repeated examples, a group has copies of four neighbouring examples. The
-images of a group are on one device, and groups do not depend on the number of devices,
-as in `mix`. Each example has a separate mosaic, drawn with its PRNG key.
+The batch is divided into groups of four consecutive examples, and a mosaic combines the
+images of a group. With repeated examples, a group has one copy each of four consecutive
+examples. As in `mix`, the images of a group are on one device, and groups do not depend
+on the number of devices. Each example has a separate mosaic, drawn with its PRNG key.
 """
 
 from dataclasses import dataclass

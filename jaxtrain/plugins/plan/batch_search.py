@@ -107,7 +107,7 @@ def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | 
 
 
 def _estimate(found: Fitting, size: int) -> int:
-    """Extrapolate the memory at `size` linearly to the largest size that fits."""
+    """Estimate the largest size that fits, by linear extrapolation from `size`."""
     growing = max(1, found.peak_bytes - found.fixed_bytes)
     step = max(1, size // RESOLUTION)
     left = found.usable_bytes - found.fixed_bytes

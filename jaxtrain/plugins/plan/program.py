@@ -1,4 +1,4 @@
-"""Work of a compiled program, counted in its optimized HLO text.
+"""Kernels, FLOPs, memory traffic and collectives of a program's optimized HLO text.
 
 The text is `jax.stages.Compiled.as_text()`, the scheduled program of one device, whose
 lines are in the order of kernel launches on a GPU. Nothing is executed.
@@ -61,7 +61,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Work of a kernel.
+    """Memory traffic and FLOPs of a kernel.
 
     Attributes:
       instruction: Instruction that launches the kernel.

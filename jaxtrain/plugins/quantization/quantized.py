@@ -214,7 +214,7 @@ def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
 def _biases(
     model: Model, values: Sequence[Value], places: set[tuple[str, str]]
 ) -> Iterator[_Bias]:
-    """Yield the biases of layers whose input has a single range."""
+    """Yield the biases of layers whose input is quantized with only one range."""
     layer_outputs = {
         x.place[1]: x for x in values if x.place and x.place[0] == LAYER_OUTPUT
     }

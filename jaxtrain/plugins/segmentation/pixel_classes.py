@@ -123,7 +123,7 @@ def _read(path: str, where: str) -> PixelClasses:
 
 
 def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
-    """Parse the lines of a class list, split into fields.
+    """Parse a class list from its lines, each a list of fields.
 
     Raises:
       UserError: The lines are not a class list.
