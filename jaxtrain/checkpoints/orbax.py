@@ -234,9 +234,9 @@ def root_cause(error: BaseException) -> str:
 
 
 def system_error(error: BaseException) -> int | None:
-    """System error number of the original error, if any."""
+    """Return the errno of the original error; None if it has none."""
     error = _first_cause(error)
-    # TensorStore reports the system error number only in the text of its exception.
+    # TensorStore reports the errno only in the text of its exception.
     code = re.search(r"os_error_code='(\d+)'", str(error))
     return int(code[1]) if code else getattr(error, "errno", None)
 

@@ -35,7 +35,7 @@ READ_AHEAD = 8
 # worker prefetches 6 batches. Workers are single-threaded: N workers use N cores.
 WORKER_AHEAD = 2
 # Minimum number of examples for workers by default: with fewer examples, an epoch may
-# be shorter than the start of the workers (a few seconds).
+# be shorter than the startup of the workers (a few seconds).
 WORKERS_MIN_EXAMPLES = 20_000
 # Directory of the workers' shared memory and semaphores.
 SHARED_MEMORY = "/dev/shm"

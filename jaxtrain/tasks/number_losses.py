@@ -1,4 +1,4 @@
-"""Regression losses, and the predictions of their outputs.
+"""Regression losses, and the conversion of model outputs to predictions.
 
 Outputs (B, columns, num_outputs) and targets are standardized by the mean and standard
 deviation of each column.

@@ -15,7 +15,7 @@ MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """Advice for an account whose fraction of the time exceeds `above`."""
+    """Advice for a time account whose fraction of a run's time exceeds `above`."""
 
     account: str
     name: str

@@ -77,8 +77,8 @@ def root_of(place: str) -> str:
     """Return the directory that contains the images of a data set."""
     is_folder = os.path.isdir(place)
     folder = place if is_folder else os.path.dirname(place) or "."
-    # A given directory `labels` may be the root; of a file in `labels`, the root is the
-    # parent of `labels`.
+    # A directory `labels` may itself be the root. If a file in `labels` is given, the
+    # root is the parent of `labels`.
     annotation_names = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
     name = os.path.basename(os.path.abspath(folder)).lower()
     return os.path.join(folder, os.pardir) if name in annotation_names else folder

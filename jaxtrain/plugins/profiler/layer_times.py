@@ -87,7 +87,7 @@ class StepProgram:
         return LayerPass(scope.name, "backward" if scope.backward else "forward")
 
     def work(self, seen: Counter[str]) -> dict[LayerPass, Work]:
-        """Sum FLOPs and bytes per row.
+        """Sum the FLOPs and bytes of each table row.
 
         Args:
           seen: Number of events per instruction: one per execution, except for GPU

@@ -169,7 +169,7 @@ def checkpoints(steps: int) -> list[int]:
     while parts[-1] < 1:
         last = parts[-1] - parts[-2]
         parts.append(parts[-1] + max(last - NEARER, LEAST_DISTANCE))
-    # Guard against rounding of decimal fractions: 0.57 * 100 must not become 58.
+    # Guard against rounding errors of the sums: 57.00000000000001 must not become 58.
     return sorted({math.ceil(round(part * steps, 6)) for part in parts if part <= 1})
 
 

@@ -38,7 +38,7 @@ STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
 # Number of target classes of the targeted attack, most likely first.
 NUM_TARGETS = 9
-# Batch key of the number of the attack that fooled the model, from 1; 0 if the clean
+# Batch key of the index of the attack that fooled the model, from 1; 0 if the clean
 # image is misclassified; the number of attacks + 1 if no attack succeeded.
 FOOLED_BY = "fooled_by"
 
@@ -111,7 +111,7 @@ class Worst(NamedTuple):
       images: Images in 0..1 that fool the model, else images of highest loss.
       loss: Loss of `images`.
       errs: Whether the prediction for `images` is wrong.
-      by: Number of the successful attack (`FOOLED_BY`).
+      by: Index of the first successful attack, from 1 (see `FOOLED_BY`).
     """
 
     images: jax.Array

@@ -1,4 +1,4 @@
-"""Masks as targets of tables, arrays and data sets of the `datasets` library."""
+"""Mask targets from files, tables, arrays and Hugging Face data sets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

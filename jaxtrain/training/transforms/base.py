@@ -109,7 +109,7 @@ class StepTransform:
     def on_gradients(
         self, grads: Any, state: TrainState, context: GradientContext
     ) -> tuple[Any, Extra, Metrics]:
-        """Transform the mean gradients; return them, new arrays and metrics.
+        """Transform the mean gradients; return them, new `extras` arrays and metrics.
 
         Called once per step, before `project`, the norm and clipping. The new arrays
         are part of the `new` state in `on_update`; a skipped step discards them.
