@@ -105,7 +105,7 @@ def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batche
                 error if error is not None or is_good else NOT_FINITE
                 for error, is_good in zip(batch.errors, good, strict=True)
             ]
-            yield batch._replace(errors=errors, found=found)
+            yield batch._replace(errors=errors, results=found)
 
 
 def refuse_errors(batches: Batches) -> Batches:
