@@ -16,7 +16,7 @@ from jaxtrain.errors import UserError
 
 # Maximum number of images to inspect.
 NUM_LOOKED = 64
-# Fraction of the area outside the centre crop above which a remark is made. Photographs
+# Maximum fraction of the image area outside the centre crop without a remark. Photos
 # with an aspect ratio of 3:2 lose 1/3.
 MUCH = 0.4
 
@@ -28,8 +28,8 @@ class Converted(NamedTuple):
       sizes: Height and width of each image, (n, 2).
       largest: Largest value of the 16-bit images, or None if there are none.
       num_deep: Number of 16-bit images.
-      bands: Number of bands of each image with unused bands.
-      unused: Number of unused bands of each image in `bands`.
+      bands: Total number of bands of each image that has unused bands.
+      unused: Number of unused bands of the same images.
     """
 
     sizes: np.ndarray
@@ -40,12 +40,12 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """Suggested white level; None if no image is 16-bit, or any exceeds 14 bits."""
+        """Suggested white level; None without 16-bit images, or above 14 bits."""
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
 def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
-    """Inspect up to `NUM_LOOKED` images of a store, evenly spaced in `examples`."""
+    """Inspect up to `NUM_LOOKED` images of a store, at evenly spaced `examples`."""
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
     are_images = input_of(store.facts).are_images
     examples = evenly(examples, NUM_LOOKED if are_images else 0)
@@ -64,7 +64,7 @@ def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Conve
                 bands += [(num, unused)] if unused else []
         except UnreadableError:
             continue
-        except Exception:  # A damaged file is reported when it is read.
+        except Exception:  # Training reports damaged files.
             continue
     return Converted(
         sizes=np.array(sizes).reshape(-1, 2),
@@ -76,7 +76,7 @@ def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Conve
 
 
 def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
-    """Return remarks on information that the config discards, with remedies.
+    """Return remarks on lost image information, and on options that retain it.
 
     Raises:
       UserError: `data.white_level` is set, but the inspected images have 8 bits.

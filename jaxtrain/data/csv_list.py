@@ -1,7 +1,7 @@
 """`csv:FILE`: image files listed in a table, with targets and splits.
 
-Targets are classes or lists of labels (`data.label_separator`) in the column `label`,
-numeric columns (`data.targets`), or mask files in a column `mask`.
+Targets are classes in the column `label`, or separated labels (`data.label_separator`);
+or numeric columns (`data.targets`); or mask files in a column `mask`.
 """
 
 import os
@@ -123,7 +123,7 @@ def _with_images(
 def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the targets of the rows, and the names of the classes or labels.
+    """Return the targets of the rows, and the class or label names.
 
     Targets are class indices, int32 (N,), or multi-hot labels, float32 (N, labels).
     """

@@ -103,8 +103,8 @@ def _row(
 def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
-    Possible spellings are tried, with `/` in place of `\\` and other Unicode normal
-    forms (`UserText.spellings`). The first path that exists is returned.
+    Spellings with `/` for `\\`, and in other Unicode normal forms, are also tried
+    (`UserText.spellings`). The first path that exists is returned.
 
     Raises:
       UnusableError: The path is outside the directory, or is not a file path.

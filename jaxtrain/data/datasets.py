@@ -37,7 +37,7 @@ class Dataset:
       on_device: Concatenated arrays of all splits, or {} if streamed.
       defects: Unreadable images that were encountered so far.
       first: Index of the split's first example in `on_device`.
-      blank: Indices of the unreadable examples in the cache, which evaluations mask.
+      blank: Indices in the split of unreadable cached examples; evaluation masks them.
     """
 
     source: Source
@@ -55,7 +55,8 @@ def should_cache(
     Args:
       config: Data section of the config.
       splits: Splits of the run.
-      device_bytes: Memory of a device in bytes. Defaults to the first local device.
+      device_bytes: Memory of a device in bytes. Defaults to the memory of the first
+        local device.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
@@ -71,7 +72,8 @@ def cache_bytes(device_bytes: int | None = None) -> int:
     """Return the maximum total size of cached splits in bytes.
 
     Args:
-      device_bytes: Memory of a device in bytes. Defaults to the first local device.
+      device_bytes: Memory of a device in bytes. Defaults to the memory of the first
+        local device.
     """
     if device_bytes is None:
         stats = jax.local_devices()[0].memory_stats() or {}

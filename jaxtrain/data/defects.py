@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create from the error of decoding `stored`, which must be a `StoredFile`."""
+        """Create from the error raised by decoding `stored`, a `StoredFile`."""
         return cls(index, stored.name, str(error))
 
 
@@ -43,7 +43,7 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 
 
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
-    """Return the classes whose training examples are all unreadable, ascending.
+    """Return the classes without readable training examples, in ascending order.
 
     Unreadable examples are replaced by examples of the same class
     (`replacements.fill_in`), so the run fails if a class has no readable example. The
@@ -78,8 +78,8 @@ class Defects:
     def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
         """Add unreadable images; duplicates are ignored.
 
-        A single process checks the limit immediately. Several processes call `check`
-        later, at a step where all processes fail together.
+        In a single-process run, the limit is checked immediately. With several
+        processes, the caller must call `check` at a step where all processes fail.
 
         Args:
           unreadable: Unreadable images, possibly added before.
@@ -109,11 +109,11 @@ class Defects:
             )
 
     def take_new(self) -> list[Unreadable]:
-        """Return the unreadable images that were added since the last call."""
+        """Return the unreadable images added since the last call of `take_new`."""
         new, self._new = self._new, []
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return unreadable images added with `shared=False` since the last call."""
+        """Return images added with `shared=False` since the last `take_unshared`."""
         unshared, self._unshared = self._unshared, []
         return unshared

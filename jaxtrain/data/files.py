@@ -37,7 +37,7 @@ UPRIGHT = {
 FIRST_TURNED = 5
 # Formats that Pillow turns upright when it decodes the pixels.
 TURNED_WHEN_DECODED = ("TIFF",)
-# Reduction factors of JPEG decoding; 3/4 takes longer than full size.
+# Downscaling factors of JPEG decoding. Decoding at 3/4 takes longer than at full size.
 JPEG_FACTORS = (8, 4, 2)
 # Substring of simplejpeg's error message for superfluous bytes, which are harmless.
 HARMLESS = "extraneous bytes"
@@ -52,7 +52,7 @@ class StoredFile(NamedTuple):
 
     Attributes:
       name: Name of the file in messages.
-      data: Contents, the error of reading the file, or the path of a large file.
+      data: Contents of the file, or the error of reading it, or a `LargeFile`.
     """
 
     name: str
@@ -198,8 +198,8 @@ def open_file(
     """Read the header of an image file; no pixel is decoded.
 
     Args:
-      data: Contents, the error of reading the file, or the path of a large file, which
-        is read after a check of the image size in its header.
+      data: Contents of the file, or the error of reading it, or a `LargeFile`, which is
+        read after a check of the image size in its header.
       max_pixels: Maximum number of pixels.
       white_level: 16-bit value that is mapped to 255. None means 65535.
 

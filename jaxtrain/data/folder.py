@@ -95,7 +95,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 
 
 def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return the directory that contains the class directories, by split.
+    """Map each split to the directory that contains its class directories.
 
     If there is a directory `train` with subdirectories, its siblings are splits, too.
     However, a directory `train` that also holds images is a class, unless a sibling has

@@ -47,9 +47,9 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """Shape (H, W, C) of randomly cropped images; None without random crops.
+        """Shape (H, W, C) of canvases with random crops; None without random crops.
 
-        Crops are on canvases, or resized on the host if targets have image coordinates.
+        If targets have image coordinates, the shape of crops resized on the host.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None
@@ -79,7 +79,7 @@ class Source:
         """Convert the inputs of a batch to images, uint8 (n, H, W, C).
 
         Args:
-          read: Inputs, array `image` of a batch from the source.
+          read: Array `image` of a batch from the source.
         """
         if self.input.are_images:
             return read
@@ -88,7 +88,7 @@ class Source:
 
     @property
     def transforms_targets(self) -> bool:
-        """Whether targets have coordinates in the image and follow its transforms."""
+        """Whether targets have image coordinates, and are transformed with the image."""
         return transform_of(self.store) is not None
 
     @property
@@ -152,7 +152,7 @@ class Source:
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, a pytree (n, ...).
 
-        Inputs other than images have another dtype and stored shape.
+        Inputs other than images have the dtype and stored shape of their `InputKind`.
 
         Args:
           indices: Indices of the examples in the split, (n,).
@@ -207,7 +207,7 @@ class Source:
 
         Raises:
           UnreadableError: The file is unusable (see `files.open_file`), or its image
-            size differs from the common size of the store.
+            size differs from the common image size of the store.
         """
         file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape

@@ -13,17 +13,16 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Maximum size in bytes of a split of which all images are used. Larger splits are
-# sampled.
+# Maximum size of a split in bytes, as uint8 pixels; larger splits are sampled.
 STATISTICS_BYTES = 2**30
-# Number of bytes of pixels to read at a time.
+# Number of images to read at a time, as bytes of their pixels.
 CHUNK_BYTES = 2**24
 
 
 def mean_and_std(
     config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the channel mean and standard deviation, configured or measured.
+    """Return the configured channel mean and standard deviation, or measure both.
 
     Args:
       config: Data section of the config.
@@ -36,7 +35,7 @@ def mean_and_std(
 
 
 def histogram(images: np.ndarray) -> np.ndarray:
-    """Return the histogram of each channel of images, uint8 (..., C), as (C, 256)."""
+    """Return the histogram of each channel, (C, 256), of uint8 images (..., C)."""
     channels = images.reshape(-1, images.shape[-1]).T
     return np.stack([np.bincount(values, minlength=256) for values in channels])
 
@@ -48,7 +47,7 @@ def statistics(
 
     Args:
       source: Source of images. All images are used if they take at most 1 GiB.
-      max_examples: Maximum number of images of a larger source, evenly spaced.
+      max_examples: Number of evenly spaced images to use from a larger source.
     """
     num, image_bytes = len(source), int(np.prod(source.image_shape))
     if num * image_bytes > STATISTICS_BYTES:

@@ -25,7 +25,7 @@ def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> 
     """Whether images differ in size and no size is configured.
 
     Args:
-      stored: Stored (H, W, C); H and W are None if they differ.
+      stored: Shape (H, W, C) of stored images; H and W are None if sizes differ.
       size: Value of `data.image_size`, or None.
     """
     return size is None and None in stored[:2]
@@ -37,9 +37,9 @@ def converted_shape(
     """Return the shape (H, W, C) of converted images.
 
     Args:
-      stored: Stored (H, W, C); H and W are None if images differ in size.
+      stored: Shape (H, W, C) of stored images; H and W are None if sizes differ.
       size: Height and width of converted images. None means the stored size.
-      channels: Channels of converted images. None means the stored channels.
+      channels: Number of channels of converted images. Defaults to the stored number.
 
     Raises:
       UserError: The conversion is unsupported.
@@ -145,7 +145,7 @@ def resize(
     if box is not None:
         left, top, right, bottom = box
         beyond = min(left, top, image.shape[1] - right, image.shape[0] - bottom)
-        if beyond < -1e-6:  # More than a rounding error.
+        if beyond < -1e-6:  # The box exceeds the image by more than rounding errors.
             return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(

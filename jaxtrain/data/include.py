@@ -1,4 +1,4 @@
-"""`data.include`: text file that lists the files of the data set to use."""
+"""`data.include`: text file with the names of the only files to use."""
 
 import os
 
@@ -10,7 +10,7 @@ from jaxtrain.errors import UserError
 
 
 class Include:
-    """Filter of file names by the list `data.include`; without a list, all files pass.
+    """Filter of files by the list in `data.include`; without a list, all files pass.
 
     Names are separated by newlines, or by NUL bytes for names that hold newlines.
 
@@ -21,7 +21,7 @@ class Include:
     def __init__(self, config: DataConfig):
         self._source, path = config.source, config.include
         self._path, self._used = path, set[str]()
-        # Possible spelling of a file name on disk, in bytes -> line of the list.
+        # Possible spelling of a file name on disk (encoded) -> line of the list.
         self._lines: dict[bytes, str] = {}
         if path is None:
             return

@@ -46,10 +46,10 @@ INSTEAD = (
 
 
 class Annotations(NamedTuple):
-    """Annotations of a directory.
+    """Annotations detected in a directory of images.
 
     Attributes:
-      file: File or directory with the annotations, relative to the set.
+      file: File or directory with the annotations, relative to the data set.
       source: `data.source` for the annotations, or None if unsupported.
       format: Name of the format.
     """
@@ -80,22 +80,22 @@ class FolderLayout:
     def in_part(
         self, place: str, part: str, names: set[str]
     ) -> tuple[str, str | None] | None:
-        """Return the annotations in the directory of a split or of the set, or None.
+        """Return the annotations in the directory of a split, or in `place`, or None.
 
         Args:
-          place: Directory of the set.
-          part: Directory of the split, relative to the set, or "" for `place`.
-          names: File names in the directory of the split or set, in lower case.
+          place: Directory of the data set.
+          part: Directory of the split, relative to `place`, or "" for `place`.
+          names: File names in the directory, in lower case.
 
         Returns:
-          Path of the annotations relative to the set, and the name of their format if
+          Path of the annotations relative to `place`, and the name of their format if
           it is unsupported, else None.
         """
         del place, part, names
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return the annotations if the directory structure alone identifies them."""
+        """Return the annotations if the directory structure identifies them, or None."""
         del place
         return None
 
@@ -122,7 +122,7 @@ LAYOUTS: Table[type[FolderLayout]] = Table(
 
 
 def kinds_by_ending() -> dict[str, str]:
-    """Return the source type of files, by extension."""
+    """Map file extensions to source types."""
     kinds = {
         ending: kind for kind, row in LAYOUTS.items() for ending in row.endings
     } | KIND_BY_ENDING
@@ -159,11 +159,11 @@ def find_annotations(path: str) -> Annotations | None:
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
-    """Return the error message for directories of images that are not classes.
+    """Return the error message for image directories that are not classes.
 
     Args:
       source: Source in messages, such as folder:photos.
-      root: Directory of the set.
+      root: Directory of the data set.
       names: Directories that contain images, relative to `root`.
     """
     kind, _, given = source.partition(":")

@@ -26,8 +26,8 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # `base` is not a view of an array, so all views refer to it directly, and it is
-    # finalized after the last view.
+    # The attribute `base` of all views is this array, because its memory belongs to no
+    # other array. Therefore, it is finalized after the last view.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)
@@ -64,7 +64,7 @@ def flatten(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Undo `flatten`: unpack the windows onto canvases of a shape (H, W, C)."""
+    """Undo `flatten`: unpack the windows onto canvases of `shape`, (H, W, C)."""
     flat, boxes = batch["image"], batch[BOX]
     canvases = empty((len(boxes), *shape))
     for part, image in zip(_parts(flat, boxes, shape[-1]), canvases, strict=True):
@@ -74,7 +74,7 @@ def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, A
 
 
 def _parts(flat: np.ndarray, boxes: np.ndarray, channels: int) -> Iterator[np.ndarray]:
-    """Yield a view of each window in a flat array, (h, w, channels)."""
+    """Yield a view (h, w, channels) of each window in a flat array."""
     start = 0
     for width, height in np.ceil(boxes[:, 2:]).astype(int).tolist():
         stop = start + height * width * channels

@@ -65,7 +65,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
 
 def complete(text: str) -> str:
-    """Prefix a path with its source type, if it can be guessed: `folder:photos`."""
+    """Prefix a path with the guessed source type, if any, as in `folder:photos`."""
     known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 

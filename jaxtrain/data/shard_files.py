@@ -11,7 +11,7 @@ from jaxtrain.system_errors import raise_file_limit
 
 # Number of file descriptors to reserve for the rest of the process.
 SPARE = 256
-# Options that disable read-ahead and threads, because access is random.
+# Reader options that disable read-ahead and threads, because access is random.
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 # Buffer size of a reader, in bytes.
 READER_BUFFER = 2**15
