@@ -21,8 +21,7 @@ EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 # Maximum file size: bytes per pixel (four channels of 32 bits), and bytes of metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
-# Maximum number of strips or tiles of a TIFF: enough for 64 million pixels in 16x16 tiles
-# (2**18).
+# Maximum number of strips or tiles of a TIFF, as for 64 million pixels in 16x16 tiles.
 MAX_STRIPS = 2**18
 # Maximum offset of the first directory of a TIFF, in bytes.
 MAX_OFFSET = 2**40

@@ -219,7 +219,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make an absolute path inside the directory relative; return others as is."""
+        """Make an absolute path inside the directory relative; others are unchanged."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:

@@ -88,7 +88,7 @@ class Source:
 
     @property
     def transforms_targets(self) -> bool:
-        """Whether targets have image coordinates, and are transformed with the image."""
+        """Whether targets have image coordinates, so `read` transforms them, too."""
         return transform_of(self.store) is not None
 
     @property

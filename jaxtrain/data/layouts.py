@@ -95,7 +95,7 @@ class FolderLayout:
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return the annotations if the directory structure identifies them, or None."""
+        """Return annotations identified by the directory structure alone, or None."""
         del place
         return None
 

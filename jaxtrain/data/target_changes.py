@@ -33,8 +33,8 @@ class Mixing:
     The targets to combine are a pair: (targets of the batch, targets of the partners).
 
     Attributes:
-      weight: Weight of the example of the batch, float32 (B,); its partner has the
-        weight 1 - `weight`.
+      weight: Weight of each example of the batch, float32 (B,). The weight of the
+        example's partner is 1 - `weight`.
     """
 
     weight: jax.Array
@@ -52,7 +52,7 @@ class Pasting(Mixing):
     own: jax.Array
 
     def pixels(self, targets: tuple[jax.Array, jax.Array], border: int = 0) -> Any:
-        """Paste the rectangles of dense targets, (B, H, W), as in the images.
+        """Paste the rectangles of the images into dense targets, (B, H, W).
 
         Args:
           targets: Targets of the batch, and of the partners.

@@ -17,7 +17,7 @@ class TargetImages:
     """A type of target images, such as segmentation masks.
 
     Attributes:
-      column: Table column of the paths of the target images, in place of `label`.
+      column: Name of the table column that lists the paths of the target images.
       num_dims: Number of dimensions of target arrays, such as 3 for (N, H, W).
     """
 
@@ -110,5 +110,5 @@ def kind_by_dims(num_dims: int) -> TargetImages | None:
 
 
 def columns() -> dict[str, str]:
-    """Return the types of target images, by the table column that lists their paths."""
+    """Map the table columns that list target images to the types of target images."""
     return {row.column: kind for kind, row in TARGET_IMAGES.items()}

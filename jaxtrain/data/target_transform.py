@@ -14,18 +14,18 @@ import numpy as np
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
-# (target, `ResizedCrop`) -> target. The input target is None for unreadable images,
-# which are black.
+# Function (stored target, `ResizedCrop`) -> target. The stored target is None if the
+# image is unreadable, and thus black.
 TargetTransform = Callable[[Any, "ResizedCrop"], Any]
 
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """A crop box of an image, and the size to which it is resized.
+    """A crop box of an image, and the size to which the crop is resized.
 
     Attributes:
       image_size: Height and width of the upright image, in pixels.
-      box: Left, top, right and bottom in pixels; the area outside the image is border.
+      box: Left, top, right and bottom in pixels; the box may exceed the image.
       size: Height and width of the resized box.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """

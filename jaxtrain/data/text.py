@@ -1,8 +1,8 @@
 """Text files of users, such as tables and lists, in any common encoding.
 
 A byte-order mark (BOM) determines the encoding. A file without a BOM is decoded as
-UTF-8 or UTF-16 if this succeeds. Otherwise cp1252 is guessed, the encoding of older
-Windows programs, and the guess is reported.
+UTF-8 or UTF-16 if this succeeds. Otherwise cp1252 (the encoding of older Windows
+programs) is guessed, and the guess is reported.
 """
 
 import codecs
@@ -18,7 +18,7 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order mark -> encoding. UTF-32-LE precedes UTF-16-LE, because its mark starts
+# Byte-order mark -> encoding. UTF-32-LE comes first, because the mark of UTF-32-LE starts
 # with the mark of UTF-16-LE.
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
@@ -27,9 +27,9 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Encodings to try if text is not Unicode; latin-1 accepts any bytes.
+# Encodings to try if decoding as Unicode fails; latin-1 accepts any bytes.
 GUESSES = ("cp1252", "latin-1")
-# Number of bytes at the start of a file in which UTF-16 without a BOM is detected.
+# Number of bytes to inspect, at the start of a file, to detect UTF-16 without a BOM.
 NUM_LOOKED = 64
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _ZIP = b"PK\x03\x04"
@@ -71,8 +71,9 @@ class UserText:
     def spellings(self, name: str) -> list[bytes]:
         """Return the possible bytes of a file name on disk, most likely first.
 
-        The order is: the encoding of the text if it was guessed, then UTF-8 unchanged,
-        composed (NFC), and decomposed (NFD, as on macOS).
+        The order is: the name in the guessed encoding, if any; then, in UTF-8, the
+        unchanged name, its composed form (NFC) and its decomposed form (NFD, as on
+        macOS).
 
         Raises:
           UnicodeEncodeError: The name cannot be a file name.

@@ -62,8 +62,8 @@ def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
 
     Args:
       config: Data section of the config.
-      store: Store of the data set. Nothing is moved if it cannot read targets without
-        images.
+      store: Store of the data set. No example is moved if the store cannot read targets
+        without images.
       splits: Indices of the examples of each split.
 
     Raises:

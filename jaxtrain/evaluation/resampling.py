@@ -73,7 +73,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
     """Draw the number of times that each resample contains each example.
 
     Args:
-      root: Root key of the seed.
+      root: Root PRNG key.
       index: Indices of the examples, (B,).
       num: Number of resamples.
 
@@ -98,7 +98,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
 def resampled_sums(
     task: Task, outputs: Any, target: Any, mask: jax.Array, counts: jax.Array
 ) -> Sums:
-    """Return the sums over a batch in each resample, (resamples, ...).
+    """Return the metric sums over a batch in each resample, (resamples, ...).
 
     Args:
       task: Task with the metrics.

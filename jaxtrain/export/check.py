@@ -1,4 +1,4 @@
-"""Numerical check of an exported file, run in its runtime, against the model."""
+"""Comparison of the outputs of an exported file, run in its runtime, with the model."""
 
 import statistics
 import time
@@ -67,10 +67,10 @@ class Check:
 
     Attributes:
       num_images: Number of compared images.
-      difference: Largest difference of an output, relative to the largest output of the
-        model; for regression, to the range (max - min) of the column.
-      agreement: Share of images or pixels with the same class, or of matched boxes;
-        None for other outputs.
+      difference: Largest difference of an output, divided by the largest output of the
+        model or, for regression, by the range (max - min) of the column.
+      agreement: Fraction of images or pixels with the same class, or of boxes that are
+        matched; None for other outputs.
       batch: Number of images of a timed call.
       seconds: Median time of a call of the file, in seconds; None if not timed.
       model_seconds: Median time of a call of the model in JAX, in seconds.
@@ -118,8 +118,8 @@ def check(
     Raises:
       ExportError: The outputs of file and model differ by more than `request.precision`
         allows.
-      UserError: The same for int8, fp8_weights and int4_weights: the error depends on
-        the model, so this is not a bug of the export.
+      UserError: The outputs differ too much at int8, fp8_weights or int4_weights. The
+        rounding error depends on the model, so this is not a bug of the export.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -172,7 +172,7 @@ def check(
 
 
 def _has_low_precision(request: Request) -> bool:
-    """Whether the precision is low, without quantization-aware training."""
+    """Whether the precision is low, and the model was not trained for quantization."""
     return request.precision in LOW_PRECISIONS and not request.was_rounded
 
 
@@ -207,7 +207,7 @@ def _in_batches(
 
 
 def padded(images: np.ndarray, size: int) -> np.ndarray:
-    """Return the first `size` images, padded by repeating the last one."""
+    """Return the first `size` images; repeat the last image if there are fewer."""
     missing = max(0, size - len(images))
     return np.concatenate([images[:size], images[-1:].repeat(missing, axis=0)])
 

@@ -19,7 +19,7 @@ from jaxtrain.weights.description import Description
 
 # Images in the file's input format -> outputs.
 Runner = Callable[[np.ndarray], np.ndarray]
-# Parameters and other state, nested dicts each.
+# Parameters and other state, a nested dict each.
 Weights = tuple[Any, Any]
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
@@ -30,8 +30,8 @@ class Request:
 
     Attributes:
       model: Model with its weights.
-      precision: Compute precision of the file, whose outputs are float32. For int8, the
-        traced program is fp32, which the exporter quantizes.
+      precision: Compute precision of the file; outputs are float32. For int8, the
+        program is traced in float32, and then quantized by the exporter.
       batch: Batch size of the file. None means any batch size.
       preprocessing: If True, the file takes uint8 pixels, and returns probabilities for
         classifiers. If False, it takes normalized images, float32, and returns logits.
@@ -136,7 +136,7 @@ class Request:
         return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)
 
     def about(self) -> dict[str, Any]:
-        """Return the model description to store in the file, JSON-serialisable."""
+        """Return the JSON-serializable model description to store in the file."""
         about, images = self.model.description, self.images
         return {
             "model": about.model.name,
