@@ -26,7 +26,7 @@ from jaxtrain.errors import UserError, counted
 
 # (H, W, C) of stored images; H and W are None if sizes differ.
 StoredShape = tuple[int | None, int | None, int]
-# Name of the test split, and the fraction to hold out if the data set has no such split.
+# Name of the test split, and the fraction to hold out if a data set lacks this split.
 TEST = "test"
 TEST_FRACTION = 0.1
 

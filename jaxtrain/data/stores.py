@@ -74,7 +74,7 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, a pytree (n, ...), or None if that would require reading images."""
+    """Return targets, a pytree (n, ...), or None if images must be read for them."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
