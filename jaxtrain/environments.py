@@ -1,4 +1,4 @@
-"""Separate Python environments for libraries that conflict with requirements."""
+"""Python environments for libraries that conflict with jaxtrain's requirements."""
 
 import importlib.util
 import os

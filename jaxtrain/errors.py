@@ -20,7 +20,7 @@ class OtherRunError(UserError):
 
 
 class BadNumbersError(RuntimeError):
-    """Loss, gradients, parameters or outputs are not finite (exit 5)."""
+    """Loss, gradients, train state or outputs are not finite (exit 5)."""
 
 
 class CheckpointError(RuntimeError):
