@@ -16,8 +16,8 @@ from jaxtrain.errors import UserError
 
 # Maximum number of images to inspect.
 NUM_LOOKED = 64
-# Maximum fraction of the image area outside the centre crop without a remark. Photos
-# with an aspect ratio of 3:2 lose 1/3.
+# A remark is made if the centre crop excludes more than this fraction of the image area.
+# For photos with an aspect ratio of 3:2, the crop excludes 1/3.
 MUCH = 0.4
 
 
@@ -40,12 +40,21 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """Suggested white level; None without 16-bit images, or above 14 bits."""
+        """Suggested `data.white_level`, or None.
+
+        The result is None if no image has 16 bits, or a value exceeds 14 bits.
+        """
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
 def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
-    """Inspect up to `NUM_LOOKED` images of a store, at evenly spaced `examples`."""
+    """Inspect at most `NUM_LOOKED` evenly spaced images of a store.
+
+    Args:
+      store: Store of the images.
+      examples: Indices of the examples to sample from, (N,).
+      max_pixels: Maximum number of pixels; larger images are skipped.
+    """
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
     are_images = input_of(store.facts).are_images
     examples = evenly(examples, NUM_LOOKED if are_images else 0)

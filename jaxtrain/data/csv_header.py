@@ -21,9 +21,9 @@ PATHS = (
     *("filename", "file_name", "file", "image"),
 )
 LABEL, SPLIT = "label", "split"
-# Column separators; the first one with the required columns is used.
+# Column separators; the first separator that yields the required columns is used.
 SEPARATORS = (",", ";", "\t")
-# Optional first line that gives Excel the separator, such as `sep=;`.
+# Optional first line that declares the separator for Excel, such as `sep=;`.
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(\r\n|\r|\n)', re.IGNORECASE)
 # Maximum length of a header, in characters.
 MAX_HEADER = 2**16
@@ -41,11 +41,11 @@ class Header(NamedTuple):
       line: Line number of the header.
       separator: Column separator, one character.
       names: Names of all columns.
-      path: Name of the column of file paths.
+      path: Name of the path column.
       targets: Names of the target columns.
-      split: Name of the column of splits, or None if absent.
-      target_images: Type of target images, such as masks, whose paths the target column
-        holds (a key of `TARGET_IMAGES`), or None for other targets.
+      split: Name of the split column, or None if absent.
+      target_images: Key of `TARGET_IMAGES` if the target column holds paths of images,
+        such as masks, or None for other targets.
     """
 
     table: str

@@ -103,8 +103,8 @@ def _row(
 def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
-    Spellings with `/` for `\\`, and in other Unicode normal forms, are also tried
-    (`UserText.spellings`). The first path that exists is returned.
+    Returns the first of the possible spellings (`UserText.spellings`) that exists. If
+    the path has backslashes, spellings with slashes are tried, too.
 
     Raises:
       UnusableError: The path is outside the directory, or is not a file path.

@@ -18,7 +18,7 @@ MAX_SCANS_OF_LARGEST = 16
 # images has a few. Files below MIN_EXIF_BYTES are fast in any case.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 
-# Maximum file size: bytes per pixel (four channels of 32 bits), and bytes of metadata.
+# Maximum file size in bytes: per pixel (four channels of 32 bits), plus for metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
 # Maximum number of strips or tiles of a TIFF, as for 64 million pixels in 16x16 tiles.
@@ -43,7 +43,7 @@ MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 
 
 class UnreadableError(Exception):
-    """A file cannot be used as an image, for the reason in the message."""
+    """A file cannot be used as an image; the message is the reason."""
 
 
 def check_pixels(size: Sequence[int], max_pixels: int) -> None:

@@ -1,4 +1,4 @@
-"""Unreadable images: counted, reported once, and limited to a fraction of a split."""
+"""Record of the unreadable images of a split, and limit on their fraction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create from the error raised by decoding `stored`, a `StoredFile`."""
+        """Create an instance for `stored`, a `StoredFile` that failed to decode."""
         return cls(index, stored.name, str(error))
 
 
@@ -78,8 +78,9 @@ class Defects:
     def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
         """Add unreadable images; duplicates are ignored.
 
-        In a single-process run, the limit is checked immediately. With several
-        processes, the caller must call `check` at a step where all processes fail.
+        A single-process run checks the limit immediately. With several processes, the
+        caller must exchange the images and then call `check`, so that all processes
+        fail at the same step.
 
         Args:
           unreadable: Unreadable images, possibly added before.

@@ -1,7 +1,7 @@
 """16-bit images, and TIFFs with more bands than colours.
 
-Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, which leaves 16 grey levels
-of the 12-bit data of cameras and microscopes.
+Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, so that 12-bit data of cameras
+and microscopes retain only 16 grey levels.
 """
 
 import io
@@ -18,7 +18,7 @@ MOST_BITS = 14
 # Pillow's raw modes of 16-bit colour images. Pillow decodes the upper byte of a value.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
 # Byte order of a raw mode -> opposite byte order, with which Pillow decodes the lower
-# byte of each value instead of the upper one. N is native, here little-endian.
+# byte of each value, not the upper byte. N is native, here little-endian.
 OTHER = {"B": "L", "L": "B", "N": "B"}
 # TIFF tags.
 SAMPLES_PER_PIXEL, PHOTOMETRIC = 277, 262

@@ -18,8 +18,8 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order mark -> encoding. UTF-32-LE precedes UTF-16-LE, whose mark is a prefix of the
-# UTF-32-LE mark.
+# Byte-order mark -> encoding. UTF-32-LE precedes UTF-16-LE, whose mark is a prefix of
+# the mark of UTF-32-LE.
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
