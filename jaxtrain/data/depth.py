@@ -1,7 +1,7 @@
 """16-bit images, and TIFFs with more bands than colours.
 
-Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, so that 12-bit data of cameras
-and microscopes retain only 16 grey levels.
+Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, so that 12-bit data, as from
+cameras and microscopes, retain only 16 grey levels.
 """
 
 import io

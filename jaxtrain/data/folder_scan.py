@@ -14,13 +14,13 @@ from jaxtrain.data.stores import Remark
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-# Class directory -> its files, as (path relative to the set, size in bytes).
+# Class directory -> its files, as (path relative to the data set, size in bytes).
 Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
-    """Whether a directory has all named subdirectories, ignoring upper and lower case.
+    """Whether a directory has all named subdirectories, in upper or lower case.
 
     Args:
       place: Path of the directory.
@@ -37,7 +37,7 @@ class FolderScan:
     Args:
       folder: Directory of the data set.
       include: Filter of file names.
-      problems: Collector of unusable entries.
+      problems: Collector of problems, such as unreadable directories.
       kind: Type of the example files, such as images.
     """
 
@@ -87,7 +87,7 @@ class FolderScan:
         return any(name.startswith(start) for name in self._nested)
 
     def unread(self) -> list[bytes]:
-        """Return the ignored files in known formats that are not supported."""
+        """Return the ignored files whose formats are known, but not supported."""
         return [name for name in self.ignored if self.kind.is_unread(name)]
 
     def remarks(self) -> tuple[Remark, ...]:

@@ -26,7 +26,7 @@ from jaxtrain.errors import UserError, nearest
 # Environment variable, and attribute of the libraries' config modules, that disables
 # network access of Hugging Face libraries.
 OFFLINE = "HF_HUB_OFFLINE"
-# Files that `save_to_disk` writes.
+# Files that mark a directory written by `save_to_disk`.
 SAVED = ("dataset_dict.json", "state.json")
 
 
