@@ -16,8 +16,8 @@ from jaxtrain.errors import UserError
 
 # Maximum number of images to inspect.
 NUM_LOOKED = 64
-# A remark is made if the centre crop discards more than this fraction of the image area.
-# The crop of photos with an aspect ratio of 3:2 discards 1/3.
+# A remark is made if centre crops discard more than this fraction of the image area. The
+# crop of a photo with an aspect ratio of 3:2 discards 1/3.
 MUCH = 0.4
 
 

@@ -133,7 +133,7 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
-    """Raise UserError if all class directories have names that are not of classes."""
+    """Raise UserError if no name can be a class, by `layouts.is_no_class`."""
     names = sorted({name for one in found for name, files in one.items() if files})
     if names and all(map(layouts.is_no_class, names)):
         raise UserError(layouts.not_classes(source, root, names))

@@ -16,7 +16,7 @@ NUM_NAMED = 5
 
 
 class HoldOut:
-    """Training split, and hold-out of the test and validation splits, in this order.
+    """Hold-out of the test split, and then the validation split, from a training split.
 
     If all examples of a class or label are drawn for a hold-out, one of them is
     returned to training. Older versions did not return examples; their splits are
@@ -67,7 +67,7 @@ class HoldOut:
         else:
             # With `mixed` in `Store.facts`, examples are ordered by a hash of the file
             # name, and the first examples are held out. Adding or removing a file does
-            # not move other files between splits, and a packed copy has equal splits.
+            # not move other files between splits. A packed copy has the same splits.
             draws = np.arange(num) if self._source.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._remaining[kept], self._remaining[held_out])
@@ -161,7 +161,7 @@ def describe_absent(names: list[str]) -> str:
 def absent_classes(source: Source) -> list[str]:
     """Return the names of the classes or labels that no image of a split has.
 
-    The list is empty for TFDS sets, whose labels are slow to read.
+    The list is empty for TFDS data sets, whose labels are slow to read.
     """
     facts = source.facts
     columns = facts.get(TARGET_NAMES, facts.get(BOX_NAMES))

@@ -203,7 +203,7 @@ class Folder:
         return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return (device, inode) of a directory, the same for all paths to it."""
+        """Return (device, inode), which identifies a directory regardless of its path."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:
@@ -219,7 +219,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make an absolute path inside the directory relative; others are unchanged."""
+        """Make absolute paths in the directory relative; other paths are unchanged."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:

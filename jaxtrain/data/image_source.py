@@ -49,7 +49,7 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of canvases with random crops; None without random crops.
 
-        If targets have image coordinates, the shape of crops resized on the host.
+        If targets have image coordinates, crops are resized on the host, without canvas.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None
@@ -192,7 +192,7 @@ class Source:
         return dataclasses.replace(self, indices=self.indices[indices])
 
     def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
-        """Return a source of the same examples in cached arrays.
+        """Return a source that reads the same examples from cached arrays.
 
         Args:
           arrays: Arrays `image` and `target` of all splits, (examples, ...).

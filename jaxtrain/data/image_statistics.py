@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Maximum size of a split in bytes, as uint8 pixels; larger splits are sampled.
+# Splits with more bytes of uint8 pixels than this are sampled.
 STATISTICS_BYTES = 2**30
-# Number of images to read at a time, as bytes of their pixels.
+# Maximum number of bytes of pixels to read at a time.
 CHUNK_BYTES = 2**24
 
 
