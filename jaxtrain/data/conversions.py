@@ -16,8 +16,8 @@ from jaxtrain.errors import UserError
 
 # Maximum number of images to inspect.
 NUM_LOOKED = 64
-# A remark is made if centre crops discard more than this fraction of the image area. The
-# crop of a photo with an aspect ratio of 3:2 discards 1/3.
+# A remark is made if centre crops discard more than this fraction of the image area. If
+# the aspect ratio is 3:2, as in photos, the crop discards 1/3.
 MUCH = 0.4
 
 

@@ -49,7 +49,7 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of canvases with random crops; None without random crops.
 
-        If targets have image coordinates, crops are resized on the host, without canvas.
+        If targets have image coordinates, crops are resized on the host, not on canvases.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None

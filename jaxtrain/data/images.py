@@ -138,8 +138,8 @@ def resize(
       image: Image, uint8 (H, W, C).
       size: Height and width of the result, or one number for both.
       interpolation: Interpolation, a key of FILTERS.
-      box: Box to resize. Defaults to the full image. Parts of the box outside the
-        image are filled with `BORDER`, rounded to whole output pixels.
+      box: Box to resize. Defaults to the full image. Outside the image, output pixels
+        are `BORDER`; the border is rounded to an integral number of output pixels.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if box is not None:

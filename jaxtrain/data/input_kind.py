@@ -25,7 +25,7 @@ class FileLook(NamedTuple):
 
     Attributes:
       mode: Description of the encoding of the values.
-      format: Name of the format in its library.
+      format: Name of the file format, as in the library that reads the file.
       remarks: Names of problems to report in `data --check`, such as `clipped`.
       height: Height in pixels, or 1 for files with one axis.
       width: Width in pixels, or length in milliseconds for files with one axis.
@@ -40,14 +40,14 @@ class FileLook(NamedTuple):
 
 @dataclass(frozen=True)
 class InputKind:
-    """Input type: images, and the base class of other types.
+    """Base class of input types; the base class itself represents images.
 
     A subclass is a frozen dataclass with one field: its section of the `data` config.
     The name of the field is the key of the subclass in `jaxtrain.data.INPUTS`. The
     module must not import JAX, because it is imported before JAX, and by decoding
     processes. A subclass implements `decode`, `to_stored`, `size_of` and `look_at`,
-    which images do not need.
-    These methods raise `UnreadableError` for unreadable files and arrays.
+    which images do not need. These methods raise `UnreadableError` for unreadable files
+    and arrays.
 
     Attributes:
       noun: Noun for an example in messages.

@@ -13,7 +13,7 @@ SLACK = 1e-9
 def split_by_labels(
     present: np.ndarray, fraction: float, draws: np.ndarray
 ) -> np.ndarray:
-    """Choose the examples to hold out, bool (N,).
+    """Return the mask of the examples to hold out, bool (N,).
 
     Each iteration processes the label that is rarest among the remaining examples. The
     first example of the label stays in training. Then `fraction` of the label's
@@ -22,7 +22,7 @@ def split_by_labels(
 
     Args:
       present: Whether each example has each label, bool (N, labels).
-      fraction: Fraction to hold out, of all examples and of the examples of a label.
+      fraction: Fraction of all examples, and of the examples of each label, to hold out.
       draws: Random number of each example, (N,); the smallest are chosen first.
     """
     num, num_labels = present.shape

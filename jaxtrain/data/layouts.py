@@ -1,6 +1,6 @@
 """Detection of the `data.source` for a directory, from its files.
 
-Directories named like splits or components of a data set, such as `images`, are not
+Directories with names of splits or components, such as `train` or `images`, are not
 classes. If there are only such directories, annotation files determine the source.
 """
 
@@ -130,7 +130,7 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a directory is named like a split, such as train, or is in `PARTS`."""
+    """Whether a directory name is the name of a split, such as train, or in `PARTS`."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 

@@ -54,7 +54,10 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the class of each example, (N,), or None without balanced sampling.
+    """Check `data.sampling`; return the classes to balance, or None.
+
+    Returns:
+      Class of each example, (N,), or None without balanced sampling.
 
     Raises:
       UserError: Balanced sampling is enabled, but there are no classes to balance.

@@ -26,8 +26,8 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # The attribute `base` of all views is this array, because its memory belongs to no
-    # other array. Therefore, it is finalized after the last view.
+    # NumPy sets the attribute `base` of each view to this array, because the base of this
+    # array is not an array. Thus, the array is finalized after its last view.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)
