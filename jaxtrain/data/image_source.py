@@ -49,7 +49,8 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of canvases with random crops; None without random crops.
 
-        If targets have image coordinates, crops are resized on the host, not on canvases.
+        If targets have image coordinates, crops are resized on the host, and canvases
+        are not used.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None

@@ -22,7 +22,7 @@ def split_by_labels(
 
     Args:
       present: Whether each example has each label, bool (N, labels).
-      fraction: Fraction of all examples, and of the examples of each label, to hold out.
+      fraction: Fraction to hold out of all examples, and of the examples of each label.
       draws: Random number of each example, (N,); the smallest are chosen first.
     """
     num, num_labels = present.shape

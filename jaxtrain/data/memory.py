@@ -26,8 +26,8 @@ def empty(shape: Sequence[int]) -> np.ndarray:
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # NumPy sets the attribute `base` of each view to this array, because the base of this
-    # array is not an array. Thus, the array is finalized after its last view.
+    # NumPy sets the attribute `base` of each view to this array, because this array is
+    # not a view of an array. Thus, this array is finalized after the last view.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)
@@ -55,7 +55,7 @@ def flatten(batch: dict[str, Any]) -> dict[str, Any]:
     channels = canvases.shape[-1]
     num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
     # The buffer has the size of all canvases, so that it can be reused for any batch.
-    # Pages beyond the windows are never touched.
+    # Memory pages after the windows are never touched.
     flat = empty((canvases.size,))[: num_pixels * channels]
     for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
         height, width, _ = part.shape

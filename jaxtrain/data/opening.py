@@ -35,7 +35,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             )
         raise _unknown(config.source, kind)
     form = known[kind]
-    # The sources synthetic and tfds check the name themselves.
+    # The sources `synthetic` and `tfds` check `name` themselves.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):

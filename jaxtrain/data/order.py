@@ -37,8 +37,8 @@ class DataOrder:
       groups: Class of each example, (num_examples,), for balanced sampling. Examples
         with a negative class are left out. None disables balanced sampling.
       repeats: Number of differently augmented copies of an example in its batch (Hoffer
-        et al. 2020, arXiv:1901.09335). With copies, an epoch has fewer distinct
-        examples.
+        et al. 2020, arXiv:1901.09335). More repeats mean fewer distinct examples per
+        epoch.
     """
 
     seed: int
@@ -117,7 +117,7 @@ class DataOrder:
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
-        """Return the balanced order of the distinct examples of an epoch with repeats.
+        """Return the balanced order of an epoch's distinct examples if `repeats` > 1.
 
         Only the examples that the epoch uses are drawn, because truncating a longer
         order would drop random examples, which unbalances the groups. Draws continue

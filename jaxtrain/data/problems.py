@@ -75,7 +75,7 @@ class Problems:
     def attempt(
         self, function: Callable[..., T], *arguments: Any, where: str = ""
     ) -> T | None:
-        """Return a function's result; record an UnusableError, then return None."""
+        """Return a function's result, or None after recording an UnusableError."""
         try:
             return function(*arguments)
         except UnusableError as error:

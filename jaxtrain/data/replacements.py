@@ -80,7 +80,7 @@ def _draw_replacement(
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield indices of the same class, first among `draws`, then among all examples.
+    """Yield indices of examples in `group`: first from `draws`, then from all examples.
 
     Draws come first, because some stores must read the classes of all examples from
     files, which is slow. For multi-label and unlabelled examples, all draws follow.
