@@ -5,7 +5,7 @@ from typing import BinaryIO, NamedTuple
 
 from jaxtrain.regular_file import read_bytes
 
-# Maximum file size in bytes. Image files within the limit `data.max_pixels` are smaller.
+# Maximum file size in bytes. Image files with at most `data.max_pixels` are smaller.
 MAX_FILE_BYTES = 2**30
 # File size in bytes above which the header is checked before the file is read.
 LARGE_BYTES = 2**26

@@ -273,7 +273,7 @@ def _check_classes(
 ) -> None:
     """Raise UserError for slices of a data set that is ordered by class.
 
-    TFDS sets are not checked: they are shuffled, and their labels are slow to read.
+    TFDS data sets are not checked: they are shuffled, and labels are slow to read.
     With held-out classes, splits differ in classes intentionally.
     """
     mixed = config.source.startswith("tfds:") or config.hold_out == "classes"

@@ -74,7 +74,7 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, a pytree (n, ...), or None if images must be read for them."""
+    """Return targets, a pytree (n, ...); None if the store reads them with images."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
@@ -158,8 +158,8 @@ class SyntheticStore:
 
 def open_digits(name: str, config: DataConfig) -> Opened:
     """Open scikit-learn's 8x8 grey digits: 1,437 training and 360 test images."""
-    # The file is read as `load_digits` does, but without importing scikit-learn, which
-    # takes a second of CPU time, as much as all other imports of a run.
+    # Unlike `load_digits`, this does not import scikit-learn: the import takes a second
+    # of CPU time, as much as all other imports of a run.
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
