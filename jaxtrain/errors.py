@@ -12,7 +12,7 @@ class UserError(ValueError):
 
 
 class UntrustedError(UserError):
-    """A saved run or model names code that the user has not allowed (exit 2)."""
+    """A saved run or model requires code that the user has not allowed (exit 2)."""
 
 
 class OtherRunError(UserError):

@@ -76,7 +76,7 @@ class UserText:
         macOS).
 
         Raises:
-          UnicodeEncodeError: The name cannot be a file name.
+          UnicodeEncodeError: The name cannot be encoded as a file name.
         """
         spellings = [name.encode(self.encoding)] if self.is_guess else []
         if name.isascii():
@@ -140,7 +140,7 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     Args:
       text: YAML document to parse.
       where: Prefix of error messages.
-      names: Top-level fields that hold a list or a mapping of strings.
+      names: Top-level fields with a list of strings, or a mapping to strings.
 
     Raises:
       UserError: The YAML is invalid, has an alias of a list or a mapping, or has an

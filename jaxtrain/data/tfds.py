@@ -144,7 +144,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     """Return the TFDS builder of a prepared data set, or None if it is not prepared.
 
     Args:
-      name: TFDS name of the set.
+      name: TFDS name of the data set.
       data_dir: Directory of data sets. Defaults to $TFDS_DATA_DIR, or else
         ~/tensorflow_datasets.
 

@@ -42,7 +42,7 @@ class WindowGrid:
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
     def choose(self, num_images: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Choose windows evenly: one window per image, then another one, and so on.
+        """Choose windows evenly: one per image, then a second per image, and so on.
 
         Consecutive windows differ in position, so that a batch covers all positions.
 
@@ -51,7 +51,7 @@ class WindowGrid:
           most: Maximum number of windows.
 
         Returns:
-          Image index, and window index in the image, of each window, int64 (n,) each.
+          Image index of each window, and its index in this image, int64 (n,) each.
         """
         num = min(most, num_images * len(self))
         turn, image = np.divmod(np.arange(num), num_images)
