@@ -12,7 +12,7 @@ class UserError(ValueError):
 
 
 class UntrustedError(UserError):
-    """A saved run or model requires code that the user has not allowed (exit 2)."""
+    """A saved run or model requires custom code that is not trusted (exit 2)."""
 
 
 class OtherRunError(UserError):

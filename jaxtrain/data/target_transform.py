@@ -38,7 +38,7 @@ class ResizedCrop:
     def pixels(self, array: np.ndarray, border: int) -> np.ndarray:
         """Crop and resize an array (H, W, ...) like the image.
 
-        Nearest-neighbour interpolation is used, because class indices must not be mixed.
+        Nearest-neighbour interpolation is used, because class indices cannot be mixed.
 
         Args:
           array: Array with the height and width of the image.
@@ -61,8 +61,8 @@ class ResizedCrop:
           points: (x, y) in pixels, (..., 2); the corner of the first pixel is (0, 0).
 
         Returns:
-          (x, y) in pixels of the resized crop, float32. Points outside `box` are outside
-          the resized crop.
+          (x, y) in pixels of the resized crop, float32. Points outside `box` are not
+          clipped.
         """
         left, top, right, bottom = self.box
         rows, columns = self.size

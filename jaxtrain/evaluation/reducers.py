@@ -27,7 +27,7 @@ class Reducer:
 
         Args:
           outputs: Outputs of the model, (B, ...).
-          batch: Preprocessed batch, (B, ...), such as `target`, `mask` and `index`.
+          batch: Preprocessed batch: `target`, `mask`, `index` and others, (B, ...) each.
 
         Returns:
           Sums over the examples, and arrays to retain, (B, ...) each, or {}.
@@ -130,7 +130,7 @@ class OnDevices(Reducer):
     """Reducer that stores the outputs for all training examples on the devices.
 
     Attributes:
-      abstract: Shapes, dtypes and shardings of the outputs, (examples, ...).
+      abstract: Abstract outputs: shapes (examples, ...), dtypes and shardings.
     """
 
     abstract: Any
