@@ -27,7 +27,7 @@ class Reducer:
 
         Args:
           outputs: Outputs of the model, (B, ...).
-          batch: Preprocessed batch: `target`, `mask`, `index` and others, (B, ...) each.
+          batch: Preprocessed batch with `target`, `mask`, `index` etc., (B, ...) each.
 
         Returns:
           Sums over the examples, and arrays to retain, (B, ...) each, or {}.

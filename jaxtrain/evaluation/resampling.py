@@ -29,8 +29,8 @@ NUM_RESAMPLES = 1000
 # Maximum number of summands of a metric per example, such as the entries of a confusion
 # matrix of pixels. At this limit, the sums of all resamples take 262 MB in float32.
 MOST_SUMMED = 2**16
-# For metrics computed from retained arrays: number of resamples, and maximum total number
-# of values in the retained arrays.
+# For metrics computed from retained arrays: number of resamples, and maximum number of
+# values in the retained arrays of all examples.
 NUM_KEPT, MOST_KEPT = 200, 2**22
 # Seed of the resamples and of adversarial attacks.
 SEED = 0
@@ -139,7 +139,7 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
 
 
 def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
-    """Return the bounds of each metric's confidence interval: a pair, or a list of pairs.
+    """Return the confidence interval of each metric: a pair, or a list of pairs.
 
     Resamples in which a metric is undefined are ignored. The bounds of a metric that is
     undefined in all resamples are None.

@@ -1,4 +1,4 @@
-"""Comparison of the outputs of an exported file, run in its runtime, with the model."""
+"""Comparison of the outputs of an exported file and of the model."""
 
 import statistics
 import time
@@ -107,7 +107,7 @@ class Check:
 def check(
     request: Request, run: Runner, images: np.ndarray, *, timed: bool = True
 ) -> Check:
-    """Compare an exported file with the model in float32.
+    """Compare the outputs of an exported file with the float32 outputs of the model.
 
     Args:
       request: Request for which the file was written.
@@ -116,8 +116,7 @@ def check(
       timed: Whether to time the file. False if users run it in another runtime.
 
     Raises:
-      ExportError: The outputs of file and model differ by more than `request.precision`
-        allows.
+      ExportError: The outputs differ by more than `request.precision` allows.
       UserError: The outputs differ too much at int8, fp8_weights or int4_weights. The
         rounding error depends on the model, so this is not a bug of the export.
     """
@@ -172,7 +171,7 @@ def check(
 
 
 def _has_low_precision(request: Request) -> bool:
-    """Whether the precision is low, and the model was not trained for quantization."""
+    """Whether the precision is low, and quantization-aware training was not used."""
     return request.precision in LOW_PRECISIONS and not request.was_rounded
 
 

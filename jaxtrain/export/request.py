@@ -37,8 +37,8 @@ class Request:
         classifiers. If False, it takes normalized images, float32, and returns logits.
       nms: Whether the file of a detection model returns the boxes after non-maximum
         suppression, rather than the boxes of all anchors.
-      calibration: Images (n, H, W, C) in the file's input format, for the ranges of
-        int8; None for other precisions.
+      calibration: Images (n, H, W, C) in the file's input format, to calibrate int8
+        ranges; None for other precisions.
     """
 
     model: TrainedModel
@@ -72,7 +72,7 @@ class Request:
 
     @property
     def images(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of an input batch, whose size may be symbolic."""
+        """Shape and dtype of an input batch. The batch size may be symbolic."""
         size = self.batch or export.symbolic_shape("batch")[0]
         about = self.model.description
         if not self.preprocessing:
@@ -151,7 +151,7 @@ class Request:
             "box_names": None,
             "output_names": None,
             **self.exported.about,
-            # Values fitted on the validation split, such as thresholds of labels.
+            # Values fitted on the validation split, such as label thresholds.
             "chosen": about.chosen,
             "mean": about.mean,
             "std": about.std,
