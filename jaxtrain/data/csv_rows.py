@@ -25,7 +25,7 @@ class CsvRow(NamedTuple):
       texts: Contents of the target columns, as text.
       values: Numeric targets, or () for other targets.
       split: Name of the split.
-      target_images: Type of target images, such as masks, or None for other targets.
+      target_images: Key of `TARGET_IMAGES`, or None for targets other than images.
       target_file: Path of the target image, relative to the directory of the table, or
         b"" for other targets.
     """

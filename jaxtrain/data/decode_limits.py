@@ -18,7 +18,7 @@ MAX_SCANS_OF_LARGEST = 16
 # images has a few. Files below MIN_EXIF_BYTES are fast in any case.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 
-# Maximum file size in bytes: per pixel (four channels of 32 bits), plus for metadata.
+# Maximum file size in bytes: bytes per pixel (four 32-bit channels), plus metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
 # Maximum number of strips or tiles of a TIFF, as for 64 million pixels in 16x16 tiles.

@@ -15,7 +15,7 @@ from PIL import Image, TiffImagePlugin
 # Maximum number of significant bits of 16-bit images for which a white level is
 # suggested.
 MOST_BITS = 14
-# Pillow's raw modes of 16-bit colour images. Pillow decodes the upper byte of a value.
+# Pillow's raw modes of 16-bit colour images. Pillow decodes only the upper bytes.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
 # Byte order of a raw mode -> opposite byte order, with which Pillow decodes the lower
 # byte of each value, not the upper byte. N is native, here little-endian.

@@ -17,7 +17,7 @@ PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 def orientation(image: Image.Image) -> int:
     """Return the EXIF orientation of an open image, by default 1 (upright).
 
-    Damaged EXIF data is ignored: the pixels may be good.
+    Damaged EXIF data is ignored, because the pixels may be intact.
     """
     with contextlib.suppress(Exception):
         # PngImageFile.getexif would decode the pixels if the header has no EXIF data.
@@ -26,7 +26,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def metadata_first(data: bytes) -> BinaryIO:
-    """Return a file object in which orientation metadata precedes the pixels of a PNG.
+    """Return a file object of `data`, with a PNG's metadata moved before the pixels.
 
     Pillow's header parser stops at the pixels, and would miss the metadata after them.
     """

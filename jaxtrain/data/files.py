@@ -257,7 +257,7 @@ def to_picture(pixels: np.ndarray) -> Image.Image:
 
 
 def convert(image: Image.Image, channels: int) -> Image.Image:
-    """Convert to 8-bit grey, RGB or RGBA; composite over white if not RGBA."""
+    """Convert to 8-bit grey, RGB or RGBA; composite over white to remove alpha."""
     transparent = channels != 4 and image.has_transparency_data
     if image.mode == MODES[channels] and not transparent:
         return image

@@ -20,7 +20,7 @@ Entries = list["os.DirEntry[bytes]"]
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
-    """Whether a directory has all named subdirectories, in upper or lower case.
+    """Whether a directory has all named subdirectories, matched case-insensitively.
 
     Args:
       place: Path of the directory.

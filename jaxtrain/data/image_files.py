@@ -203,7 +203,7 @@ class Folder:
         return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return (device, inode) of a directory, an identifier independent of paths."""
+        """Return (device, inode) of a directory, to recognize it under other paths."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:

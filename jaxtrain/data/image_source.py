@@ -47,10 +47,10 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """Shape (H, W, C) of canvases with random crops; None without random crops.
+        """Shape (H, W, C) of the images that `read` returns with `crop_seeds`, or None.
 
-        If targets have image coordinates, crops are resized on the host, and canvases
-        are not used.
+        The images are canvases with random crops. If targets have image coordinates,
+        they are resized random crops. The shape is None if random crops are disabled.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None

@@ -6,7 +6,7 @@ Stratification of Multi-Label Data, ECML PKDD).
 
 import numpy as np
 
-# Tolerance for rounding errors in differences of sums of fractions.
+# Tolerance for rounding errors in the number of examples that a split still needs.
 SLACK = 1e-9
 
 

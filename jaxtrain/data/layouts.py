@@ -65,7 +65,7 @@ class FolderLayout:
     Subclasses override the methods by which their layout is recognized.
 
     Attributes:
-      format: Name of the format.
+      format: Name of the format, for messages.
       endings: Supported file extensions, in lower case.
     """
 
@@ -130,13 +130,13 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a directory name is the name of a split, such as train, or in `PARTS`."""
+    """Whether a directory name is a split name, such as train, or listed in `PARTS`."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 
 
 def guess(path: str) -> str | None:
-    """Return the `data.source` for a path, or None if it is missing or unsupported."""
+    """Return the `data.source` for a path; None for missing or unsupported files."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
         annotations = find_annotations(path)

@@ -1,4 +1,4 @@
-"""Opening of the data set that `data.source` names."""
+"""Opening of the data set selected by `data.source`."""
 
 import os
 

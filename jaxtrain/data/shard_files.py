@@ -73,7 +73,7 @@ class RecordFiles(ShardFiles):
     """
 
     def __getitem__(self, indices: np.ndarray) -> list[bytes]:
-        """Return records by index, in any order.
+        """Return the records with the given indices, in the order of `indices`.
 
         Raises:
           RuntimeError: A file is incomplete, or a checksum is wrong.

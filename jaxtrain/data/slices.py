@@ -37,7 +37,7 @@ class SplitRanges:
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return the split of an example as text for messages, and the index in it."""
+        """Return a description of an example's split, and the index in the split."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)

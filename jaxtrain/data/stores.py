@@ -74,7 +74,7 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, a pytree (n, ...); None if the store reads them with images."""
+    """Read targets, a pytree (n, ...), without images; return None if unsupported."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 

@@ -195,7 +195,7 @@ def kept_intervals(
 
 
 def _interval(values: list[Any]) -> Any:
-    """Return the percentiles of numbers, or of each element of lists."""
+    """Return `PERCENTILES` of numbers, or of each position of lists of numbers."""
     if isinstance(values[0], list):
         return [_interval(list(place)) for place in zip(*values, strict=True)]
     known = [v for v in values if v is not None and math.isfinite(v)]

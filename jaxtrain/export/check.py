@@ -28,9 +28,9 @@ class Tolerance(NamedTuple):
 
 # Differences: with a relative rounding error e (2^-24, 2^-11, 2^-8), sums in another
 # order differ by about e * sqrt(number of terms), and the errors of layers accumulate:
-# 10 e was measured for 50 layers of a thousand terms. The limits are 1.3 (bf16) to 17
-# times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed kernel) change
-# outputs by a tenth.
+# an error of 10 e was measured for 50 layers of a thousand terms. The limits are 1.3
+# (bf16) to 17 times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed
+# kernel) change outputs by a tenth.
 #
 # Agreement: one image of 64 may be so close to a decision boundary that the last bit
 # decides.
@@ -50,7 +50,7 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "fp8_weights": Tolerance(2e-1, 0.9),
     "int4_weights": Tolerance(3e-1, 0.8),
 }
-# Low precisions, whose error depends on the model.
+# Low precisions. The rounding error depends on the model.
 LOW_PRECISIONS: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 # Maximum relative difference of logits at a low precision (see `TOLERANCES`).
 LOW_PRECISION_LOGITS = 1.0

@@ -1,4 +1,4 @@
-"""Export requests: a model, options, and the function of images to export."""
+"""Export requests: a model, options, and the function to export."""
 
 import dataclasses
 import functools
@@ -123,7 +123,7 @@ class Request:
         return self.exported.of(logits)
 
     def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:
-        """Return the function of images to export, with the weights as constants.
+        """Return the function (images) -> outputs to export, with constant weights.
 
         Args:
           folded: Whether to fold norms into the kernels of convolutions.
