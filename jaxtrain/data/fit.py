@@ -26,8 +26,8 @@ class Fit:
         not exceed the fixed size.
       interpolation: Interpolation, bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
-      window: Distribution of random training windows. None disables them. With
-        `Jitter`, windows are cut on the host.
+      window: Distribution of random training windows. With `Jitter`, windows are cut on
+        the host. None disables random windows.
       window_size: Height and width to which the training step resizes the windows; with
         progressive resizing, the maximum. None means the size of evaluation images.
       white_level: 16-bit value that is mapped to 255. None means 65535.

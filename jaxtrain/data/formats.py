@@ -140,7 +140,7 @@ def count_images(counts: Mapping[str, int]) -> int:
 
 @functools.cache
 def keep_quiet() -> None:
-    """Silence warnings of Pillow and its libtiff; damaged files still raise exceptions.
+    """Silence warnings of Pillow and libtiff; damaged files still raise exceptions.
 
     Pillow's limit on pixels is disabled in favour of `data.max_pixels`.
     """

@@ -11,7 +11,7 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.data.stores import Remark, WithTargets
 
-# Number of rows to read at a time to hash the image sizes.
+# Number of examples to read at a time to hash the image sizes.
 ROWS = 1000
 
 

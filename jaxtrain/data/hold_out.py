@@ -18,7 +18,7 @@ NUM_NAMED = 5
 class HoldOut:
     """Hold-out of the test split, and then the validation split, from a training split.
 
-    If all examples of a class or label are drawn for a hold-out, one of them is
+    If all examples of a class or label are drawn for a hold-out, one example is
     returned to training. Older versions did not return examples; their splits are
     recorded in `data.json`.
 

@@ -49,8 +49,8 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of the images that `read` returns with `crop_seeds`, or None.
 
-        The images are canvases with random crops. If targets have image coordinates,
-        they are resized random crops. The shape is None if random crops are disabled.
+        Images are canvases with random crops. For targets with image coordinates, images
+        are crops resized on the host. None means that random crops are disabled.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None
@@ -250,7 +250,7 @@ class Source:
     def _open(
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
     ) -> tuple[canvas.Image, Box] | UnreadableError:
-        """Return an image with a random crop window, or the error of opening it."""
+        """Return (image, random crop window), or the error of opening the image."""
         try:
             image = self.open(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:

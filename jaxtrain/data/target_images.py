@@ -92,10 +92,10 @@ class TargetImages:
         Args:
           library: The module `datasets`.
           config: Data section of the config.
-          whole: Concatenated rows of all splits, with the columns `image` and `column`.
+          whole: `datasets.Dataset` of all splits, concatenated, with both columns.
           image: Name of the image column.
           column: Name of the target column.
-          lengths: Number of rows of each split, in a list with one element.
+          lengths: Number of examples of each split, in a list with one element.
         """
         raise NotImplementedError
 

@@ -72,7 +72,7 @@ class ResizedCrop:
 
 
 def transform_of(store: Store) -> TargetTransform | None:
-    """Return the transform of a store's targets; None if they have no coordinates."""
+    """Return the transform of targets; None if targets have no image coordinates."""
     return getattr(store, "transform_target", None)
 
 

@@ -45,7 +45,7 @@ class TfdsStore:
     """All splits of a prepared data set. Picklable: files are opened on first use.
 
     Attributes:
-      places: Index ranges of the splits.
+      places: Index range of each split.
       records: Serialized examples of all splits.
       image_shape: Shape (H, W, C); H and W are None if sizes differ.
       facts: Metadata of the data set (`Store.facts`).
