@@ -89,7 +89,7 @@ class Source:
 
     @property
     def transforms_targets(self) -> bool:
-        """Whether targets have image coordinates, so `read` transforms them, too."""
+        """Whether `read` transforms targets, because they have image coordinates."""
         return transform_of(self.store) is not None
 
     @property

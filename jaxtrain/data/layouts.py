@@ -136,7 +136,7 @@ def is_no_class(name: bytes | str) -> bool:
 
 
 def guess(path: str) -> str | None:
-    """Return the `data.source` for a path, or None for a missing or unsupported path."""
+    """Return the `data.source` for a path, or None for missing or unsupported paths."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
         annotations = find_annotations(path)

@@ -52,7 +52,7 @@ class Pasting(Mixing):
     own: jax.Array
 
     def pixels(self, targets: tuple[jax.Array, jax.Array], border: int = 0) -> Any:
-        """Paste the rectangles of the images into dense targets, (B, H, W).
+        """Paste dense targets, (B, H, W), in the same rectangles as the images.
 
         Args:
           targets: Targets of the batch, and of the partners.

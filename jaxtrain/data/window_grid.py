@@ -51,7 +51,7 @@ class WindowGrid:
           most: Maximum number of windows.
 
         Returns:
-          Indices of the images, and of one window in each image, int64 (n,) each.
+          Image index and window index of each chosen window, int64 (n,) each.
         """
         num = min(most, num_images * len(self))
         turn, image = np.divmod(np.arange(num), num_images)
