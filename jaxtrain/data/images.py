@@ -102,8 +102,8 @@ def decode_box(
     pixels on each side.
 
     Returns:
-      The decoded image, in a buffer that the thread reuses, and the box in pixels of
-      the decoded image.
+      The decoded image, which is valid until the thread decodes another image; and the
+      box in pixels of the decoded image.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box

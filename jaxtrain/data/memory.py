@@ -21,8 +21,8 @@ _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 def empty(shape: Sequence[int]) -> np.ndarray:
     """Return an uninitialized uint8 array, possibly in reused memory.
 
-    Memory is reused only after an array, its views and its zero-copy aliases, such as
-    from `jax.device_put` on CPU, are deleted.
+    Memory is reused only after the array, its views and its zero-copy aliases (as from
+    `jax.device_put` on CPU) are deleted.
     """
     size = int(np.prod(shape))
     memory = _take(size)
@@ -48,8 +48,8 @@ def _take(size: int) -> np.ndarray:
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
     """Concatenate the crop windows of a batch into one array, uint8 (bytes,).
 
-    Most of a canvas is empty, so this saves shared memory, which the kernel clears and
-    maps page by page.
+    Most of a canvas is empty. Flat arrays save shared memory, which the kernel clears
+    and maps page by page.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]

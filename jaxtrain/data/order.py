@@ -119,11 +119,10 @@ class DataOrder:
     def make_repeated(self, epoch: int) -> np.ndarray:
         """Return the balanced order of an epoch's distinct examples if `repeats` > 1.
 
-        Only the examples that the epoch uses are drawn, because truncating a longer
-        order would drop random examples, which unbalances the groups. Draws continue
-        across epochs: groups alternate, and each group cycles through its examples in a
-        fixed order. After any number of epochs, two groups, or two examples of a group,
-        thus differ by at most one in their number of draws.
+        Only the examples that the epoch uses are drawn: truncating a longer order would
+        unbalance the groups. Across epochs, groups alternate, and each group cycles
+        through its examples in a fixed order. Thus, the numbers of draws of two groups,
+        or of two examples of a group, differ by at most one.
         """
         num = self._steps * (self.batch_size // self.repeats)
         turn, group = np.divmod(epoch * num + np.arange(num), len(self._group_members))

@@ -143,7 +143,7 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
       names: Top-level fields with a list of strings, or a mapping to strings.
 
     Raises:
-      UserError: The YAML is invalid, has an alias of a list or a mapping, or has an
+      UserError: The YAML is invalid; or has an alias of a list or mapping; or has an
         unquoted string in `names` that YAML parses as another type, such as `no`.
     """
     import yaml

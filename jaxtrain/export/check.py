@@ -67,8 +67,8 @@ class Check:
 
     Attributes:
       num_images: Number of compared images.
-      difference: Largest difference of an output, divided by the largest output of the
-        model or, for regression, by the range (max - min) of the column.
+      difference: Largest difference of outputs, divided by the largest output of the
+        model. For regression, the divisor is the range (max - min) of the column.
       agreement: Fraction of images or pixels with the same class, or of boxes that are
         matched; None for other outputs.
       batch: Number of images of a timed call.
