@@ -98,7 +98,7 @@ def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
 
 
 def conversion_remarks(train: Source, config: DataConfig) -> tuple[Remark, ...]:
-    """Return the conversion remarks on the training split of a run."""
+    """Return the `remarks` on a sample of the training split."""
     return remarks(
         inspect_sample(train.store, train.indices, config.max_pixels), config
     )

@@ -21,7 +21,7 @@ INPUT = "input"
 
 
 class FileLook(NamedTuple):
-    """Properties of a file that was read completely.
+    """Properties of a data file, for `data --check`.
 
     Attributes:
       mode: Description of the encoding of the values.

@@ -206,7 +206,7 @@ def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
 def class_split(
     label: np.ndarray, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hold out all examples of `round(fraction * classes)` classes, at least two.
+    """Hold out all examples of max(2, round(fraction * number of classes)) classes.
 
     Args:
       label: Class of each example, (N,), or -1 for unlabelled examples, which stay in
