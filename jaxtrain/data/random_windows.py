@@ -44,7 +44,7 @@ class Jitter(NamedTuple):
 def place_along(
     draw: float, stored: int, resized: int, size: int
 ) -> tuple[float, float]:
-    """Return the start and end of a window along an axis, in pixels of the stored image.
+    """Return the start and end of a window on an axis, in pixels of the stored image.
 
     Args:
       draw: Random number in 0..1 that determines the position.
