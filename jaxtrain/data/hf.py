@@ -229,7 +229,7 @@ def _labels(
             )
         return columns.multi_hot(lists, numbers), names, ()
     names = getattr(dataset.features[label], "names", None)
-    # Null becomes NaN.
+    # Arrow converts null to NaN.
     values = np.asarray(dataset.select_columns([label]).with_format("arrow")[:][label])
     try:
         if values.dtype.kind not in "iuf":

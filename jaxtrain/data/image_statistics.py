@@ -62,6 +62,6 @@ def statistics(
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(axis=1)
-    # The minimum avoids division by 0 for a constant channel.
+    # The lower bound avoids division by 0 for constant channels.
     std = np.maximum(np.sqrt(variance), 1 / 255)
     return tuple(mean.tolist()), tuple(std.tolist())

@@ -148,7 +148,10 @@ def guess(path: str) -> str | None:
 
 
 def find_annotations(path: str) -> Annotations | None:
-    """Return the annotations of a directory, or None if it has class directories."""
+    """Return the annotations of a directory, or None.
+
+    If there are class directories, only annotations of `LAYOUTS` are returned.
+    """
     place = os.path.expanduser(path)
     annotations = _find_by_layout(place, path)
     if annotations is not None:
