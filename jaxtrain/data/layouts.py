@@ -150,7 +150,7 @@ def guess(path: str) -> str | None:
 def find_annotations(path: str) -> Annotations | None:
     """Return the annotations of a directory, or None.
 
-    If there are class directories, only annotations of `LAYOUTS` are returned.
+    Class directories take precedence over tables and unsupported annotations.
     """
     place = os.path.expanduser(path)
     annotations = _find_by_layout(place, path)
