@@ -42,7 +42,7 @@ MAX_COUNT = 12
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Reducer):
-    """Reducer that computes the lower and upper confidence bounds of a task's metrics.
+    """Reducer that computes confidence intervals of a task's metrics.
 
     Attributes:
       task: Task of the model.
@@ -166,11 +166,11 @@ def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
 def kept_intervals(
     task: Task, kept: dict[str, Any], index: np.ndarray, num_outputs: int
 ) -> Values:
-    """Return the confidence bounds of metrics that are computed from retained arrays.
+    """Return the confidence intervals of metrics computed from retained arrays.
 
     Only the first `NUM_KEPT` resamples of `weights` are used, because each resample
     requires a pass over the arrays of all examples. Only metrics that support
-    resampling have bounds.
+    resampling have intervals.
 
     Args:
       task: Task with the metrics.

@@ -88,7 +88,7 @@ class Check:
     agrees: str = "the same class for {:.1%}"
 
     def is_within(self, tolerance: Tolerance) -> bool:
-        """Whether difference and agreement are within a tolerance."""
+        """Whether the difference and the agreement are within a tolerance."""
         same = self.agreement is None or self.agreement >= tolerance.agreement
         # NaN is not within any tolerance.
         return bool(self.difference <= tolerance.difference) and same
