@@ -1,4 +1,4 @@
-"""Separate Python environments for libraries incompatible with jaxtrain's."""
+"""Python environments for libraries that conflict with jaxtrain's requirements."""
 
 import importlib.util
 import os
@@ -16,9 +16,9 @@ class Environment:
     """A separate Python environment for optional libraries.
 
     Attributes:
-      libraries: Alternative modules: the feature needs any one of them.
-      folder: Directory of the environment, relative to the working directory or the
-        project.
+      libraries: Alternative modules; the feature needs only one of them.
+      folder: Directory of the environment, relative to the working directory or to the
+        root of the project.
       variable: Environment variable that overrides `folder`.
       target: Makefile target that creates the environment.
       purpose: Start of the error message: the feature, and the library it needs.
@@ -38,9 +38,10 @@ class Environment:
         )
 
     def find(self) -> Path:
-        """Return the path of a Python executable that can import one of the libraries.
+        """Return the path of the Python executable to use.
 
-        This is the running Python if it has the library, else the environment's.
+        This is the running Python if it has one of the libraries, else the Python of
+        the environment.
 
         Raises:
           UserError: The environment does not exist.

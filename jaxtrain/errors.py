@@ -12,7 +12,7 @@ class UserError(ValueError):
 
 
 class UntrustedError(UserError):
-    """A saved run or model names code that the user has not allowed (exit 2)."""
+    """A saved run or model requires custom code that is not trusted (exit 2)."""
 
 
 class OtherRunError(UserError):
@@ -20,7 +20,7 @@ class OtherRunError(UserError):
 
 
 class BadNumbersError(RuntimeError):
-    """Loss or gradients stayed non-finite beyond the limit (exit 5)."""
+    """Loss, gradients, train state or outputs are not finite (exit 5)."""
 
 
 class CheckpointError(RuntimeError):

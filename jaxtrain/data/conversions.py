@@ -16,8 +16,8 @@ from jaxtrain.errors import UserError
 
 # Maximum number of images to inspect.
 NUM_LOOKED = 64
-# Fraction of the area outside the centre crop above which a remark is made. Photographs
-# with an aspect ratio of 3:2 lose 1/3.
+# A remark is made if centre crops discard more than this fraction of the image area. If
+# the aspect ratio is 3:2, as in photos, the crop discards 1/3.
 MUCH = 0.4
 
 
@@ -28,8 +28,8 @@ class Converted(NamedTuple):
       sizes: Height and width of each image, (n, 2).
       largest: Largest value of the 16-bit images, or None if there are none.
       num_deep: Number of 16-bit images.
-      bands: Number of bands of each image with unused bands.
-      unused: Number of unused bands of each image in `bands`.
+      bands: Total number of bands of each image that has unused bands.
+      unused: Number of unused bands of the same images.
     """
 
     sizes: np.ndarray
@@ -40,12 +40,21 @@ class Converted(NamedTuple):
 
     @property
     def white_level(self) -> int | None:
-        """Suggested white level; None if no image is 16-bit, or any exceeds 14 bits."""
+        """Suggested `data.white_level`, or None.
+
+        The result is None if no image has 16 bits, or a value exceeds 14 bits.
+        """
         return None if self.largest is None else depth.fitting_level(self.largest)
 
 
 def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Converted:
-    """Inspect up to `NUM_LOOKED` images of a store, evenly spaced in `examples`."""
+    """Inspect at most `NUM_LOOKED` evenly spaced images of a store.
+
+    Args:
+      store: Store of the images.
+      examples: Indices of the examples to sample from, (N,).
+      max_pixels: Maximum number of pixels; larger images are skipped.
+    """
     sizes, deep, bands = [], list[int](), list[tuple[int, int]]()
     are_images = input_of(store.facts).are_images
     examples = evenly(examples, NUM_LOOKED if are_images else 0)
@@ -64,7 +73,7 @@ def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Conve
                 bands += [(num, unused)] if unused else []
         except UnreadableError:
             continue
-        except Exception:  # A damaged file is reported when it is read.
+        except Exception:  # Training reports damaged files.
             continue
     return Converted(
         sizes=np.array(sizes).reshape(-1, 2),
@@ -76,7 +85,7 @@ def inspect_sample(store: Store, examples: np.ndarray, max_pixels: int) -> Conve
 
 
 def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
-    """Return remarks on information that the config discards, with remedies.
+    """Return remarks on lost image information, and on options that retain it.
 
     Raises:
       UserError: `data.white_level` is set, but the inspected images have 8 bits.
@@ -89,7 +98,7 @@ def remarks(sample: Converted, config: DataConfig) -> tuple[Remark, ...]:
 
 
 def conversion_remarks(train: Source, config: DataConfig) -> tuple[Remark, ...]:
-    """Return the conversion remarks on the training split of a run."""
+    """Return the `remarks` on a sample of the training split."""
     return remarks(
         inspect_sample(train.store, train.indices, config.max_pixels), config
     )

@@ -1,4 +1,4 @@
-"""Headers of image tables: separator and roles of the columns."""
+"""Headers of image tables (CSV files): column separator and column roles."""
 
 import contextlib
 import csv
@@ -15,36 +15,37 @@ from jaxtrain.data.problems import Remark, UnusableError
 from jaxtrain.data.text import nfc
 from jaxtrain.errors import UserError, nearest
 
-# Names of the column of file paths, in order of precedence.
+# Accepted names of the path column, in order of precedence.
 PATHS = (
     *("path", "filepath", "file_path", "image_path"),
     *("filename", "file_name", "file", "image"),
 )
 LABEL, SPLIT = "label", "split"
-# Column separators; the first one with the required columns is used.
+# Column separators; the first separator that yields the required columns is used.
 SEPARATORS = (",", ";", "\t")
-# Optional first line that gives Excel the separator, such as `sep=;`.
+# Optional first line that declares the separator for Excel, such as `sep=;`.
 _SEPARATOR_LINE = re.compile(r'"?sep=([^"\r\n])"?(\r\n|\r|\n)', re.IGNORECASE)
 # Maximum length of a header, in characters.
 MAX_HEADER = 2**16
-# Number of rows to inspect for numeric columns, and of columns to name in messages.
+# Maximum number of rows to inspect for numeric columns.
 NUM_LOOKED = 1000
+# Maximum number of columns to name in a message.
 NUM_NAMED = 20
 
 
 class Header(NamedTuple):
-    """Header of a table.
+    """Header of an image table.
 
     Attributes:
       table: Text of the table, starting at the header.
       line: Line number of the header.
-      separator: Separator of the columns.
+      separator: Column separator, one character.
       names: Names of all columns.
-      path: Name of the column of file paths.
+      path: Name of the path column.
       targets: Names of the target columns.
-      split: Name of the column of splits, or None if absent.
-      target_images: Type of target images, such as masks, whose paths the target column
-        holds (a key of `TARGET_IMAGES`), or None for other targets.
+      split: Name of the split column, or None if absent.
+      target_images: Key of `TARGET_IMAGES` if the target column holds paths of images,
+        such as masks, or None for other targets.
     """
 
     table: str
@@ -58,7 +59,7 @@ class Header(NamedTuple):
 
     @property
     def has_decimal_comma(self) -> bool:
-        """Whether decimal commas are allowed: the column separator is not a comma."""
+        """Whether numbers may have decimal commas."""
         return self.separator != ","
 
     def remarks(self) -> tuple[Remark, ...]:
@@ -91,10 +92,10 @@ def read_header(config: DataConfig, text: str) -> Header:
 
 
 def _parsed(config: DataConfig, text: str, line: int, separator: str) -> Header:
-    """Parse the header with the given separator; a missing column is named ""."""
+    """Parse the header for one separator; names of missing columns are ""."""
     rows = _first_rows(text[:MAX_HEADER], separator, 1)
     names = [nfc(name.strip()) for row in rows for name in row]
-    # Names are case-insensitive; the first of two equal names is used.
+    # Names are case-insensitive; among equal names, the first one is used.
     known = {name.lower(): name for name in reversed(names)}
     path = next((known[name] for name in PATHS if name in known), "")
     column, kind = LABEL, None
@@ -113,7 +114,7 @@ def _first_rows(text: str, separator: str, number: int) -> list[list[str]]:
     try:
         return list(itertools.islice(reader, number))
     except csv.Error:
-        return []  # `read_rows` reports this error.
+        return []  # `csv_rows.read_rows` reports malformed tables.
 
 
 def _missing(header: Header) -> list[str]:

@@ -1,7 +1,8 @@
 """`csv:FILE`: image files listed in a table, with targets and splits.
 
-Targets are classes or lists of labels (`data.label_separator`) in the column `label`,
-numeric columns (`data.targets`), or mask files in a column `mask`.
+The column `label` holds a class, or several labels separated by `data.label_separator`.
+Alternatively, targets are numeric columns (`data.targets`), or mask files listed in a
+column `mask`.
 """
 
 import os
@@ -105,7 +106,7 @@ def _with_images(
     digest_of_set: str,
     remarks: Sequence[Remark],
 ) -> Opened:
-    """Open images with target images, such as masks; check that all files exist."""
+    """Open images with target images, such as masks; check that target files exist."""
     problems = Problems(config.source)
     for row in rows:
         problems.attempt(folder.size, row.target_file, where=f"line {row.line}")
@@ -123,7 +124,7 @@ def _with_images(
 def _labels(
     config: DataConfig, rows: Sequence[CsvRow]
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return the targets of the rows, and the names of the classes or labels.
+    """Return the targets of the rows, and the class or label names.
 
     Targets are class indices, int32 (N,), or multi-hot labels, float32 (N, labels).
     """
@@ -158,6 +159,6 @@ def _check_paths_differ(rows: list[CsvRow], problems: Problems) -> None:
 
 def _in_order(labels: set[str]) -> list[str]:
     if all(map(_NUMBER.fullmatch, labels)):
-        # Texts are compared, shortest first, because Python limits the digits of int().
+        # Numbers are sorted as text, shortest first: `int` limits the number of digits.
         return sorted(labels, key=lambda text: (len(text), text))
     return sorted(labels)

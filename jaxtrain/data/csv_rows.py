@@ -25,7 +25,7 @@ class CsvRow(NamedTuple):
       texts: Contents of the target columns, as text.
       values: Numeric targets, or () for other targets.
       split: Name of the split.
-      target_images: Type of target images, such as masks, or None for other targets.
+      target_images: Key of `TARGET_IMAGES`, or None for targets other than images.
       target_file: Path of the target image, relative to the directory of the table, or
         b"" for other targets.
     """
@@ -103,8 +103,8 @@ def _row(
 def _relative_path(folder: Folder, text: UserText, path: str) -> bytes:
     """Return a file's path relative to the directory of the table.
 
-    Possible spellings are tried, with `/` in place of `\\` and other Unicode normal
-    forms (`UserText.spellings`). The first path that exists is returned.
+    Returns the first of the possible spellings (`UserText.spellings`) that exists. If
+    the path has backslashes, spellings with slashes are tried, too.
 
     Raises:
       UnusableError: The path is outside the directory, or is not a file path.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 CACHE_FRACTION = 0.25
 # Assumed device memory in bytes if it is unknown, as on CPU.
 ASSUMED_DEVICE_BYTES = 8 * 2**30
-# Examples to read at a time for the device cache.
+# Number of examples to read at a time for the device cache.
 READ_BLOCK = 512
 
 
@@ -34,10 +34,12 @@ class Dataset:
 
     Attributes:
       source: Examples of the split.
-      on_device: Concatenated arrays of all splits, or {} if streamed.
+      on_device: Arrays `image` and `target` of all splits, concatenated; {} if the
+        split is streamed.
       defects: Unreadable images that were encountered so far.
       first: Index of the split's first example in `on_device`.
-      blank: Indices of the unreadable examples in the cache, which evaluations mask.
+      blank: Indices, in the split, of unreadable examples in the cache; evaluation
+        masks these examples.
     """
 
     source: Source
@@ -55,7 +57,8 @@ def should_cache(
     Args:
       config: Data section of the config.
       splits: Splits of the run.
-      device_bytes: Memory of a device in bytes. Defaults to the first local device.
+      device_bytes: Memory of a device in bytes. Defaults to the memory of the first
+        local device.
     """
     if config.cache == "auto":
         if config.workers or splits.train.canvas_shape:
@@ -71,7 +74,8 @@ def cache_bytes(device_bytes: int | None = None) -> int:
     """Return the maximum total size of cached splits in bytes.
 
     Args:
-      device_bytes: Memory of a device in bytes. Defaults to the first local device.
+      device_bytes: Memory of a device in bytes. Defaults to the memory of the first
+        local device.
     """
     if device_bytes is None:
         stats = jax.local_devices()[0].memory_stats() or {}
@@ -131,7 +135,7 @@ def _on_device(streamed: dict[str, Dataset], mesh: Mesh) -> dict[str, Dataset]:
 
 
 def read_all(source: Source) -> tuple[dict[str, Any], list[Unreadable]]:
-    """Return all examples of a split as one batch, and its unreadable images.
+    """Return all examples of a split as one batch, and the unreadable images.
 
     Threads read the examples in blocks, which bounds the number of files in memory.
     """

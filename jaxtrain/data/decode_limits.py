@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import BinaryIO, Literal
 
-# JPEG: a decoder visits every block of the image in each scan, even in scans of a few
-# bytes: 600 KB can request 2,600 passes over 64 million pixels, which take minutes.
-# Encoders write 1 to 12 scans. libtiff has the same limit for JPEG inside TIFF.
+# Maximum number of scans of a JPEG. A decoder visits all pixels in each scan, even if a
+# scan has only a few bytes: a file of 600 KB can cause 2,600 passes over 64 million
+# pixels, which take minutes. Encoders write 1 to 12 scans. libtiff has the same limit.
 MAX_SCANS = 100
 # Maximum number of scans of the largest allowed image. Smaller images may have more, up
 # to MAX_SCANS. 16 scans of 64 million pixels decode in about a second.
@@ -18,12 +18,12 @@ MAX_SCANS_OF_LARGEST = 16
 # images has a few. Files below MIN_EXIF_BYTES are fast in any case.
 EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 
-# Maximum number of bytes per pixel (four channels of 32 bits), and for metadata.
+# Maximum file size in bytes: bytes per pixel (four 32-bit channels), plus metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
-# Maximum number of strips or tiles of a TIFF: 64 million pixels in 16x16 tiles.
+# Maximum number of strips or tiles of a TIFF, as for 64 million pixels in 16x16 tiles.
 MAX_STRIPS = 2**18
-# Maximum offset in a file, in bytes.
+# Maximum offset of the first directory of a TIFF, in bytes.
 MAX_OFFSET = 2**40
 # TIFF tags: offsets and byte counts of strips, and of tiles.
 STRIP_TAGS = (273, 279, 324, 325)
@@ -37,13 +37,13 @@ TIFF: Mapping[bytes, tuple[Literal["little", "big"], bool]] = {
 
 START_OF_IMAGE = b"\xff\xd8"
 START_OF_SCAN, END_OF_IMAGE = 0xDA, 0xD9
-# Markers without a length field: TEM and SOI. MARKER skips restart markers.
+# JPEG markers without a length field: TEM and SOI. `MARKER` excludes restart markers.
 ALONE = (0x01, 0xD8)
 MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 
 
 class UnreadableError(Exception):
-    """Reason why a file cannot be used as an image."""
+    """A file cannot be used as an image; the message is the reason."""
 
 
 def check_pixels(size: Sequence[int], max_pixels: int) -> None:
@@ -71,7 +71,7 @@ def check_header(data: bytes, max_pixels: int) -> None:
 
 
 def check_strips(file: BinaryIO) -> None:
-    """Raise UnreadableError if the first image of a TIFF has too many strips.
+    """Raise UnreadableError if the first image of a TIFF has too many strips or tiles.
 
     Pillow creates an object for each strip: 70 bytes of memory for 8 bytes of the file.
     The file position is restored.
@@ -117,8 +117,8 @@ def check_scans(data: bytes, width: int, height: int, max_pixels: int) -> None:
 def webp_canvas(data: bytes) -> tuple[int, int] | None:
     """Return (width, height) of a WebP's canvas (RFC 9649), or None for other files.
 
-    The decoder immediately allocates two canvases of this size: 2 GB for the largest,
-    which a file of 30 bytes may declare.
+    The decoder allocates two such canvases before it reads the pixels: up to 2 GB, even
+    for a file of 30 bytes.
     """
     if len(data) < 30 or data[:4] != b"RIFF" or data[8:12] != b"WEBP":
         return None
@@ -138,7 +138,7 @@ def webp_canvas(data: bytes) -> tuple[int, int] | None:
 
 
 def _offset_counts(file: BinaryIO) -> Iterator[int]:
-    """Yield the declared numbers of strips or tiles of the first image of a TIFF."""
+    """Yield the lengths of the `STRIP_TAGS` arrays of the first image of a TIFF."""
     known = TIFF.get(file.read(4))
     if known is None:
         return
@@ -147,7 +147,7 @@ def _offset_counts(file: BinaryIO) -> Iterator[int]:
     def number(data: bytes) -> int:
         return int.from_bytes(data, order)
 
-    # Sizes of an offset, of the entry count, and of an entry, in bytes.
+    # Sizes in bytes: file offset, number of directory entries, and directory entry.
     offset, counted, entry = (8, 8, 20) if is_big else (4, 2, 12)
     file.seek(8 if is_big else 4)
     place = number(file.read(offset))

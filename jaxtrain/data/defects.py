@@ -1,4 +1,4 @@
-"""Unreadable images: counted, reported once, and limited to a fraction of a split."""
+"""Record of the unreadable images of a split, and limit on their fraction."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Unreadable:
 
     @classmethod
     def from_error(cls, stored: Any, index: int, error: Exception) -> Unreadable:
-        """Create from the error of decoding `stored`, which must be a `StoredFile`."""
+        """Create an instance for `stored`, a `StoredFile` that failed to decode."""
         return cls(index, stored.name, str(error))
 
 
@@ -43,7 +43,7 @@ def too_many(num_bad: int, num_examples: int, max_fraction: float) -> bool:
 
 
 def lost_groups(groups: np.ndarray, is_bad: np.ndarray) -> np.ndarray:
-    """Return the classes whose training examples are all unreadable, ascending.
+    """Return the classes without readable training examples, in ascending order.
 
     Unreadable examples are replaced by examples of the same class
     (`replacements.fill_in`), so the run fails if a class has no readable example. The
@@ -78,8 +78,9 @@ class Defects:
     def add(self, unreadable: Sequence[Unreadable], *, shared: bool = False) -> None:
         """Add unreadable images; duplicates are ignored.
 
-        A single process checks the limit immediately. Several processes call `check`
-        later, at a step where all processes fail together.
+        A single-process run checks the limit immediately. With several processes, the
+        caller must exchange the images and then call `check`, so that all processes
+        fail at the same step.
 
         Args:
           unreadable: Unreadable images, possibly added before.
@@ -109,11 +110,11 @@ class Defects:
             )
 
     def take_new(self) -> list[Unreadable]:
-        """Return the unreadable images that were added since the last call."""
+        """Return the unreadable images added since the last call of `take_new`."""
         new, self._new = self._new, []
         return new
 
     def take_unshared(self) -> list[Unreadable]:
-        """Return unreadable images added with `shared=False` since the last call."""
+        """Return images added with `shared=False` since the last `take_unshared`."""
         unshared, self._unshared = self._unshared, []
         return unshared

@@ -1,7 +1,7 @@
 """16-bit images, and TIFFs with more bands than colours.
 
-Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, which leaves 16 grey levels
-of the 12-bit data of cameras and microscopes.
+Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, so that 12-bit data, as from
+cameras and microscopes, retain only 16 grey levels.
 """
 
 import io
@@ -15,10 +15,10 @@ from PIL import Image, TiffImagePlugin
 # Maximum number of significant bits of 16-bit images for which a white level is
 # suggested.
 MOST_BITS = 14
-# Pillow's raw modes of 16-bit colour images, which it decodes to one byte per value.
+# Pillow's raw modes of 16-bit colour images. Pillow decodes only the upper bytes.
 DEEP = re.compile(r"(RGB|RGBA|RGBX|RGBa);16([BLN])")
 # Byte order of a raw mode -> opposite byte order, with which Pillow decodes the lower
-# byte of each value instead of the upper one. N is native, here little-endian.
+# byte of each value, not the upper byte. N is native, here little-endian.
 OTHER = {"B": "L", "L": "B", "N": "B"}
 # TIFF tags.
 SAMPLES_PER_PIXEL, PHOTOMETRIC = 277, 262
@@ -49,7 +49,7 @@ def values(data: bytes, formats: tuple[str, ...]) -> np.ndarray | None:
 
 
 def to_8_bits(stored: np.ndarray, white_level: int) -> Image.Image:
-    """Scale stored values to an 8-bit Pillow image in which `white_level` is 255."""
+    """Scale stored values to an 8-bit Pillow image; `white_level` becomes 255."""
     scaled = stored.astype(np.uint32) * 256 // (white_level + 1)
     return Image.fromarray(np.minimum(scaled, 255).astype(np.uint8))
 
@@ -66,7 +66,7 @@ def bands_beyond(data: bytes, formats: tuple[str, ...]) -> tuple[int, int]:
         used = len(image.getbands())
         if image.format != "TIFF":
             return used, 0
-        # In the names of raw modes, X is a skipped band.
+        # In the name of a raw mode, each X stands for a skipped band.
         skipped = _raw_mode(image).partition(";")[0].count("X")
         num = max(
             int(getattr(image, "tag_v2", {}).get(SAMPLES_PER_PIXEL, used)), skipped

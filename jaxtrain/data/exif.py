@@ -1,4 +1,4 @@
-"""Image orientation from EXIF data or XMP, wherever a format stores the metadata."""
+"""Image orientation from EXIF or XMP metadata, before or after the pixels."""
 
 import contextlib
 import io
@@ -8,7 +8,7 @@ from PIL import Image
 
 # EXIF tag of the orientation.
 ORIENTATION = 0x0112
-# PNG: signature; bytes of a chunk in addition to its data; bytes of the first chunk;
+# PNG: signature; size of a chunk without its data, and of the first chunk, in bytes;
 # prefixes of text chunks with metadata.
 PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
 PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
@@ -17,16 +17,16 @@ PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 def orientation(image: Image.Image) -> int:
     """Return the EXIF orientation of an open image, by default 1 (upright).
 
-    Damaged EXIF data is ignored: the pixels may be good.
+    Damaged EXIF data is ignored, because the pixels may be intact.
     """
     with contextlib.suppress(Exception):
-        # PngImageFile.getexif would decode an image without EXIF data in its header.
+        # PngImageFile.getexif would decode the pixels if the header has no EXIF data.
         return Image.Image.getexif(image).get(ORIENTATION, 1)
     return 1
 
 
 def metadata_first(data: bytes) -> BinaryIO:
-    """Return a file object in which orientation metadata precedes the pixels of a PNG.
+    """Return a file object of `data`, with a PNG's metadata moved before the pixels.
 
     Pillow's header parser stops at the pixels, and would miss the metadata after them.
     """

@@ -16,8 +16,8 @@ class FileKind:
       is_read: Function that returns whether a file name has a supported extension.
       endings: Function that returns the supported extensions.
       example: Example of a file name.
-      is_unread: Function that returns whether a file name has the extension of a known,
-        but unsupported format.
+      is_unread: Function that returns whether a file name has an extension of an
+        unsupported format.
     """
 
     noun: str
@@ -27,10 +27,10 @@ class FileKind:
     is_unread: Callable[[bytes], bool] = lambda name: False
 
     def passed_over(self, unread: Sequence[bytes]) -> tuple[Remark, ...]:
-        """Return a remark that counts skipped files by extension, or () without files.
+        """Return a remark with the number of skipped files per extension, or ().
 
         Args:
-          unread: Names of the skipped files, which have unsupported formats.
+          unread: Names of skipped files in unsupported formats.
         """
         if not unread:
             return ()

@@ -37,11 +37,11 @@ UPRIGHT = {
 FIRST_TURNED = 5
 # Formats that Pillow turns upright when it decodes the pixels.
 TURNED_WHEN_DECODED = ("TIFF",)
-# Reduction factors of JPEG decoding; 3/4 takes longer than full size.
+# Downscaling factors of JPEG decoding. Decoding at 3/4 takes longer than at full size.
 JPEG_FACTORS = (8, 4, 2)
 # Substring of simplejpeg's error message for superfluous bytes, which are harmless.
 HARMLESS = "extraneous bytes"
-# Number of bytes that suffice to detect the format, and to parse the size of a WebP.
+# Number of first bytes that suffice to detect the format, and the size of a WebP.
 START_BYTES = 32
 # Grey level behind transparent pixels.
 BACKGROUND = 255
@@ -52,7 +52,7 @@ class StoredFile(NamedTuple):
 
     Attributes:
       name: Name of the file in messages.
-      data: Contents, the error of reading the file, or the path of a large file.
+      data: Contents of the file, or the error of reading it, or a `LargeFile`.
     """
 
     name: str
@@ -120,7 +120,7 @@ class ImageFile:
     def picture(self, channels: int) -> Image.Image:
         """Decode to a Pillow image, with the same pixels as `decode`.
 
-        If Pillow decodes the file, this avoids the copy to an array and back.
+        Pixels that Pillow decodes are not copied to an array and back.
         """
         if self._is_plain_jpeg(channels):
             return to_picture(self.decode(channels))
@@ -139,7 +139,7 @@ class ImageFile:
         return self._upright(picture)
 
     def _is_plain_jpeg(self, channels: int) -> bool:
-        """Whether simplejpeg can decode the file, which is faster than Pillow."""
+        """Whether to decode the file with simplejpeg, which is faster than Pillow."""
         return self.format == "JPEG" and self.mode in ("L", "RGB") and channels != 4
 
     def _upright(self, picture: Image.Image) -> Image.Image:
@@ -198,8 +198,8 @@ def open_file(
     """Read the header of an image file; no pixel is decoded.
 
     Args:
-      data: Contents, the error of reading the file, or the path of a large file, which
-        is read after a check of the image size in its header.
+      data: Contents of the file, or the error of reading it, or a `LargeFile`, which is
+        read after a check of the image size in its header.
       max_pixels: Maximum number of pixels.
       white_level: 16-bit value that is mapped to 255. None means 65535.
 
@@ -215,7 +215,7 @@ def open_file(
     decode_limits.check_header(data, max_pixels)
     header = read_header(exif.metadata_first(data), data[:START_BYTES], max_pixels)
     width, height = header.size
-    # Only progressive JPEGs can take longer than their file size suggests.
+    # Only progressive JPEGs can decode more slowly than their file size suggests.
     if header.progressive:
         decode_limits.check_scans(data, width, height, max_pixels)
     orientation = header.orientation if header.orientation in UPRIGHT else 1
@@ -257,7 +257,7 @@ def to_picture(pixels: np.ndarray) -> Image.Image:
 
 
 def convert(image: Image.Image, channels: int) -> Image.Image:
-    """Convert to an 8-bit grey or colour image; composite transparency over white."""
+    """Convert to 8-bit grey, RGB or RGBA; composite over white to remove alpha."""
     transparent = channels != 4 and image.has_transparency_data
     if image.mode == MODES[channels] and not transparent:
         return image

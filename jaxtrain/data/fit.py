@@ -26,11 +26,10 @@ class Fit:
         not exceed the fixed size.
       interpolation: Interpolation, bilinear or bicubic.
       crop_mode: One of `CROP_MODES`.
-      window: Distribution of random training windows. None disables them. With
-        `Jitter`, windows are cut on the host.
-      window_size: Height and width to which the training step resizes the windows; the
-        largest size with progressive resizing. None means the size of evaluation
-        images.
+      window: Distribution of random training windows. With `Jitter`, windows are cut on
+        the host. None disables random windows.
+      window_size: Height and width to which the training step resizes the windows; with
+        progressive resizing, the maximum. None means the size of evaluation images.
       white_level: 16-bit value that is mapped to 255. None means 65535.
     """
 
@@ -42,14 +41,14 @@ class Fit:
     white_level: int | None = None
 
     def centre_box(self, height: int, width: int, size: int) -> Box:
-        """Return the box that is resized to `size` x `size`, by `crop_mode`.
+        """Return the box to resize to `size` x `size`, given `crop_mode`.
 
         - `center`: the largest centred square, scaled by `centre_part` if its side
           exceeds `size`. The default is the usual evaluation transform: resize the
           shorter side to 256, then centre-crop 224.
         - `squash`: the full image.
-        - `border`: a square with the longer side of the image. The border around the
-          image has an integral number of output pixels.
+        - `border`: a square around the image; its side is the longer image side. The
+          border has an integral number of output pixels.
         """
         if self.crop_mode == "squash":
             return 0.0, 0.0, float(width), float(height)

@@ -67,7 +67,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
     folders = sorted({*map(nfc_bytes, used)})
     first = os.path.join(places["train"], *used[:1])
     if len(folders) == 1 and scan.nested_in(first):
-        # The nested directories are more likely the classes.
+        # The nested directories are probably the classes.
         raise UserError(
             f"{source} has only one class folder, {shown(folders[0])}: expected two or "
             "more; if the subfolders are the classes, give "
@@ -95,7 +95,7 @@ def open_files(name: str, config: DataConfig, kind: FileKind) -> Opened:
 
 
 def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
-    """Return the directory that contains the class directories, by split.
+    """Map each split to the directory that contains its class directories.
 
     If there is a directory `train` with subdirectories, its siblings are splits, too.
     However, a directory `train` that also holds images is a class, unless a sibling has
@@ -133,7 +133,7 @@ def _split_folders(scan: FolderScan, problems: Problems) -> dict[str, bytes]:
 
 
 def _check_classes(source: str, root: str, found: Iterable[Classes]) -> None:
-    """Raise UserError if all class directories are named like splits or `PARTS`."""
+    """Raise UserError if no directory can be a class; see `layouts.is_no_class`."""
     names = sorted({name for one in found for name, files in one.items() if files})
     if names and all(map(layouts.is_no_class, names)):
         raise UserError(layouts.not_classes(source, root, names))

@@ -1,4 +1,4 @@
-"""Scan of a directory for class directories and images; counts ignored files."""
+"""Scan a directory for class directories and images, and record ignored files."""
 
 import os
 from collections import Counter
@@ -14,13 +14,13 @@ from jaxtrain.data.stores import Remark
 LEFT_BEHIND = (b"__macosx", b"@eadir", b"lost+found")
 
 
-# Class directory -> its files, as (path relative to the set, size in bytes).
+# Class directory -> its files, as (path relative to the data set, size in bytes).
 Classes = dict[bytes, list[tuple[bytes, int]]]
 Entries = list["os.DirEntry[bytes]"]
 
 
 def holds_folders(place: str | bytes, *names: bytes) -> bool:
-    """Whether a directory has all named subdirectories; the case is ignored.
+    """Whether a directory has all named subdirectories, matched case-insensitively.
 
     Args:
       place: Path of the directory.
@@ -32,13 +32,13 @@ def holds_folders(place: str | bytes, *names: bytes) -> bool:
 
 
 class FolderScan:
-    """Scanner of the directory of a data set.
+    """Scan of the directory of a data set.
 
     Args:
       folder: Directory of the data set.
       include: Filter of file names.
-      problems: Collector of unusable entries.
-      kind: Type of the files of examples.
+      problems: Collector of problems, such as unreadable directories.
+      kind: Type of the example files, such as images.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class FolderScan:
         self.kind, self.root = kind, folder.root
         self._folder, self.include, self._problems = folder, include, problems
         self._listings: dict[bytes, tuple[list[bytes], Entries]] = {}
-        # Files that are not images, or outside of all class directories.
+        # Files of other types, and files outside the class directories.
         self.ignored: list[bytes] = []
         self._left_behind: list[bytes] = []
         self._num_hidden = 0
@@ -61,7 +61,7 @@ class FolderScan:
         self._nested: Counter[bytes] = Counter()
 
     def ignore_files(self, place: bytes) -> None:
-        """Record the files directly in a directory as ignored."""
+        """Record the files of a directory, not of its subdirectories, as ignored."""
         self.ignored += [
             os.path.join(place, entry.name) for entry in self.listing(place)[1]
         ]
@@ -87,7 +87,7 @@ class FolderScan:
         return any(name.startswith(start) for name in self._nested)
 
     def unread(self) -> list[bytes]:
-        """Return the ignored files in known, but unsupported formats."""
+        """Return the ignored files whose formats are known, but not supported."""
         return [name for name in self.ignored if self.kind.is_unread(name)]
 
     def remarks(self) -> tuple[Remark, ...]:
@@ -131,7 +131,7 @@ class FolderScan:
         """Add the images below a directory to the files of a class.
 
         Args:
-          place: Directory, relative to the set.
+          place: Path of the directory, relative to the data set.
           files: Files of the class, extended in place.
           inside: Whether the directory is nested in a class directory.
         """
@@ -169,7 +169,7 @@ class FolderScan:
         """Return the names of the subdirectories of a directory, and its other entries.
 
         Args:
-          place: Directory, relative to the set.
+          place: Path of the directory, relative to the data set.
           keep: Whether to cache the result.
         """
         if place in self._listings:

@@ -42,7 +42,7 @@ MAPS = Path("/proc/self/maps")
 
 @functools.cache
 def is_read(name: str) -> bool:
-    """Whether Pillow can read a format, after loading its plug-in."""
+    """Whether Pillow can read a format. Loads the plug-in that the format needs."""
     if name == "AVIF":
         return bool(features.check("avif"))
     if name == "HEIF":
@@ -55,7 +55,7 @@ def is_read(name: str) -> bool:
 
 
 def _reader_of(name: str) -> str:
-    """Return the requirement for reading AVIF or HEIF, for messages."""
+    """Describe the library required to read AVIF or HEIF, for messages."""
     if name == "AVIF":
         return (
             "AVIF needs Pillow with AVIF support: install Pillow 11.3 or later from a "
@@ -133,14 +133,14 @@ def describe_counts(counts: Mapping[str, int]) -> str:
 
 
 def count_images(counts: Mapping[str, int]) -> int:
-    """Return the number of images, supported or not, in counts by extension."""
+    """Sum the counts of image extensions, supported or not."""
     known = (*ENDINGS, *UNKNOWN_IMAGES)
     return sum(number for what, number in counts.items() if what in known)
 
 
 @functools.cache
 def keep_quiet() -> None:
-    """Silence warnings of Pillow and its libtiff; damaged files still raise exceptions.
+    """Silence warnings of Pillow and libtiff; damaged files still raise exceptions.
 
     Pillow's limit on pixels is disabled in favour of `data.max_pixels`.
     """

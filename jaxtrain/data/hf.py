@@ -23,23 +23,23 @@ from jaxtrain.data.text import nfc
 from jaxtrain.data.unlabelled import NO_LABEL
 from jaxtrain.errors import UserError, nearest
 
-# Name of the environment variable, and of the config attribute, that disables network
-# access of Hugging Face libraries.
+# Environment variable, and attribute of the libraries' config modules, that disables
+# network access of Hugging Face libraries.
 OFFLINE = "HF_HUB_OFFLINE"
-# Files that `save_to_disk` writes.
+# Files that mark a directory written by `save_to_disk`.
 SAVED = ("dataset_dict.json", "state.json")
 
 
 def open_hf(name: str, config: DataConfig) -> Opened:
-    """Open a data set from a directory, or from the cache of `datasets`.
+    """Open a data set from a directory, or from the cache of the library `datasets`.
 
     Args:
-      name: Directory of `save_to_disk` or of Parquet files; or NAME[:CONFIG] of a
-        cached data set.
+      name: Directory written by `save_to_disk`, or directory with Parquet files; or
+        NAME[:CONFIG] of a cached data set.
       config: Data section of the config.
 
     Raises:
-      UserError: The set is missing, or lacks encoded images or labels.
+      UserError: The data set is missing, or lacks encoded images or labels.
     """
     source = config.source
     message = f"{source} needs the library datasets"
@@ -89,7 +89,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
 
 
 def _by_split(source: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rows of each non-empty split, by canonical split name."""
+    """Map canonical split names to the non-empty splits."""
     names: dict[str, str] = {}
     for name, rows in found.items():
         split = SPLITS.get(name.lower(), name)
@@ -115,8 +115,8 @@ def _joined(library: Any, source: str, parts: list[Any]) -> Any:
 def _offline() -> Iterator[None]:
     """Keep `datasets` offline and silent in this context.
 
-    The environment variable is for processes that `datasets` starts, the attributes for
-    this process, which has already read the variable at import.
+    The environment variable affects subprocesses. The attributes affect this process,
+    which read the variable at import.
     """
     import datasets
     from datasets import config
@@ -208,8 +208,8 @@ def _labels(
     """Read a column of class labels, or of lists of labels.
 
     Returns:
-      Targets: class indices, int32 (N,), or multi-hot rows, float32 (N, labels); names
-      of the classes or labels; and (), because labels have no offsets.
+      Class indices, int32 (N,), or multi-hot labels, float32 (N, labels); class or
+      label names; and (), because labels have no offsets.
     """
     (label,) = wanted
     inner = getattr(dataset.features[label], "feature", None)
@@ -229,7 +229,7 @@ def _labels(
             )
         return columns.multi_hot(lists, numbers), names, ()
     names = getattr(dataset.features[label], "names", None)
-    # Null becomes NaN.
+    # Arrow converts null to NaN.
     values = np.asarray(dataset.select_columns([label]).with_format("arrow")[:][label])
     try:
         if values.dtype.kind not in "iuf":

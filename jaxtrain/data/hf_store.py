@@ -11,21 +11,21 @@ from jaxtrain.data.files import StoredFile
 from jaxtrain.data.slices import SplitRanges
 from jaxtrain.data.stores import Remark, WithTargets
 
-# Number of rows to read at a time to hash the image sizes.
+# Number of examples to read at a time to hash the image sizes.
 ROWS = 1000
 
 
 @dataclass(frozen=True)
 class HfStore(WithTargets):
-    """Concatenated rows of all splits, and their targets.
+    """Examples of all splits of a Hugging Face data set, concatenated.
 
     Attributes:
-      places: Index ranges of the splits.
-      images: A `datasets.Dataset` with a single column, of encoded images. It is
-        picklable: a copy memory-maps the files.
-      target: Class index of each row, (N,), or numeric targets, (N, columns).
+      places: Index range of each split.
+      images: `datasets.Dataset` with one column of encoded images. Unpickled copies
+        memory-map its files.
+      target: Class index of each example, (N,), or targets (N, columns).
       facts: Metadata of the data set (`Store.facts`).
-      remarks: Remarks on the set, for users.
+      remarks: Remarks on the data set, for users.
     """
 
     places: SplitRanges

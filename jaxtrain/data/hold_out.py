@@ -16,11 +16,11 @@ NUM_NAMED = 5
 
 
 class HoldOut:
-    """A training split from which the test, then the validation split is held out.
+    """Hold-out of the test split, and then the validation split, from a training split.
 
-    If all examples of a class or label are drawn, one of them is returned to training;
-    the other drawn examples are held out. Runs of older versions did not return
-    examples, as recorded in `data.json`.
+    If all examples of a class or label are drawn for a hold-out, one example is
+    returned to training. Older versions did not return examples; their splits are
+    recorded in `data.json`.
 
     Args:
       config: Data section of the config.
@@ -29,8 +29,8 @@ class HoldOut:
 
     def __init__(self, config: DataConfig, source: Source):
         self._config, self._source = config, source
-        # Indices of the examples that were not held out, and of the held-out examples
-        # that returned to training.
+        # Indices of the examples that were never drawn for a hold-out, and of the drawn
+        # examples that were returned to training.
         self._remaining = np.arange(len(source))
         self._returned = np.arange(0)
 
@@ -67,7 +67,7 @@ class HoldOut:
         else:
             # With `mixed` in `Store.facts`, examples are ordered by a hash of the file
             # name, and the first examples are held out. Adding or removing a file does
-            # not move other files between splits, and a packed copy has equal splits.
+            # not move other files between splits. A packed copy has the same splits.
             draws = np.arange(num) if self._source.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._remaining[kept], self._remaining[held_out])
@@ -97,7 +97,7 @@ class HoldOut:
 
         Args:
           kept: Indices of the examples that stay in training.
-          held: Indices of the examples drawn to be held out.
+          held: Indices of the examples drawn for the hold-out.
         """
         known = np.r_[kept, self._returned]
         if self._strata.ndim > 1:
@@ -111,10 +111,10 @@ class HoldOut:
         return np.delete(held, back)
 
     def _redraw(self, num: int, seed: int) -> np.ndarray:
-        """Choose `num` multi-label examples whose labels all remain in training.
+        """Choose `num` multi-label examples, retaining each label in training.
 
-        These are held out if all drawn examples were returned to training. The result
-        is empty if there are too few such examples.
+        Called if all drawn examples were returned to training. The result is empty if
+        there are too few suitable examples.
         """
         if self._strata.ndim == 1:
             return np.arange(0)
@@ -161,7 +161,7 @@ def describe_absent(names: list[str]) -> str:
 def absent_classes(source: Source) -> list[str]:
     """Return the names of the classes or labels that no image of a split has.
 
-    The list is empty for TFDS sets, whose labels are slow to read.
+    The list is empty for TFDS data sets, whose labels are slow to read.
     """
     facts = source.facts
     columns = facts.get(TARGET_NAMES, facts.get(BOX_NAMES))

@@ -20,7 +20,7 @@ from jaxtrain.errors import UserError
 
 # Split -> prefix of its file names; MNIST's test files start with "t10k".
 PREFIXES = {"train": "train", "test": "t10k"}
-# First three bytes of a uint8 file; the fourth byte is the number of dimensions.
+# First three bytes of an IDX file of uint8; the fourth is the number of dimensions.
 MAGIC = b"\0\0\x08"
 NUM_DIMS = {"images": 3, "labels": 1}
 

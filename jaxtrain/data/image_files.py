@@ -21,7 +21,7 @@ from jaxtrain.data.read_files import read_unless_large
 from jaxtrain.data.stores import Remark, WithTargets
 from jaxtrain.errors import UserError
 
-# Remedy for files outside the directory of a set.
+# Remedy for files outside the directory of a data set.
 OUTSIDE = (
     "copy the file into the directory of the data set, give a parent directory of all "
     "files, or, if you trust the data set, set data.allow_outside to True "
@@ -33,7 +33,7 @@ LEADS_OUT = "outside the directory of the data set"
 
 
 def encoded_name(name: bytes | str) -> bytes:
-    """Return the bytes of a file name from a list or table: UTF-8 in any locale."""
+    """Encode a file name from a list or table as UTF-8, independent of the locale."""
     name = os.fspath(name)
     return name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
 
@@ -70,7 +70,7 @@ class FileNames:
 
     Attributes:
       text: Concatenated file names.
-      ends: End of each name in `text`, int64 (N,).
+      ends: End offset of each name in `text`, int64 (N,).
     """
 
     text: bytes
@@ -102,7 +102,7 @@ class ImageFileStore(WithTargets):
       names: Paths relative to `root`.
       target: Class index of each file, (N,), or numeric targets, (N, columns).
       facts: Metadata of the data set (`Store.facts`).
-      remarks: Remarks on the scan, for users.
+      remarks: Remarks on the data set, for users.
     """
 
     root: str
@@ -203,7 +203,7 @@ class Folder:
         return is_folder
 
     def identity(self, name: bytes) -> tuple[int, int]:
-        """Return (device, inode) of a directory, the same for all paths to it."""
+        """Return (device, inode) of a directory, to recognize it under other paths."""
         try:
             status = os.stat(os.path.join(self._real, name))
         except OSError as error:
@@ -211,7 +211,7 @@ class Folder:
         return status.st_dev, status.st_ino
 
     def identities(self, name: bytes) -> set[tuple[int, int]]:
-        """Return the `identity` of a directory and of its parents within the set."""
+        """Return the `identity` of a directory, and of its parents in the data set."""
         identities = {self.identity(b"")}
         while name:
             identities.add(self.identity(name))
@@ -219,7 +219,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make absolute paths inside the directory relative; others are unchanged."""
+        """Make absolute paths in the directory relative; other paths are unchanged."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:
@@ -227,7 +227,11 @@ class Folder:
         return path
 
     def check_inside(self, name: bytes) -> None:
-        """Raise UnusableError if links lead out of the directory, unless allowed."""
+        """Raise UnusableError if a path resolves outside the directory, unless allowed.
+
+        Args:
+          name: Path relative to the directory.
+        """
         if self.allow_outside:
             return
         try:

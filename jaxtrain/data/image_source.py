@@ -47,9 +47,10 @@ class Source:
 
     @property
     def canvas_shape(self) -> tuple[int, int, int] | None:
-        """Shape (H, W, C) of randomly cropped images; None without random crops.
+        """Shape (H, W, C) of the images that `read` returns with `crop_seeds`, or None.
 
-        Crops are on canvases, or resized on the host if targets have image coordinates.
+        Images are canvases with random crops, or, if targets have image coordinates,
+        crops resized on the host. None means that random crops are disabled.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None
@@ -79,7 +80,7 @@ class Source:
         """Convert the inputs of a batch to images, uint8 (n, H, W, C).
 
         Args:
-          read: Inputs, array `image` of a batch from the source.
+          read: Array `image` of a batch from the source.
         """
         if self.input.are_images:
             return read
@@ -88,7 +89,7 @@ class Source:
 
     @property
     def transforms_targets(self) -> bool:
-        """Whether targets have coordinates in the image and follow its transforms."""
+        """Whether `read` transforms targets, because they have image coordinates."""
         return transform_of(self.store) is not None
 
     @property
@@ -152,7 +153,7 @@ class Source:
     ) -> dict[str, Any]:
         """Return `image`, uint8 (n, H, W, C), and `target`, a pytree (n, ...).
 
-        Inputs other than images have another dtype and stored shape.
+        Inputs other than images have the dtype and stored shape of their `InputKind`.
 
         Args:
           indices: Indices of the examples in the split, (n,).
@@ -192,7 +193,7 @@ class Source:
         return dataclasses.replace(self, indices=self.indices[indices])
 
     def in_arrays(self, arrays: Mapping[str, Any], first: int) -> "Source":
-        """Return a source of the same examples in cached arrays.
+        """Return a source that reads the same examples from cached arrays.
 
         Args:
           arrays: Arrays `image` and `target` of all splits, (examples, ...).
@@ -207,7 +208,7 @@ class Source:
 
         Raises:
           UnreadableError: The file is unusable (see `files.open_file`), or its image
-            size differs from the common size of the store.
+            size differs from the common image size of the store.
         """
         file = files.open_file(stored.data, self.max_pixels, self.fit.white_level)
         height, width, _ = self.image_shape
@@ -249,7 +250,7 @@ class Source:
     def _open(
         self, stored: np.ndarray | StoredFile, seed: Sequence[int]
     ) -> tuple[canvas.Image, Box] | UnreadableError:
-        """Return an image with a random crop window, or the error of opening it."""
+        """Return (image, random crop window), or the error of opening the image."""
         try:
             image = self.open(stored) if isinstance(stored, StoredFile) else stored
         except UnreadableError as error:

@@ -13,17 +13,16 @@ if TYPE_CHECKING:
     from jaxtrain.data.image_source import Source
     from jaxtrain.data.sources import Splits
 
-# Maximum size in bytes of a split of which all images are used. Larger splits are
-# sampled.
+# Splits with more bytes of uint8 pixels than this are sampled.
 STATISTICS_BYTES = 2**30
-# Number of bytes of pixels to read at a time.
+# Maximum number of bytes of pixels to read at a time.
 CHUNK_BYTES = 2**24
 
 
 def mean_and_std(
     config: DataConfig, splits: Splits, source: Source
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the channel mean and standard deviation, configured or measured.
+    """Return the configured channel mean and standard deviation, or measure both.
 
     Args:
       config: Data section of the config.
@@ -36,7 +35,7 @@ def mean_and_std(
 
 
 def histogram(images: np.ndarray) -> np.ndarray:
-    """Return the histogram of each channel of images, uint8 (..., C), as (C, 256)."""
+    """Return the histogram of each channel, (C, 256), of uint8 images (..., C)."""
     channels = images.reshape(-1, images.shape[-1]).T
     return np.stack([np.bincount(values, minlength=256) for values in channels])
 
@@ -48,7 +47,7 @@ def statistics(
 
     Args:
       source: Source of images. All images are used if they take at most 1 GiB.
-      max_examples: Maximum number of images of a larger source, evenly spaced.
+      max_examples: Number of evenly spaced images to use from a larger source.
     """
     num, image_bytes = len(source), int(np.prod(source.image_shape))
     if num * image_bytes > STATISTICS_BYTES:
@@ -63,6 +62,6 @@ def statistics(
     weights = counts / counts.sum(axis=1, keepdims=True)
     mean = weights @ values
     variance = (weights * (values - mean[:, None]) ** 2).sum(axis=1)
-    # The minimum avoids division by 0 for a constant channel.
+    # The lower bound avoids division by 0 for constant channels.
     std = np.maximum(np.sqrt(variance), 1 / 255)
     return tuple(mean.tolist()), tuple(std.tolist())

@@ -25,7 +25,7 @@ def lacks_size(stored: tuple[int | None, int | None, int], size: int | None) -> 
     """Whether images differ in size and no size is configured.
 
     Args:
-      stored: Stored (H, W, C); H and W are None if they differ.
+      stored: Shape (H, W, C) of stored images; H and W are None if sizes differ.
       size: Value of `data.image_size`, or None.
     """
     return size is None and None in stored[:2]
@@ -37,9 +37,9 @@ def converted_shape(
     """Return the shape (H, W, C) of converted images.
 
     Args:
-      stored: Stored (H, W, C); H and W are None if images differ in size.
+      stored: Shape (H, W, C) of stored images; H and W are None if sizes differ.
       size: Height and width of converted images. None means the stored size.
-      channels: Channels of converted images. None means the stored channels.
+      channels: Number of channels of converted images. Defaults to the stored number.
 
     Raises:
       UserError: The conversion is unsupported.
@@ -102,8 +102,8 @@ def decode_box(
     pixels on each side.
 
     Returns:
-      The decoded image, in a buffer that the thread reuses, and the box in pixels of
-      the decoded image.
+      The decoded image, which is valid until the thread decodes another image; and the
+      box in pixels of the decoded image.
     """
     height, width = file.height, file.width
     left, top, right, bottom = box
@@ -138,14 +138,14 @@ def resize(
       image: Image, uint8 (H, W, C).
       size: Height and width of the result, or one number for both.
       interpolation: Interpolation, a key of FILTERS.
-      box: Box to resize. Defaults to the full image. Parts of the box outside the
-        image are filled with `BORDER`, rounded to whole output pixels.
+      box: Box to resize. Defaults to the full image. Outside the image, output pixels
+        are `BORDER`; the border is rounded to an integral number of output pixels.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if box is not None:
         left, top, right, bottom = box
         beyond = min(left, top, image.shape[1] - right, image.shape[0] - bottom)
-        if beyond < -1e-6:  # More than a rounding error.
+        if beyond < -1e-6:  # The box exceeds the image by more than rounding errors.
             return _resize_between(image, (height, width), interpolation, box)
     channels = image.shape[-1]
     resized = files.to_picture(image).resize(

@@ -1,4 +1,4 @@
-"""`data.include`: text file that lists the files of the data set to use."""
+"""`data.include`: text file that restricts a data set to the listed files."""
 
 import os
 
@@ -10,9 +10,9 @@ from jaxtrain.errors import UserError
 
 
 class Include:
-    """Filter of file names by the list `data.include`; without a list, all files pass.
+    """Filter of files by the list in `data.include`; without a list, all files pass.
 
-    Names are separated by newlines, or by NUL bytes for names that hold newlines.
+    Names are separated by newlines, or by NUL bytes if the list contains NUL bytes.
 
     Raises:
       UserError: The list is unreadable or empty.
@@ -21,7 +21,7 @@ class Include:
     def __init__(self, config: DataConfig):
         self._source, path = config.source, config.include
         self._path, self._used = path, set[str]()
-        # Possible spelling of a file name on disk, in bytes -> line of the list.
+        # Bytes that a file name may have on disk -> line of the list.
         self._lines: dict[bytes, str] = {}
         if path is None:
             return

@@ -21,12 +21,12 @@ INPUT = "input"
 
 
 class FileLook(NamedTuple):
-    """Properties of a file that was read completely.
+    """Properties of a data file, for `data --check`.
 
     Attributes:
       mode: Description of the encoding of the values.
-      format: Name of the format in its library.
-      remarks: Names of the findings of `data --check` in this file, such as `clipped`.
+      format: Name of the file format, as in the library that reads the file.
+      remarks: Names of problems to report in `data --check`, such as `clipped`.
       height: Height in pixels, or 1 for files with one axis.
       width: Width in pixels, or length in milliseconds for files with one axis.
     """
@@ -40,13 +40,14 @@ class FileLook(NamedTuple):
 
 @dataclass(frozen=True)
 class InputKind:
-    """Input type: images, and the base class of other types.
+    """Base class of input types; the base class itself represents images.
 
-    A subclass is a frozen dataclass with one field, a config section of `data`, whose
-    name is the key of the subclass in `jaxtrain.data.INPUTS`. Its module must not
-    import JAX, because it is imported before JAX, and by decoding processes. A subclass
-    implements `decode`, `to_stored`, `size_of` and `look_at`, which images do not need.
-    These methods raise `UnreadableError` for unreadable files and arrays.
+    A subclass is a frozen dataclass with one field: its section of the `data` config.
+    The name of the field is the key of the subclass in `jaxtrain.data.INPUTS`. The
+    module must not import JAX, because it is imported before JAX, and by decoding
+    processes. A subclass implements `decode`, `to_stored`, `size_of` and `look_at`,
+    which images do not need. These methods raise `UnreadableError` for unreadable files
+    and arrays.
 
     Attributes:
       noun: Noun for an example in messages.
@@ -85,9 +86,9 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Return reasons why examples may differ between epochs, True if they apply.
+        """Map reasons why examples may differ between epochs to whether they apply.
 
-        The keys are clauses for messages, such as "clips are cropped at random".
+        The reasons are clauses for messages, such as "clips are cropped at random".
         """
         return {}
 
@@ -108,8 +109,8 @@ class InputKind:
 
         Args:
           data: Contents of the file, or the error of reading it.
-          seed: Non-negative integers that determine a random crop. None means the crop
-            of evaluations.
+          seed: Non-negative integers that determine a random crop. None means the
+            evaluation crop.
         """
         raise NotImplementedError
 

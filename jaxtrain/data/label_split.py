@@ -6,29 +6,29 @@ Stratification of Multi-Label Data, ECML PKDD).
 
 import numpy as np
 
-# Tolerance for rounding errors in differences of sums of fractions.
+# Tolerance for rounding errors in the number of examples that a split still needs.
 SLACK = 1e-9
 
 
 def split_by_labels(
     present: np.ndarray, fraction: float, draws: np.ndarray
 ) -> np.ndarray:
-    """Choose the examples to hold out, bool (N,).
+    """Return the mask of the examples to hold out, bool (N,).
 
-    Labels are processed one after the other, each time the rarest label among the
-    remaining examples. The first example of a label stays in training. The label's
-    quota, `fraction` of its examples, is then held out. Quotas are rounded up or down
-    such that `fraction` of all examples is held out. Examples without labels come last.
+    Each iteration processes the label that is rarest among the remaining examples. The
+    first example of the label stays in training. Then `fraction` of the label's
+    examples is held out, rounded up or down such that `fraction` of all examples is
+    held out. Examples without labels come last.
 
     Args:
       present: Whether each example has each label, bool (N, labels).
-      fraction: Share of the examples, and of each label, to hold out.
+      fraction: Fraction to hold out of all examples, and of the examples of each label.
       draws: Random number of each example, (N,); the smallest are chosen first.
     """
     num, num_labels = present.shape
     parts = np.array([1 - fraction, fraction])
-    # Number of examples that each part still needs, (2, labels + 1): with each label,
-    # and in total. Part 0 is the training split, part 1 is the held-out split.
+    # Number of examples that the training split (row 0) and the held-out split (row 1)
+    # still need, (2, labels + 1): for each label, and in total.
     totals = np.append(present.sum(axis=0), num)
     lacking = parts[:, None] * totals
     first = lacking[0].copy()
@@ -46,8 +46,8 @@ def split_by_labels(
             elif due >= 1 - SLACK:
                 part = 1
             else:
-                # For the fractional part of the quota, hold the example out if the
-                # held-out split is filled to a smaller fraction than training.
+                # Less than one example is due: hold the example out only if a larger
+                # fraction of the held-out split than of training is still missing.
                 part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]

@@ -1,6 +1,6 @@
 """Detection of the `data.source` for a directory, from its files.
 
-Directories named like splits or components of a data set, such as `images`, are not
+Directories with names of splits or components, such as `train` or `images`, are not
 classes. If there are only such directories, annotation files determine the source.
 """
 
@@ -46,10 +46,10 @@ INSTEAD = (
 
 
 class Annotations(NamedTuple):
-    """Annotations of a directory.
+    """Annotations detected in a directory of images.
 
     Attributes:
-      file: File or directory with the annotations, relative to the set.
+      file: File or directory with the annotations, relative to the data set.
       source: `data.source` for the annotations, or None if unsupported.
       format: Name of the format.
     """
@@ -65,7 +65,7 @@ class FolderLayout:
     Subclasses override the methods by which their layout is recognized.
 
     Attributes:
-      format: Name of the format.
+      format: Name of the format, for messages.
       endings: Supported file extensions, in lower case.
     """
 
@@ -80,22 +80,22 @@ class FolderLayout:
     def in_part(
         self, place: str, part: str, names: set[str]
     ) -> tuple[str, str | None] | None:
-        """Return the annotations in the directory of a split or of the set, or None.
+        """Return the annotations in the directory of a split, or in `place`, or None.
 
         Args:
-          place: Directory of the set.
-          part: Directory of the split, relative to the set, or "" for `place`.
-          names: File names in the directory of the split or set, in lower case.
+          place: Directory of the data set.
+          part: Directory of the split, relative to `place`, or "" for `place`.
+          names: File names in the directory, in lower case.
 
         Returns:
-          Path of the annotations relative to the set, and the name of their format if
+          Path of the annotations relative to `place`, and the name of their format if
           it is unsupported, else None.
         """
         del place, part, names
         return None
 
     def laid_out(self, place: str) -> str | None:
-        """Return the annotations if the directory structure alone identifies them."""
+        """Return annotations identified by the directory structure alone, or None."""
         del place
         return None
 
@@ -122,7 +122,7 @@ LAYOUTS: Table[type[FolderLayout]] = Table(
 
 
 def kinds_by_ending() -> dict[str, str]:
-    """Return the source type of files, by extension."""
+    """Map file extensions to source types."""
     kinds = {
         ending: kind for kind, row in LAYOUTS.items() for ending in row.endings
     } | KIND_BY_ENDING
@@ -130,13 +130,13 @@ def kinds_by_ending() -> dict[str, str]:
 
 
 def is_no_class(name: bytes | str) -> bool:
-    """Whether a directory is named like a split, such as train, or is in `PARTS`."""
+    """Whether a directory name is a split name, such as train, or listed in `PARTS`."""
     text = shown(name).lower()
     return text in PARTS or SPLIT.fullmatch(text) is not None
 
 
 def guess(path: str) -> str | None:
-    """Return the `data.source` for a path, or None if it is missing or unsupported."""
+    """Return the `data.source` for a path, or None for missing or unsupported paths."""
     place = os.path.expanduser(path)
     if os.path.isdir(place):
         annotations = find_annotations(path)
@@ -148,7 +148,10 @@ def guess(path: str) -> str | None:
 
 
 def find_annotations(path: str) -> Annotations | None:
-    """Return the annotations of a directory, or None if it has class directories."""
+    """Return the annotations of a directory, or None.
+
+    Class directories take precedence over tables and unsupported annotations.
+    """
     place = os.path.expanduser(path)
     annotations = _find_by_layout(place, path)
     if annotations is not None:
@@ -159,11 +162,11 @@ def find_annotations(path: str) -> Annotations | None:
 
 
 def not_classes(source: str, root: str, names: Sequence[bytes]) -> str:
-    """Return the error message for directories of images that are not classes.
+    """Return the error message for image directories that are not classes.
 
     Args:
       source: Source in messages, such as folder:photos.
-      root: Directory of the set.
+      root: Directory of the data set.
       names: Directories that contain images, relative to `root`.
     """
     kind, _, given = source.partition(":")

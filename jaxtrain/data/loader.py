@@ -54,7 +54,10 @@ def make_order(config: DataConfig, source: Source, seed: int) -> DataOrder:
 
 
 def check_sampling(config: DataConfig, source: Source) -> np.ndarray | None:
-    """Return the class of each example, (N,), or None without balanced sampling.
+    """Check `data.sampling`; return the classes to balance, or None.
+
+    Returns:
+      Class of each example, (N,), or None without balanced sampling.
 
     Raises:
       UserError: Balanced sampling is enabled, but there are no classes to balance.
@@ -161,10 +164,10 @@ def chosen_batches(
 def feed(
     batches: Iterator[HostBatch], call_sizes: Iterator[int], mesh: Mesh, batch_size: int
 ) -> Generator[tuple[int, Batch], None, None]:
-    """Yield the batches of each call of the compiled train step, on the devices.
+    """Stack the batches of each call of the compiled train step, and transfer them.
 
-    The batches of a call are stacked along a new leading axis of steps. They are
-    transferred to the devices `PUT_AHEAD` calls in advance.
+    The new leading axis is the step. Batches are transferred to the devices `PUT_AHEAD`
+    calls in advance.
 
     Args:
       batches: Host batches, one per step.
@@ -216,16 +219,16 @@ def _stream(
     positions: range,
     crop_seed: int | None = None,
 ) -> Generator[HostBatch, None, None]:
-    """Yield host batches: the arrays of `numbers`, with images and targets.
+    """Yield host batches: arrays returned by `numbers`, and images and targets.
 
-    If the split is cached on the devices, batches contain only the arrays of `numbers`.
+    If the split is cached on the devices, batches have no images and targets.
 
     Args:
       config: Data section of the config.
       dataset: Split to read.
-      numbers: Function from a position to arrays (B,): `index`, the indices of the
-        examples to read, and others such as `mask`.
-      positions: Positions of the batches.
+      numbers: Function from a batch number to arrays (B,): the example indices `index`,
+        and other arrays such as `mask`.
+      positions: Batch numbers; steps for training.
       crop_seed: Seed of random crops. None disables them.
     """
     if dataset.on_device:
@@ -255,14 +258,14 @@ def _read(
     crop_seed: int | None,
     position: int,
 ) -> HostBatch:
-    """Read the batch at a position.
+    """Read the batch with the number `position`.
 
     Unreadable images are masked in evaluation, and replaced in training.
     """
     batch = numbers(position)
     index, unreadable, seeds = batch["index"], [], None
     if crop_seed is not None:
-        # Seeds of the random windows: (seed, step, index, repeat) of each image.
+        # Seed of each random window: (seed, step, index), and `repeat` if present.
         first = (np.full(len(index), x) for x in (crop_seed, position))
         others = [batch[name] for name in ("index", "repeat") if name in batch]
         seeds = np.column_stack([*first, *others])

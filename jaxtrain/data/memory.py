@@ -21,13 +21,13 @@ _ready: deque[np.ndarray] = deque(maxlen=MAX_READY)
 def empty(shape: Sequence[int]) -> np.ndarray:
     """Return an uninitialized uint8 array, possibly in reused memory.
 
-    Memory is reused only after an array, its views and its zero-copy aliases, such as
-    from `jax.device_put` on CPU, are deleted.
+    Memory is reused only after the array, its views and its zero-copy aliases (as from
+    `jax.device_put` on CPU) are deleted.
     """
     size = int(np.prod(shape))
     memory = _take(size)
-    # `base` is not a view of an array, so all views refer to it directly, and it is
-    # finalized after the last view.
+    # NumPy sets the attribute `base` of each view to this array, because this array is
+    # not a view of an array. Thus, this array is finalized after the last view.
     base = np.frombuffer(memory.data, np.uint8)
     weakref.finalize(base, _ready.append, memory).atexit = False
     return base.reshape(shape)
@@ -48,14 +48,14 @@ def _take(size: int) -> np.ndarray:
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
     """Concatenate the crop windows of a batch into one array, uint8 (bytes,).
 
-    Most of a canvas is empty, so this saves shared memory, which the kernel clears and
-    maps page by page.
+    Most of a canvas is empty. Flat arrays save shared memory, which the kernel clears
+    and maps page by page.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]
     num_pixels = np.ceil(boxes[:, 2:]).astype(int).prod(axis=1).sum()
     # The buffer has the size of all canvases, so that it can be reused for any batch.
-    # Pages beyond the windows are never touched.
+    # Memory pages after the windows are never touched.
     flat = empty((canvases.size,))[: num_pixels * channels]
     for part, image in zip(_parts(flat, boxes, channels), canvases, strict=True):
         height, width, _ = part.shape
@@ -64,7 +64,7 @@ def flatten(batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, Any]:
-    """Undo `flatten`: unpack the windows onto canvases of a shape (H, W, C)."""
+    """Undo `flatten`: unpack the windows onto canvases of `shape`, (H, W, C)."""
     flat, boxes = batch["image"], batch[BOX]
     canvases = empty((len(boxes), *shape))
     for part, image in zip(_parts(flat, boxes, shape[-1]), canvases, strict=True):
@@ -74,7 +74,7 @@ def unflatten(batch: dict[str, Any], shape: tuple[int, int, int]) -> dict[str, A
 
 
 def _parts(flat: np.ndarray, boxes: np.ndarray, channels: int) -> Iterator[np.ndarray]:
-    """Yield a view of each window in a flat array, (h, w, channels)."""
+    """Yield a view (h, w, channels) of each window in a flat array."""
     start = 0
     for width, height in np.ceil(boxes[:, 2:]).astype(int).tolist():
         stop = start + height * width * channels

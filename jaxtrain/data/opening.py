@@ -1,4 +1,4 @@
-"""Opening of the data set that `data.source` names."""
+"""Opening of the data set selected by `data.source`."""
 
 import os
 
@@ -35,7 +35,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
             )
         raise _unknown(config.source, kind)
     form = known[kind]
-    # The sources synthetic and tfds check the name themselves.
+    # The sources `synthetic` and `tfds` check `name` themselves.
     if kind not in ("synthetic", "tfds") and bool(name) != (":" in form):
         raise UserError(f"data.source = {config.source!r}: expected {form}")
     if is_path(form) and not os.path.lexists(os.path.expanduser(name)):
@@ -65,7 +65,7 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
 
 
 def complete(text: str) -> str:
-    """Prefix a path with its source type, if it can be guessed: `folder:photos`."""
+    """Prefix a path with the guessed source type, if any, as in `folder:photos`."""
     known = text.partition(":")[0] in forms() or own.is_own(text)
     return text if known else layouts.guess(text) or text
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Offset added to a group's number in the second half of the Philox key that orders the
-# examples of the group.
+# Second half of the Philox key that shuffles a group's examples: this offset plus the
+# number of the group.
 BALANCE_STREAM = 2**34
 
 
@@ -14,12 +14,12 @@ BALANCE_STREAM = 2**34
 def epoch_order(seed: int, epoch: int, num_examples: int) -> np.ndarray:
     """Return the permutation of an epoch, int64 (num_examples,).
 
-    Raw draws of a counter-based generator are sorted. NumPy guarantees that raw draws
-    do not change between versions (NEP 19), unlike `permutation`.
+    The permutation sorts raw draws. NumPy guarantees that raw draws, unlike results of
+    `Generator.permutation`, do not change between versions (NEP 19).
 
     Args:
-      seed: Seed of the order, the first half of the Philox key.
-      epoch: Number of the epoch, the second half of the Philox key.
+      seed: Seed of the order; first half of the Philox key.
+      epoch: Epoch number; second half of the Philox key.
       num_examples: Number of examples of the split.
     """
     draws = np.random.Philox(key=[seed, epoch]).random_raw(num_examples)
@@ -35,10 +35,10 @@ class DataOrder:
       num_examples: Number of examples in the split.
       batch_size: Size of the global batch.
       groups: Class of each example, (num_examples,), for balanced sampling. Examples
-        with a negative class are left out. None means every example once per epoch.
+        with a negative class are left out. None disables balanced sampling.
       repeats: Number of differently augmented copies of an example in its batch (Hoffer
-        et al. 2020, arXiv:1901.09335). With copies, an epoch has fewer distinct
-        examples.
+        et al. 2020, arXiv:1901.09335). More repeats mean fewer distinct examples per
+        epoch.
     """
 
     seed: int
@@ -58,9 +58,7 @@ class DataOrder:
         return np.repeat(examples, self.repeats)
 
     def copies(self, indices: np.ndarray) -> np.ndarray:
-        """Return the occurrence number of each example within a batch, (n,).
-
-        The first occurrence has the number 0.
+        """Return the number of earlier occurrences of each example in a batch, (n,).
 
         Args:
           indices: Indices of the examples of the batch, (n,).
@@ -74,7 +72,7 @@ class DataOrder:
         return before
 
     def epoch(self, step: int) -> int:
-        """Return the epoch of a step, counted from 0."""
+        """Return the epoch number of a step, starting at 0."""
         return step // self._steps
 
     @property
@@ -102,8 +100,8 @@ class DataOrder:
     def make_balanced(self, epoch: int) -> np.ndarray:
         """Return the order of an epoch with equally many examples of each group.
 
-        The numbers of examples differ by at most one. Each group cycles through its
-        examples: all are used before one is repeated.
+        The numbers of examples differ by at most one. An example is repeated only after
+        all examples of its group were used.
         """
         places, num_groups = np.arange(self.num_examples), len(self._group_members)
         # The positions of each group in the epoch are random.
@@ -119,13 +117,12 @@ class DataOrder:
         return order
 
     def make_repeated(self, epoch: int) -> np.ndarray:
-        """Return the balanced order of the distinct examples of an epoch with repeats.
+        """Return the balanced order of an epoch's distinct examples if `repeats` > 1.
 
-        Only the examples that the epoch uses are drawn, because truncating a longer
-        order would drop random examples, which unbalances the groups. Draws continue
-        across epochs: groups alternate, and each group cycles through its examples in a
-        fixed order. After any number of epochs, two groups, or two examples of a group,
-        thus differ by at most one in their number of draws.
+        Only the examples that the epoch uses are drawn: truncating a longer order would
+        unbalance the groups. Across epochs, groups alternate, and each group cycles
+        through its examples in a fixed order. Thus, the numbers of draws of two groups,
+        or of two examples of a group, differ by at most one.
         """
         num = self._steps * (self.batch_size // self.repeats)
         turn, group = np.divmod(epoch * num + np.arange(num), len(self._group_members))

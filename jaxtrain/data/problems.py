@@ -13,7 +13,7 @@ NUM_NAMED = 5
 
 
 class Remark(NamedTuple):
-    """Remark for users on how a set was read, such as on ignored files.
+    """Remark for users about a data set, for example about ignored files.
 
     Attributes:
       title: Short title, such as `passed over`.
@@ -27,7 +27,7 @@ class Remark(NamedTuple):
 
 
 class UnusableError(Exception):
-    """Reason why a file or directory of a data set cannot be used.
+    """A file or directory of a data set cannot be used.
 
     Args:
       text: Problem, including the name of the file.
@@ -51,8 +51,8 @@ class Problems:
     def __init__(self, source: str):
         self._source = source
         self.remarks: list[Remark] = []
-        # Remedy -> first problems, and remedy -> number of problems: a table may have a
-        # million invalid rows.
+        # Remedy -> first problems, and remedy -> number of problems. Not all problems
+        # are stored, because a table may have a million invalid rows.
         self._by_fix: dict[str, list[str]] = {}
         self._numbers = collections.Counter[str]()
 
@@ -75,7 +75,7 @@ class Problems:
     def attempt(
         self, function: Callable[..., T], *arguments: Any, where: str = ""
     ) -> T | None:
-        """Call a function; record an UnusableError as a problem, and return None."""
+        """Return a function's result, or None after recording an UnusableError."""
         try:
             return function(*arguments)
         except UnusableError as error:

@@ -13,7 +13,7 @@ CROP_TRIES = 10
 
 
 class Window(NamedTuple):
-    """Distribution of windows of the random resized crop (Szegedy et al. 2015).
+    """Distribution of random resized crops (Szegedy et al. 2015).
 
     Attributes:
       scale: Range of the window's area relative to the image area.
@@ -28,10 +28,9 @@ WINDOW = Window()
 
 
 class Jitter(NamedTuple):
-    """Distribution of random windows of large-scale jitter.
+    """Distribution of large-scale jitter (Ghiasi et al. 2021, arXiv:2012.07177).
 
-    The image is resized by a random factor, then cropped or padded to the output size
-    (Ghiasi et al. 2021, arXiv:2012.07177).
+    The image is resized by a random factor, then cropped or padded to the output size.
 
     Attributes:
       scale: Range of the scale factor of the image.
@@ -45,13 +44,14 @@ class Jitter(NamedTuple):
 def place_along(
     draw: float, stored: int, resized: int, size: int
 ) -> tuple[float, float]:
-    """Return the start and end of a window along an axis, in stored pixels.
+    """Return the start and end of a window on an axis, in pixels of the stored image.
 
     Args:
       draw: Random number in 0..1 that determines the position.
       stored: Size of the stored image along the axis, in pixels.
       resized: Size of the resized image along the axis, in pixels.
-      size: Size of the window in pixels. A window larger than the image encloses it.
+      size: Size of the window in pixels of the resized image. A larger window encloses
+        the image.
     """
     room, scale = resized - size, stored / resized
     start = math.copysign(int(draw * (abs(room) + 1)), room)

@@ -5,7 +5,7 @@ from typing import BinaryIO, NamedTuple
 
 from jaxtrain.regular_file import read_bytes
 
-# Maximum file size in bytes, larger than any image file within `data.max_pixels`.
+# Maximum file size in bytes. Image files with at most `data.max_pixels` are smaller.
 MAX_FILE_BYTES = 2**30
 # File size in bytes above which the header is checked before the file is read.
 LARGE_BYTES = 2**26
@@ -21,7 +21,7 @@ class LargeFile(NamedTuple):
         return read_file(self.path)
 
 
-# Contents of a file, the error of reading it, or a large file.
+# Contents of a file, or the error of reading it, or a large file that was not read.
 FileData = bytes | OSError | LargeFile
 
 
@@ -34,7 +34,7 @@ def read_file(path: bytes) -> bytes | OSError:
 
 
 def read_unless_large(path: bytes) -> FileData:
-    """Return the contents of a file, a `LargeFile`, or the error of reading it."""
+    """Return the contents of a file, or a `LargeFile`, or the error of reading it."""
     try:
         return read_bytes(path, LARGE_BYTES)
     except OSError as error:
@@ -53,7 +53,7 @@ class BoundedReader:
 
     Args:
       file: File to read from.
-      most: Maximum total number of bytes.
+      most: Maximum total number of bytes to read.
     """
 
     def __init__(self, file: BinaryIO, most: int):

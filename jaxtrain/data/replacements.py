@@ -45,7 +45,7 @@ def fill_in(
       batch: Result of `source.read`; its images are replaced in place.
       indices: Indices of the examples of the batch, (n,).
       unreadable: Unreadable examples of the batch.
-      crop_seeds: Seeds of random windows, the argument of `Source.read`.
+      crop_seeds: Seeds of random windows, as passed to `source.read`.
     """
     # Images are new arrays, decoded from files, but targets may be views of the store.
     filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}
@@ -80,11 +80,10 @@ def _draw_replacement(
 
 
 def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterator[int]:
-    """Yield candidates of the same class: from random draws, then from all examples.
+    """Yield indices of examples in `group`: first from `draws`, then from all examples.
 
-    Draws come first, because reading the classes of all examples is slow for stores
-    that read labels from files. For multi-label and unlabelled examples, draws of other
-    classes follow.
+    Draws come first, because some stores must read the classes of all examples from
+    files, which is slow. For multi-label and unlabelled examples, all draws follow.
 
     Args:
       source: Source of the examples.

@@ -11,7 +11,7 @@ from jaxtrain.system_errors import raise_file_limit
 
 # Number of file descriptors to reserve for the rest of the process.
 SPARE = 256
-# Options that disable read-ahead and threads, because access is random.
+# Reader options that disable read-ahead and threads, because access is random.
 READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 # Buffer size of a reader, in bytes.
 READER_BUFFER = 2**15
@@ -73,7 +73,7 @@ class RecordFiles(ShardFiles):
     """
 
     def __getitem__(self, indices: np.ndarray) -> list[bytes]:
-        """Return records by index, in any order.
+        """Return the records with the given indices, in the order of `indices`.
 
         Raises:
           RuntimeError: A file is incomplete, or a checksum is wrong.

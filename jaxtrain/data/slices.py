@@ -26,10 +26,10 @@ _PART = re.compile(rf"([^\[\]\s]+)(\[{_BOUND}(:?){_BOUND}\])?")
 
 @dataclass(frozen=True)
 class SplitRanges:
-    """Index ranges of splits with consecutive examples, to name examples in messages.
+    """Index ranges of splits in a data set, to name examples in messages.
 
     Attributes:
-      source: Name of the set in messages.
+      source: Name of the data set in messages.
       ranges: Index range of each split.
     """
 
@@ -37,7 +37,7 @@ class SplitRanges:
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return an example's split, named for messages, and its index in the split."""
+        """Return a description of an example's split, and the index in the split."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)
@@ -57,7 +57,7 @@ def number_examples(
     """Assign consecutive indices to the examples of all splits.
 
     Args:
-      source: Name of the set in messages.
+      source: Name of the data set in messages.
       lengths: Number of examples in each shard of each split.
 
     Returns:
@@ -82,7 +82,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
     Args:
       text: Split expression to evaluate.
       splits: Indices of the examples of each split.
-      source: Name of the set in messages.
+      source: Name of the data set in messages.
 
     Raises:
       UserError: The expression is malformed, or selects no example.
@@ -119,7 +119,8 @@ def _select(part: str, splits: NamedSplits) -> np.ndarray:
     shards = splits[name]
     if not sliced:
         return join(shards)
-    # As in TFDS, a unit applies to both bounds, and only shards have a single index.
+    # As in TFDS, a unit applies to both bounds, and an index without a colon is valid
+    # only for shards.
     unit = first_unit or last_unit
     if first is last is None or not (colon or (unit == "shard" and last is None)):
         raise ValueError(f"{part!r} is not a slice")
@@ -154,7 +155,7 @@ def _bound(value: str | None, unit: str | None, part: str) -> Any:
 
 
 def check_train(source: str, splits: Collection[str]) -> None:
-    """Raise UserError if a set has no split named train."""
+    """Raise UserError if a data set has no split named train."""
     if "train" not in splits:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
@@ -173,7 +174,7 @@ def groups_of(target: Any, facts: Mapping[str, Any]) -> np.ndarray:
 
     Args:
       target: Targets of all examples, (N, ...), or a pytree of them.
-      facts: `Store.facts` of the data set, with the names of columns that are labels.
+      facts: Metadata of the data set (`Store.facts`), including any column names.
 
     Returns:
       - Integer targets (N,): unchanged.
@@ -205,7 +206,7 @@ def draws_of_names(names: Iterable[bytes]) -> np.ndarray:
 def class_split(
     label: np.ndarray, fraction: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hold out all examples of `round(fraction * classes)` classes, at least two.
+    """Hold out all examples of max(2, round(fraction * number of classes)) classes.
 
     Args:
       label: Class of each example, (N,), or -1 for unlabelled examples, which stay in
@@ -239,12 +240,11 @@ def stratified_split(
     """Hold out `round(fraction * N)` examples, stratified.
 
     The number of held-out examples of each stratum is `fraction` of its size, rounded
-    up or down. With multi-label examples, the number of each label is as close to this
-    as overlaps of the labels allow (`split_by_labels`).
+    by the largest-remainder method. For multi-label examples, see `split_by_labels`.
 
     Args:
       strata: Stratum of each example, integers (N,), or labels, bool (N, labels).
-      fraction: Fraction to hold out; the largest remainders are rounded up.
+      fraction: Fraction of the examples to hold out.
       seed: Seed of the default `draws`.
       draws: Random number of each example, (N,); the smallest are held out. Defaults to
         draws that depend on the seed and the index.

@@ -26,7 +26,7 @@ from jaxtrain.errors import UserError, counted
 
 # (H, W, C) of stored images; H and W are None if sizes differ.
 StoredShape = tuple[int | None, int | None, int]
-# Name of the split that is held out if a data set lacks it, and its default fraction.
+# Name of the test split, and the fraction to hold out if a data set lacks this split.
 TEST = "test"
 TEST_FRACTION = 0.1
 
@@ -36,8 +36,8 @@ class Splits:
     """Training, validation and test splits of a run.
 
     Without crop seeds, `Source.read` returns evaluation images, before the final
-    resizing in the step (`seen_size`, `fit`). With crop seeds, which only training
-    uses, it returns random windows.
+    resizing in the step (`seen_size`, `fit`). With crop seeds, as in training,
+    `Source.read` returns random windows.
 
     Attributes:
       train: Training split.
@@ -63,7 +63,7 @@ class Splits:
         return {name: part for name, part in parts.items() if part is not None}
 
     def seen(self, source: Source) -> Source:
-        """Return the source, with images resized on the host to `seen_size` if set."""
+        """Return `source`, with images resized on the host to `seen_size` if set."""
         size, channels = self.seen_size, source.image_shape[-1]
         if size is None or source.image_shape[:2] == (size, size):
             return source
@@ -112,8 +112,8 @@ def load_splits(
         open_split, config, store, splits, on_device, shape=shape
     )
     hold_out = HoldOut(config, open_named(config.train_split))
-    # If classes are held out, the test and validation splits of the set are not used,
-    # because they have the training classes.
+    # If classes are held out, the test and validation splits of the data set are not
+    # used, because they have the training classes.
     by_classes = config.hold_out == "classes"
     given_validation = (
         config.validation_split is not None or config.validation_fraction == 0
@@ -273,7 +273,7 @@ def _check_classes(
 ) -> None:
     """Raise UserError for slices of a data set that is ordered by class.
 
-    TFDS sets are not checked: they are shuffled, and their labels are slow to read.
+    TFDS data sets are not checked: they are shuffled, and labels are slow to read.
     With held-out classes, splits differ in classes intentionally.
     """
     mixed = config.source.startswith("tfds:") or config.hold_out == "classes"

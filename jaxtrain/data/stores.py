@@ -35,7 +35,7 @@ class Store(Protocol):
     - `targets`: method that reads targets without images (see `targets_of`), so that
       tasks can check all targets.
     - `transform_target`: transform of targets that have image coordinates (see
-      `target_transform.py`). `read` then returns a list of inputs of the transform.
+      `target_transform.py`). `read` then returns a list of untransformed targets.
     """
 
     @property
@@ -66,7 +66,7 @@ def remarks_of(store: Store) -> tuple[Remark, ...]:
 
 
 def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
-    """Return the texts of remarks by title; texts with equal titles are joined."""
+    """Map the titles of remarks to their texts; join texts with equal titles."""
     rows: dict[str, str] = {}
     for title, text, _ in remarks:
         rows[title] = f"{rows[title]}; {text}" if title in rows else text
@@ -74,7 +74,7 @@ def describe_remarks(remarks: Sequence[Remark]) -> dict[str, str]:
 
 
 def targets_of(store: Store, indices: np.ndarray) -> Any | None:
-    """Return targets, a pytree of arrays (n, ...), or None if images must be read."""
+    """Read targets, a pytree (n, ...), without images; return None if unsupported."""
     targets = getattr(store, "targets", None)
     return targets(indices) if callable(targets) else None
 
@@ -86,7 +86,7 @@ OpenStore = Callable[[str, DataConfig], Opened]
 
 
 class WithTargets:
-    """Mixin of stores with all targets in memory; implements `strata` and `targets`.
+    """Mixin for stores with all targets in memory; implements `strata` and `targets`.
 
     Attributes:
       target: Targets of all examples, a pytree of arrays (N, ...).
@@ -97,7 +97,7 @@ class WithTargets:
     facts: Mapping[str, Any]
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
-        """Return the strata of the targets (`groups_of`)."""
+        """Return the strata of examples, computed from the targets by `groups_of`."""
         return self._groups[indices]
 
     def targets(self, indices: np.ndarray) -> Any:
@@ -158,8 +158,8 @@ class SyntheticStore:
 
 def open_digits(name: str, config: DataConfig) -> Opened:
     """Open scikit-learn's 8x8 grey digits: 1,437 training and 360 test images."""
-    # The file is read as `load_digits` does, but without importing scikit-learn, which
-    # takes a second of CPU time, as much as all other imports of a run.
+    # Unlike `load_digits`, this does not import scikit-learn: the import takes a second
+    # of CPU time, as much as all other imports of a run.
     package = importlib.util.find_spec("sklearn")
     assert package is not None and package.origin is not None
     file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -173,9 +173,10 @@ def open_digits(name: str, config: DataConfig) -> Opened:
 
 
 def open_synthetic(name: str, config: DataConfig) -> Opened:
-    """Open synthetic images: HxWxC/CLASSES[/EXAMPLES], by default 2,048 examples.
+    """Open synthetic images: HxWxC/CLASSES[/EXAMPLES].
 
-    The test split has a quarter as many examples as the training split.
+    The training split has EXAMPLES examples, by default 2,048. The test split has a
+    quarter as many.
     """
     match = re.fullmatch(r"(\d+)x(\d+)x(\d+)/(\d+)(?:/(\d+))?", name)
     numbers = [int(n) for n in match.groups("2048")] if match else [0]

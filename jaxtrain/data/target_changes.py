@@ -15,8 +15,8 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jaxtrain.data.augment.mosaic import Tile
 
-# Function that transforms a target like its image, (target, `Geometry`) -> target, or
-# combines targets like their images, (targets, `Mixing` or `Mosaic`) -> target.
+# Function (target, `Geometry`) -> target, which transforms a target like its image, or
+# (targets, `Mixing` or `Mosaic`) -> target, which combines targets like their images.
 Follow = Callable[[Any, Any], Any]
 
 
@@ -33,8 +33,8 @@ class Mixing:
     The targets to combine are a pair: (targets of the batch, targets of the partners).
 
     Attributes:
-      weight: Weight of the example of the batch, float32 (B,); its partner has the
-        weight 1 - `weight`.
+      weight: Weight of each example of the batch, float32 (B,). The weight of the
+        example's partner is 1 - `weight`.
     """
 
     weight: jax.Array
@@ -52,7 +52,7 @@ class Pasting(Mixing):
     own: jax.Array
 
     def pixels(self, targets: tuple[jax.Array, jax.Array], border: int = 0) -> Any:
-        """Paste the rectangles of dense targets, (B, H, W), as in the images.
+        """Paste dense targets, (B, H, W), in the same rectangles as the images.
 
         Args:
           targets: Targets of the batch, and of the partners.

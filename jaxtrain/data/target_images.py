@@ -17,7 +17,7 @@ class TargetImages:
     """A type of target images, such as segmentation masks.
 
     Attributes:
-      column: Table column of the paths of the target images, in place of `label`.
+      column: Name of the table column that lists the paths of the target images.
       num_dims: Number of dimensions of target arrays, such as 3 for (N, H, W).
     """
 
@@ -92,10 +92,10 @@ class TargetImages:
         Args:
           library: The module `datasets`.
           config: Data section of the config.
-          whole: Concatenated rows of all splits, with the columns `image` and `column`.
+          whole: `datasets.Dataset` of all splits, concatenated, with both columns.
           image: Name of the image column.
           column: Name of the target column.
-          lengths: Number of rows of each split, in a list with one element.
+          lengths: Number of examples of each split, in a list with one element.
         """
         raise NotImplementedError
 
@@ -110,5 +110,5 @@ def kind_by_dims(num_dims: int) -> TargetImages | None:
 
 
 def columns() -> dict[str, str]:
-    """Return the types of target images, by the table column that lists their paths."""
+    """Map the table columns that list target images to the types of target images."""
     return {row.column: kind for kind, row in TARGET_IMAGES.items()}

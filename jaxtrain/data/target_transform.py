@@ -14,19 +14,19 @@ import numpy as np
 from jaxtrain.data.random_windows import Box
 from jaxtrain.data.stores import Store
 
-# (target, `ResizedCrop`) -> target. The input target is None for unreadable images,
-# which are black.
+# Function (stored target, `ResizedCrop`) -> target. The stored target is None if the
+# image is unreadable, and thus black.
 TargetTransform = Callable[[Any, "ResizedCrop"], Any]
 
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """A crop box of an image, and the size to which it is resized.
+    """A crop box of an image, and the size to which the crop is resized.
 
     Attributes:
       image_size: Height and width of the upright image, in pixels.
-      box: Left, top, right and bottom in pixels; the area outside the image is border.
-      size: Height and width of the resized box.
+      box: Left, top, right and bottom in pixels; the box may exceed the image.
+      size: Height and width of the resized crop.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """
 
@@ -38,7 +38,7 @@ class ResizedCrop:
     def pixels(self, array: np.ndarray, border: int) -> np.ndarray:
         """Crop and resize an array (H, W, ...) like the image.
 
-        Nearest neighbours are used, because class indices must not be interpolated.
+        Nearest-neighbour interpolation is used, because class indices cannot be mixed.
 
         Args:
           array: Array with the height and width of the image.
@@ -55,14 +55,14 @@ class ResizedCrop:
         return moved
 
     def points(self, points: np.ndarray) -> np.ndarray:
-        """Map points of the image to the resized box.
+        """Map points from the image to the resized crop.
 
         Args:
           points: (x, y) in pixels, (..., 2); the corner of the first pixel is (0, 0).
 
         Returns:
-          (x, y) in pixels of the result, float32. Points outside the box are outside
-          the result.
+          (x, y) in pixels of the resized crop, float32. Points outside `box` are not
+          clipped.
         """
         left, top, right, bottom = self.box
         rows, columns = self.size
@@ -72,7 +72,7 @@ class ResizedCrop:
 
 
 def transform_of(store: Store) -> TargetTransform | None:
-    """Return the transform of a store's targets; None if they have no coordinates."""
+    """Return the transform of targets; None if targets have no image coordinates."""
     return getattr(store, "transform_target", None)
 
 

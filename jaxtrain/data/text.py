@@ -1,8 +1,8 @@
 """Text files of users, such as tables and lists, in any common encoding.
 
 A byte-order mark (BOM) determines the encoding. A file without a BOM is decoded as
-UTF-8 or UTF-16 if this succeeds. Otherwise cp1252 is guessed, the encoding of older
-Windows programs, and the guess is reported.
+UTF-8 or UTF-16 if this succeeds. Otherwise cp1252 (the encoding of older Windows
+programs) is guessed, and the guess is reported.
 """
 
 import codecs
@@ -18,8 +18,8 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.errors import UserError
 from jaxtrain.regular_file import MAX_BYTES, AnyPath, read_bytes
 
-# Byte-order mark -> encoding. UTF-32-LE precedes UTF-16-LE, because its mark starts
-# with the mark of UTF-16-LE.
+# Byte-order mark -> encoding. UTF-32-LE precedes UTF-16-LE, whose mark is a prefix of
+# the mark of UTF-32-LE.
 MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF32_LE: "utf-32-le",
@@ -27,9 +27,9 @@ MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-# Encodings to try if text is not Unicode; latin-1 accepts any bytes.
+# Encodings to try if decoding as Unicode fails; latin-1 accepts any bytes.
 GUESSES = ("cp1252", "latin-1")
-# Number of bytes at the start of a file in which UTF-16 without a BOM is detected.
+# Number of bytes to inspect, at the start of a file, to detect UTF-16 without a BOM.
 NUM_LOOKED = 64
 _LINE_BREAK = re.compile(r"\r\n|\r|\n")
 _ZIP = b"PK\x03\x04"
@@ -71,11 +71,12 @@ class UserText:
     def spellings(self, name: str) -> list[bytes]:
         """Return the possible bytes of a file name on disk, most likely first.
 
-        The order is: the encoding of the text if it was guessed, then UTF-8 unchanged,
-        composed (NFC), and decomposed (NFD, as on macOS).
+        The order is: the name in the guessed encoding, if any; then, in UTF-8, the
+        unchanged name, its composed form (NFC) and its decomposed form (NFD, as on
+        macOS).
 
         Raises:
-          UnicodeEncodeError: The name cannot be a file name.
+          UnicodeEncodeError: The name cannot be encoded as a file name.
         """
         spellings = [name.encode(self.encoding)] if self.is_guess else []
         if name.isascii():
@@ -139,10 +140,10 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     Args:
       text: YAML document to parse.
       where: Prefix of error messages.
-      names: Top-level fields that hold a list or a mapping of strings.
+      names: Top-level fields with a list of strings, or a mapping to strings.
 
     Raises:
-      UserError: The YAML is invalid, has an alias of a list or a mapping, or has an
+      UserError: The YAML is invalid; or has an alias of a list or mapping; or has an
         unquoted string in `names` that YAML parses as another type, such as `no`.
     """
     import yaml

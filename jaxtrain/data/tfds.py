@@ -30,7 +30,7 @@ from jaxtrain.regular_file import read_text
 
 # The global shuffle needs random access, which TFDS's default format, tfrecord, lacks.
 FILE_FORMAT = "array_record"
-# Metadata files of a set, and the keys whose values are names of Python classes.
+# Metadata files of a data set, and the keys whose values are names of Python classes.
 DESCRIPTIONS = ("features.json", "dataset_info.json")
 CLASS_KEYS = ("pythonClassName", "python_class_name", "type")
 CATALOG = "https://www.tensorflow.org/datasets/catalog/overview"
@@ -45,7 +45,7 @@ class TfdsStore:
     """All splits of a prepared data set. Picklable: files are opened on first use.
 
     Attributes:
-      places: Index ranges of the splits.
+      places: Index range of each split.
       records: Serialized examples of all splits.
       image_shape: Shape (H, W, C); H and W are None if sizes differ.
       facts: Metadata of the data set (`Store.facts`).
@@ -58,7 +58,7 @@ class TfdsStore:
     image_shape: tuple[int | None, int | None, int]
     facts: Mapping[str, Any]
     unlabelled: tuple[str, ...] = ()
-    # Labels are stored with the images, so reading them is as slow as reading the set.
+    # Labels are stored with the images, so reading labels is as slow as reading images.
     labels_in_records: ClassVar[bool] = True
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ class TfdsStore:
     def _examples(self, indices: np.ndarray) -> list[Any]:
         from tensorflow_datasets.proto import tf_example_pb2
 
-        # 2 us per record; TFDS's parser takes 15 us, without image decoding.
+        # Takes 2 us per record; TFDS's parser takes 15 us, even without image decoding.
         parse = tf_example_pb2.Example.FromString  # pyright: ignore
         try:
             records = self.records[indices]
@@ -94,15 +94,15 @@ class TfdsStore:
 
 
 def open_tfds(name: str, config: DataConfig) -> Opened:
-    """Open a TFDS set prepared as array_record; TensorFlow is not needed.
+    """Open a TFDS data set prepared as array_record; TensorFlow is not needed.
 
     Args:
       name: TFDS name: NAME, NAME/CONFIG, NAME:VERSION.
       config: Data section of the config, for `data_dir`.
 
     Raises:
-      UserError: The name is unknown, or the set is not prepared as array_record, or
-        lacks uint8 images with class labels.
+      UserError: The name is unknown, or the data set is not prepared as array_record,
+        or the data set lacks uint8 images with class labels.
     """
     import tensorflow_datasets as tfds
 
@@ -144,7 +144,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
     """Return the TFDS builder of a prepared data set, or None if it is not prepared.
 
     Args:
-      name: TFDS name of the set.
+      name: TFDS name of the data set.
       data_dir: Directory of data sets. Defaults to $TFDS_DATA_DIR, or else
         ~/tensorflow_datasets.
 
@@ -177,11 +177,11 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
 
 def _check_features(source: str, path: str) -> None:
-    """Raise UserError if metadata name classes outside TFDS, which TFDS imports."""
+    """Raise UserError if metadata refer to classes outside TFDS: TFDS imports them."""
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:
-        return  # Code that requires the file reports that it is missing.
+        return  # TFDS reports missing files that it requires.
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(
             f"{source}: {path} cannot be read ({error}): prepare the data set again"

@@ -58,12 +58,12 @@ def missing_texts(labels: Sequence[str]) -> np.ndarray:
 def set_aside(config: DataConfig, store: Store, splits: NamedSplits) -> Opened:
     """Move unlabelled examples from the splits to the split `unlabelled`.
 
-    Completely unlabelled splits are left unchanged; tasks that need labels reject them.
+    Splits without any labels are unchanged; tasks that need labels reject such splits.
 
     Args:
       config: Data section of the config.
-      store: Store of the data set. Nothing is moved if it cannot read targets without
-        images.
+      store: Store of the data set. No example is moved if the store cannot read targets
+        without images.
       splits: Indices of the examples of each split.
 
     Raises:

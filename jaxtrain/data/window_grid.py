@@ -13,7 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-# Minimum overlap of neighbouring windows as a fraction of their size; MONAI's default.
+# Minimum overlap of neighbouring windows, as a fraction of the window size; the default
+# of MONAI.
 OVERLAP = 0.25
 
 
@@ -41,7 +42,7 @@ class WindowGrid:
         return np.array([(y, x) for y in tops for x in lefts], np.int32)
 
     def choose(self, num_images: int, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Choose windows evenly: one of each image, then a second of each, and so on.
+        """Choose windows evenly: one per image, then a second per image, and so on.
 
         Consecutive windows differ in position, so that a batch covers all positions.
 
@@ -50,7 +51,7 @@ class WindowGrid:
           most: Maximum number of windows.
 
         Returns:
-          Index of the image, and index of the window in it, int64 (n,) each.
+          Image index and window index of each chosen window, int64 (n,) each.
         """
         num = min(most, num_images * len(self))
         turn, image = np.divmod(np.arange(num), num_images)

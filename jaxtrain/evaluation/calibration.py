@@ -45,11 +45,11 @@ def scores(
 def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
     """Return calibration metrics and the table of a reliability diagram.
 
-    `expected_calibration_error` is the mean absolute difference of confidence and
-    accuracy over 15 bins of equal width, weighted by their number of examples (Naeini
-    et al. 2015; Guo et al. 2017, arXiv:1706.04599). `maximum_calibration_error` is the
-    largest difference of a bin. `brier_score` and `negative_log_likelihood` are means
-    over the labelled examples.
+    `expected_calibration_error` is the mean absolute difference between confidence and
+    accuracy over 15 bins of equal width, weighted by the number of examples per bin
+    (Naeini et al. 2015; Guo et al. 2017, arXiv:1706.04599). The largest difference is
+    the `maximum_calibration_error`. `brier_score` and `negative_log_likelihood` are
+    means over the labelled examples.
 
     Args:
       scores: Results of `scores` for all examples, (N,) each.
@@ -66,7 +66,11 @@ def calibration(scores: dict[str, np.ndarray]) -> dict[str, Any]:
 
 
 def expected_error(table: list[dict[str, Any]]) -> float:
-    """Return the expected calibration error of the bins of `reliability`."""
+    """Return the expected calibration error.
+
+    Args:
+      table: Bins, as returned by `reliability`.
+    """
     gaps, counts = _gaps(table)
     return float(np.average(gaps, weights=counts))
 
@@ -100,7 +104,7 @@ def reliability(
 
 
 def _gaps(table: list[dict[str, Any]]) -> tuple[list[float], list[int]]:
-    """Return |accuracy - confidence| and the number of examples of non-empty bins."""
+    """Return |accuracy - confidence| and `num_examples` of each non-empty bin."""
     filled = [row for row in table if row["num_examples"]]
     gaps = [abs(row["accuracy"] - row["confidence"]) for row in filled]
     return gaps, [row["num_examples"] for row in filled]

@@ -48,7 +48,7 @@ Program = Callable[[Weights, Any, Batch], tuple[Any, Any]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ModelView:
-    """A model to evaluate: weights from a file, a run or a `TrainState`, and programs.
+    """A model to evaluate: its weights and its compiled programs.
 
     Attributes:
       weights: Parameters and other state of the model, on the devices.
@@ -77,9 +77,9 @@ def evaluate(
     The host prepares a batch while the devices compute the previous one.
 
     Args:
-      model: Weights and their programs.
+      model: Model to evaluate.
       dataset: Examples to evaluate.
-      reducers: Functions of the outputs and the batch.
+      reducers: Reducers of the model's outputs.
       config: Data section of the config.
       batch_size: Global number of examples per batch. Defaults to `eval_batch_size`.
       batches: Host batches of this process, (n, ...) each. By default, every example
@@ -166,7 +166,7 @@ def compiler(
     """Return a cached function that compiles the program of a tuple of reducers.
 
     Args:
-      apply: Function of weights and a batch; see `Apply`.
+      apply: Traced function that computes the outputs of the model; see `Apply`.
       mesh: Mesh of the devices.
       purpose: Purpose of the program, for out-of-memory messages.
       fix: Advice to save memory, for out-of-memory messages.

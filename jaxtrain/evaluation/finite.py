@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Error message of an image without a prediction.
+# Error message for an image without a prediction.
 NOT_FINITE = "the outputs of the model are not finite"
 
 

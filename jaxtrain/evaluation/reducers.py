@@ -17,7 +17,7 @@ from jaxtrain.tasks.task_metrics import kept_of, sums_of
 
 
 class Reducer:
-    """A pure reduction over examples: sums, and retained per-example arrays.
+    """A reduction of examples to sums and retained per-example arrays.
 
     Reducers are stateless, like optax transformations; `evaluate` stores the sums.
     """
@@ -27,7 +27,7 @@ class Reducer:
 
         Args:
           outputs: Outputs of the model, (B, ...).
-          batch: Preprocessed batch, (B, ...), such as `target`, `mask` and `index`.
+          batch: Preprocessed batch with `target`, `mask`, `index` etc., (B, ...) each.
 
         Returns:
           Sums over the examples, and arrays to retain, (B, ...) each, or {}.
@@ -35,7 +35,7 @@ class Reducer:
         raise NotImplementedError
 
     def merge(self, total: Any, sums: Any) -> Any:
-        """Add the sums of a batch, asynchronously on the devices.
+        """Add the sums of a batch to `total`, asynchronously on the devices.
 
         Args:
           total: Sums so far, whose buffers are donated; None for the first batch.
@@ -130,7 +130,7 @@ class OnDevices(Reducer):
     """Reducer that stores the outputs for all training examples on the devices.
 
     Attributes:
-      abstract: Shapes, dtypes and shardings of the outputs, (examples, ...).
+      abstract: Abstract outputs: shapes (examples, ...), dtypes and shardings.
     """
 
     abstract: Any

@@ -26,11 +26,11 @@ from jaxtrain.tasks.metrics import found_names
 from jaxtrain.tasks.task_metrics import all_metrics, kept_of, sums_of
 
 NUM_RESAMPLES = 1000
-# Maximum number of summands per example of a metric, such as the entries of a confusion
+# Maximum number of summands of a metric per example, such as the entries of a confusion
 # matrix of pixels. At this limit, the sums of all resamples take 262 MB in float32.
 MOST_SUMMED = 2**16
-# For metrics of retained arrays: number of resamples, and maximum number of values in
-# the retained arrays of all examples.
+# For metrics computed from retained arrays: number of resamples, and maximum number of
+# values in the retained arrays of all examples.
 NUM_KEPT, MOST_KEPT = 200, 2**22
 # Seed of the resamples and of adversarial attacks.
 SEED = 0
@@ -42,7 +42,7 @@ MAX_COUNT = 12
 
 @dataclass(frozen=True, eq=False)
 class Intervals(Reducer):
-    """Reducer that computes the lower and upper confidence bounds of a task's metrics.
+    """Reducer that computes confidence intervals of a task's metrics.
 
     Attributes:
       task: Task of the model.
@@ -73,7 +73,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
     """Draw the number of times that each resample contains each example.
 
     Args:
-      root: Root key of the seed.
+      root: Root PRNG key.
       index: Indices of the examples, (B,).
       num: Number of resamples.
 
@@ -98,7 +98,7 @@ def weights(root: jax.Array, index: jax.Array, num: int) -> jax.Array:
 def resampled_sums(
     task: Task, outputs: Any, target: Any, mask: jax.Array, counts: jax.Array
 ) -> Sums:
-    """Return the sums over a batch in each resample, (resamples, ...).
+    """Return the metric sums over a batch in each resample, (resamples, ...).
 
     Args:
       task: Task with the metrics.
@@ -139,7 +139,7 @@ def _with_intervals(task: Task, sums: Sums) -> Sums:
 
 
 def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
-    """Return the confidence bounds of each metric: a pair, or a list of pairs.
+    """Return the confidence interval of each metric: a pair, or a list of pairs.
 
     Resamples in which a metric is undefined are ignored. The bounds of a metric that is
     undefined in all resamples are None.
@@ -166,11 +166,11 @@ def intervals(task: Task, sums: Sums, totals: Sums) -> Values:
 def kept_intervals(
     task: Task, kept: dict[str, Any], index: np.ndarray, num_outputs: int
 ) -> Values:
-    """Return the confidence bounds of metrics that are computed from retained arrays.
+    """Return the confidence intervals of metrics computed from retained arrays.
 
     Only the first `NUM_KEPT` resamples of `weights` are used, because each resample
     requires a pass over the arrays of all examples. Only metrics that support
-    resampling have bounds.
+    resampling have intervals.
 
     Args:
       task: Task with the metrics.
@@ -195,7 +195,7 @@ def kept_intervals(
 
 
 def _interval(values: list[Any]) -> Any:
-    """Return the percentiles of numbers, or of each element of lists."""
+    """Return `PERCENTILES` of numbers, or of each position of lists of numbers."""
     if isinstance(values[0], list):
         return [_interval(list(place)) for place in zip(*values, strict=True)]
     known = [v for v in values if v is not None and math.isfinite(v)]

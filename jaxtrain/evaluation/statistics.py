@@ -35,7 +35,7 @@ def mean_statistics(
     The batches are deterministic given the number of images.
 
     Args:
-      model: Model whose program outputs batch-norm statistics, for `MEAN` to average.
+      model: Model whose program outputs batch-norm statistics.
       dataset: Training split of the run.
       config: Data section of the config.
       grid: Sliding windows of an image.

@@ -1,4 +1,4 @@
-"""Numerical check of an exported file, run in its runtime, against the model."""
+"""Comparison of the outputs of an exported file and of the model."""
 
 import statistics
 import time
@@ -28,9 +28,9 @@ class Tolerance(NamedTuple):
 
 # Differences: with a relative rounding error e (2^-24, 2^-11, 2^-8), sums in another
 # order differ by about e * sqrt(number of terms), and the errors of layers accumulate:
-# 10 e was measured for 50 layers of a thousand terms. The limits are 1.3 (bf16) to 17
-# times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed kernel) change
-# outputs by a tenth.
+# an error of 10 e was measured for 50 layers of a thousand terms. The limits are 1.3
+# (bf16) to 17 times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed
+# kernel) change outputs by a tenth.
 #
 # Agreement: one image of 64 may be so close to a decision boundary that the last bit
 # decides.
@@ -50,7 +50,7 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "fp8_weights": Tolerance(2e-1, 0.9),
     "int4_weights": Tolerance(3e-1, 0.8),
 }
-# Low precisions, whose error depends on the model.
+# Low precisions. The rounding error depends on the model.
 LOW_PRECISIONS: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 # Maximum relative difference of logits at a low precision (see `TOLERANCES`).
 LOW_PRECISION_LOGITS = 1.0
@@ -67,10 +67,10 @@ class Check:
 
     Attributes:
       num_images: Number of compared images.
-      difference: Largest difference of an output, relative to the largest output of the
-        model; for regression, to the range (max - min) of the column.
-      agreement: Share of images or pixels with the same class, or of matched boxes;
-        None for other outputs.
+      difference: Largest difference of outputs, divided by the largest output of the
+        model. For regression, the divisor is the range (max - min) of the column.
+      agreement: Fraction of images or pixels with the same class, or of boxes that are
+        matched; None for other outputs.
       batch: Number of images of a timed call.
       seconds: Median time of a call of the file, in seconds; None if not timed.
       model_seconds: Median time of a call of the model in JAX, in seconds.
@@ -88,7 +88,7 @@ class Check:
     agrees: str = "the same class for {:.1%}"
 
     def is_within(self, tolerance: Tolerance) -> bool:
-        """Whether difference and agreement are within a tolerance."""
+        """Whether the difference and the agreement are within a tolerance."""
         same = self.agreement is None or self.agreement >= tolerance.agreement
         # NaN is not within any tolerance.
         return bool(self.difference <= tolerance.difference) and same
@@ -107,7 +107,7 @@ class Check:
 def check(
     request: Request, run: Runner, images: np.ndarray, *, timed: bool = True
 ) -> Check:
-    """Compare an exported file with the model in float32.
+    """Compare the outputs of an exported file with the float32 outputs of the model.
 
     Args:
       request: Request for which the file was written.
@@ -116,10 +116,9 @@ def check(
       timed: Whether to time the file. False if users run it in another runtime.
 
     Raises:
-      ExportError: The outputs of file and model differ by more than `request.precision`
-        allows.
-      UserError: The same for int8, fp8_weights and int4_weights: the error depends on
-        the model, so this is not a bug of the export.
+      ExportError: The outputs differ by more than `request.precision` allows.
+      UserError: The outputs differ too much at int8, fp8_weights or int4_weights. The
+        rounding error depends on the model, so this is not a bug of the export.
     """
     wide = replace(request, precision="fp32")
     jitted, weights = jax.jit(wide.apply), wide.weights()
@@ -172,7 +171,7 @@ def check(
 
 
 def _has_low_precision(request: Request) -> bool:
-    """Whether the precision is low, without quantization-aware training."""
+    """Whether the precision is low, and quantization-aware training was not used."""
     return request.precision in LOW_PRECISIONS and not request.was_rounded
 
 
@@ -207,7 +206,7 @@ def _in_batches(
 
 
 def padded(images: np.ndarray, size: int) -> np.ndarray:
-    """Return the first `size` images, padded by repeating the last one."""
+    """Return the first `size` images; repeat the last image if there are fewer."""
     missing = max(0, size - len(images))
     return np.concatenate([images[:size], images[-1:].repeat(missing, axis=0)])
 

@@ -1,4 +1,4 @@
-"""Interface of export formats, and the formats by name."""
+"""Interface and table of export formats."""
 
 import abc
 from pathlib import Path
@@ -35,7 +35,7 @@ class Exporter(abc.ABC):
         """Raise UserError if the format does not support the request."""
 
     def is_timed(self, request: Request) -> bool:
-        """Whether the check times the file, which it runs in the users' runtime."""
+        """Whether to time the file. False if users run it in another runtime."""
         return True
 
     @abc.abstractmethod

@@ -140,5 +140,5 @@ def _to_pixels(model: TrainedModel, image: AnyImage, window: int) -> np.ndarray:
 
 
 def spread(length: int, num: int) -> np.ndarray:
-    """Return at most `num` evenly spaced indices, first and last included."""
+    """Return at most `num` evenly spaced indices from 0 to `length` - 1, inclusive."""
     return np.unique(np.linspace(0, max(0, length - 1), min(num, length), dtype=int))

@@ -1,4 +1,4 @@
-"""Export requests: a model, options, and the function of images to export."""
+"""Export requests: a model, options, and the function to export."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from jaxtrain.weights.description import Description
 
 # Images in the file's input format -> outputs.
 Runner = Callable[[np.ndarray], np.ndarray]
-# Parameters and other state, nested dicts each.
+# Parameters and other state, a nested dict each.
 Weights = tuple[Any, Any]
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
@@ -30,15 +30,15 @@ class Request:
 
     Attributes:
       model: Model with its weights.
-      precision: Compute precision of the file, whose outputs are float32. For int8, the
-        traced program is fp32, which the exporter quantizes.
+      precision: Compute precision of the file; outputs are float32. For int8, the
+        program is traced in float32, and then quantized by the exporter.
       batch: Batch size of the file. None means any batch size.
       preprocessing: If True, the file takes uint8 pixels, and returns probabilities for
         classifiers. If False, it takes normalized images, float32, and returns logits.
       nms: Whether the file of a detection model returns the boxes after non-maximum
         suppression, rather than the boxes of all anchors.
-      calibration: Images (n, H, W, C) in the file's input format, for the ranges of
-        int8; None for other precisions.
+      calibration: Images (n, H, W, C) in the file's input format, to calibrate int8
+        ranges; None for other precisions.
     """
 
     model: TrainedModel
@@ -72,7 +72,7 @@ class Request:
 
     @property
     def images(self) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of an input batch, whose size may be symbolic."""
+        """Shape and dtype of an input batch. The batch size may be symbolic."""
         size = self.batch or export.symbolic_shape("batch")[0]
         about = self.model.description
         if not self.preprocessing:
@@ -123,7 +123,7 @@ class Request:
         return self.exported.of(logits)
 
     def function(self, *, folded: bool = False) -> Callable[..., jax.Array]:
-        """Return the function of images to export, with the weights as constants.
+        """Return the function (images) -> outputs to export, with constant weights.
 
         Args:
           folded: Whether to fold norms into the kernels of convolutions.
@@ -136,7 +136,7 @@ class Request:
         return lambda images: self.apply(jax.tree.map(jnp.asarray, weights), images)
 
     def about(self) -> dict[str, Any]:
-        """Return the model description to store in the file, JSON-serialisable."""
+        """Return the JSON-serializable model description to store in the file."""
         about, images = self.model.description, self.images
         return {
             "model": about.model.name,
@@ -151,7 +151,7 @@ class Request:
             "box_names": None,
             "output_names": None,
             **self.exported.about,
-            # Values fitted on the validation split, such as thresholds of labels.
+            # Values fitted on the validation split, such as label thresholds.
             "chosen": about.chosen,
             "mean": about.mean,
             "std": about.std,
