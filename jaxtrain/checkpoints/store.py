@@ -98,7 +98,7 @@ class Checkpoints:
         return committed_steps(self.directory)
 
     def newest(self) -> str:
-        """Wait for the last save; return the newest checkpoint's path, or `none yet`."""
+        """After the last save, return the newest checkpoint's path, or `none yet`."""
         with contextlib.suppress(CheckpointError):
             self.wait()
         return cluster.current().gather(newest_name(self.directory))[0]
@@ -144,7 +144,7 @@ class Checkpoints:
         metrics: dict[str, Any] | None,
         joint: JointSave,
     ) -> None:
-        """Write and commit a checkpoint; verify it if due, and remove old checkpoints."""
+        """Write, commit and possibly verify a checkpoint; remove old checkpoints."""
         try:
             folder = self.directory / str(step)
             lead(folder, state, info, metrics, self.run, joint)
@@ -156,7 +156,7 @@ class Checkpoints:
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 
     def wait(self) -> None:
-        """Wait until the last save is complete; raise its errors as `committed` does."""
+        """Wait until the last save is complete; raise its errors (see `committed`)."""
         self.committed(timeout=None)
 
     def finish(self) -> None:
@@ -169,7 +169,8 @@ class Checkpoints:
         """Whether a save was completed since the last call; raise its errors.
 
         Args:
-          timeout: Maximum time to wait for a pending save, in seconds; None is no limit.
+          timeout: Maximum time to wait for a pending save, in seconds. None waits
+            indefinitely.
 
         Raises:
           BadNumbersError: The state is not finite; nothing was written.

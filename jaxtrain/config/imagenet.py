@@ -14,7 +14,7 @@ def imagenet(**fields: Any) -> DataConfig:
     The test split is TFDS's validation split of 50,000 images.
 
     Args:
-      **fields: Fields of the section, which take precedence over the defaults here.
+      **fields: Fields of the section, which override the defaults of this function.
     """
     shared: dict[str, Any] = {
         "source": "tfds:imagenet2012",

@@ -1,4 +1,4 @@
-"""Overrides of the command line, and names of options in other tools."""
+"""Command-line overrides of the config, and option names of other tools."""
 
 import dataclasses
 from typing import Any
@@ -15,8 +15,8 @@ from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError, first_of, nearest
 from jaxtrain.registry import NUM_OWNERS, unknown
 
-# Names in timm, PyTorch Lightning, Keras, fastai and Ultralytics for command options.
-# Names for config fields are in the metadata `other_names` of the fields.
+# Command option -> names in timm, PyTorch Lightning, Keras, fastai and Ultralytics. For
+# config fields such names are in the metadata `other_names`.
 OF_COMMANDS = {
     "workdir": "out_dir output output_dir save_dir",
     "platform": "device",
@@ -38,13 +38,13 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Remove options that select a part from the command-line arguments.
+    """Extract the options that select parts from command-line arguments.
 
     Examples are `--optimizer NAME`, `--optimizer.name NAME` and
     `--optimizer.schedule NAME`.
 
     Returns:
-      The other arguments, and the selected names by path of the part.
+      All other arguments; and the selected names by path of the part.
 
     Raises:
       UserError: An option has no value.
@@ -69,9 +69,9 @@ def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def switch_part(config: Config, path: str, name: str) -> Config:
-    """Replace a part by another of the same table, with default options.
+    """Replace a part by another part of its table, with default options.
 
-    Fields that all parts of the table share, such as the learning rate, are unchanged.
+    Fields that all parts of the table have, such as the learning rate, are unchanged.
 
     Args:
       config: Config of the recipe.
@@ -133,14 +133,14 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
 
 
 def check_part_options(config: Config, given: dict[str, str]) -> None:
-    """Reject options that a selected part, such as the optimizer, does not have.
+    """Reject options that the selected part, such as the optimizer, does not have.
 
     Args:
       config: Config with the selected parts.
       given: Options of the command line from `given_values`.
 
     Raises:
-      UserError: An option belongs to another part, or to none.
+      UserError: The selected part does not have an option.
     """
     tables = part_tables(config)
     for path, value in given.items():
@@ -169,7 +169,7 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
 
 
 def shorthands(default: Any) -> dict[str, str]:
-    """Return the path of jaxtrain's option for each option name of another tool.
+    """Map option names of other tools to the paths of jaxtrain's options.
 
     Args:
       default: Arguments of a command, with the config of its recipe.
