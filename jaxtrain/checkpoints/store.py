@@ -169,8 +169,7 @@ class Checkpoints:
         """Whether a save was completed since the last call; raise its errors.
 
         Args:
-          timeout: Maximum time to wait for a pending save, in seconds. None waits
-            indefinitely.
+          timeout: Maximum time to wait for the save in seconds. None has no limit.
 
         Raises:
           BadNumbersError: The state is not finite; nothing was written.
