@@ -129,7 +129,7 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            # Errors of sem_open, ftruncate and mmap, for shared memory, have no filename.
+            # Errors of sem_open, ftruncate and mmap (shared memory) have no filename.
             if error.filename is not None:
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
