@@ -11,7 +11,7 @@ from jaxtrain.processes import signals
 
 
 def run() -> NoReturn:
-    """Run the command line and exit with its code."""
+    """Run the command, and exit with its exit code."""
     invocation.note(sys.argv[0], sys.orig_argv[0])
     console.guard()
     console.require_output()

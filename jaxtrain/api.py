@@ -43,7 +43,7 @@ def train(
     Args:
       workdir: Workdir of the run; resumed if it contains a run of this config.
       fresh: Whether to rename an existing run in `workdir`, and start a new run.
-      resume_step: Checkpoint to resume from. Defaults to the newest.
+      resume_step: Step of the checkpoint to resume from. Defaults to the newest.
       trust: Whether to run custom code of the model `model.pretrained`. The code is
         first shown, and compared with the recorded digests. Custom code named in
         `config` is always run.
@@ -100,7 +100,7 @@ def evaluate(
     """Compute metrics and confidence intervals of a trained model; write no files.
 
     Args:
-      workdir: Workdir of a run. If `source` is given, any model that `load_model`
+      workdir: Workdir of a run or, if `source` is given, any model that `load_model`
         supports.
       split: `test`, `validation`, `train` or `all`.
       source: Data set to evaluate on, as in `data.source`. Defaults to the run's.

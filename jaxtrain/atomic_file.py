@@ -1,4 +1,4 @@
-"""Atomic writes of files and directories, which replace symbolic links.
+"""Atomic writes of files and directories; symbolic links are replaced.
 
 The content is written to a temporary file in the same directory, and the file is then
 renamed. If the path is a link, the link is replaced and its target is unchanged.
@@ -37,9 +37,9 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     Permissions follow the umask.
 
     Args:
-      path: Path to create or replace. With `folder`, an existing path must be an empty
-        directory, otherwise a regular file.
-      folder: Whether to yield a directory.
+      path: Path to create or replace. An existing path must be a regular file or, if
+        `folder` is True, an empty directory.
+      folder: Whether to yield a directory instead of a file.
 
     Raises:
       OSError: Writing fails, or the path is not a regular file.
@@ -77,7 +77,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def _check_target(path: Path, folder: bool) -> None:
-    """Raise OSError if a path is a device or pipe, or a link to one."""
+    """Raise OSError if a path, or the target of a link, is not a regular file."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(name: str, words: list[str]) -> Any:
-    """Parse the arguments of a command into its dataclass.
+    """Parse the arguments of a command into the command's dataclass.
 
     Raises:
       UserError: Missing or invalid config file, or an invalid value.
@@ -158,7 +158,7 @@ def load(name: str) -> Any:
 
 
 def options_of(command: Any) -> type:
-    """Return the type of `arguments` in the command's `run`, a dataclass."""
+    """Return the dataclass of a command's options."""
     return get_type_hints(command.run)["arguments"]
 
 

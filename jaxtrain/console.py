@@ -14,7 +14,7 @@ from jaxtrain.errors import OutputError
 
 
 class _Descriptor(io.FileIO):
-    """Raw standard stream that drops output which cannot be written.
+    """Raw standard stream; output that cannot be written is dropped.
 
     `print`, rich, logging and Python's shutdown write to this stream.
 
@@ -56,9 +56,9 @@ def require_output(required: bool = True) -> None:
 def guard() -> None:
     """Make standard output and error accept any text and survive write errors.
 
-    Streams that were replaced, as in notebooks, are left unchanged. Closed descriptors
-    of the numbers 0 to 2 are opened on /dev/null, because otherwise files opened later
-    would get these numbers.
+    Streams that were replaced, as in notebooks, are left unchanged. If a descriptor
+    from 0 to 2 is closed, it is opened on /dev/null: otherwise a file opened later
+    would get its number.
     """
     for number in range(3):
         try:
@@ -100,14 +100,14 @@ def lost_output() -> OSError | None:
 def print_stderr(message: str) -> None:
     """Print a line to standard error, ignoring errors."""
     with contextlib.suppress(OSError):
-        # A single write call: between the two of an unbuffered `print`, another
-        # process may write.
+        # A single write call: unbuffered `print` makes two calls, and another process
+        # may write between the calls.
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Escape non-printable characters except newlines, such as control codes."""
+    """Escape non-printable characters, such as control codes, but not newlines."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,7 +1,7 @@
 """Digests of the arrays of a state, to detect damaged checkpoints.
 
-A digest is a sum over elements. Each process computes the digests of its shards, and
-their sum is the digest of the array.
+A digest is a sum over elements. Each process digests its shards; the sum over all
+shards of an array is the array's digest.
 """
 
 import math
@@ -25,7 +25,7 @@ ShardDigests = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest, dtype and shape of an array, for verification without the array."""
+    """Digest, dtype and shape of an array, for verification after it is freed."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -84,7 +84,7 @@ def combine(processes: Sequence[ShardDigests]) -> dict[str, int]:
 def not_finite(state: Any) -> list[str]:
     """Sorted paths of arrays with non-finite values in this process.
 
-    Scalars may be infinite, such as open bounds in the state of a line search.
+    Infinite scalars are accepted: the state of a line search has infinite bounds.
     """
     return sorted(
         path
@@ -96,7 +96,7 @@ def not_finite(state: Any) -> list[str]:
 def _shards(
     x: np.ndarray | jax.Array, every_replica: bool
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield the start indices and values of each local shard, replicas only once."""
+    """Yield start indices and values of the local shards, without duplicates."""
     if isinstance(x, np.ndarray):
         yield (0,) * x.ndim, x
         return

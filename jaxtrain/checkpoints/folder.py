@@ -66,7 +66,9 @@ def newest_name(directory: Path) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint. Its commit file is removed first: leftovers are ignored.
+    """Remove a checkpoint, starting with its commit file.
+
+    Leftovers of an interrupted removal are then ignored.
 
     Raises:
       OSError: The checkpoint cannot be removed, or is outside of the workdir.

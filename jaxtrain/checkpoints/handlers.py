@@ -76,7 +76,7 @@ def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
 
 
 class _ReducingHandler(ocp.type_handlers.NumpyHandler):
-    """Reads one array at a time, and returns the result of a function of the array."""
+    """Applies a function to each restored array, with one array in memory at a time."""
 
     def __init__(self, function: Callable[[np.ndarray], Any]):
         super().__init__()

@@ -106,7 +106,7 @@ class JointSave:
         return self._receive("start", self._index)
 
     def written(self, error: dict[str, Any] | None) -> None:
-        """Send the result of writing the shards to process 0: None or an error."""
+        """Notify process 0 that the shards are written, or of an error."""
         self._send("written", self._index, error)
 
     def give_up(self, pending: Future[None], seconds: float) -> None:

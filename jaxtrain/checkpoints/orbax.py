@@ -58,7 +58,7 @@ def write(
       folder: New directory of the checkpoint.
       state: Tree of NumPy arrays; with several processes also JAX arrays, of which this
         process writes its shards.
-      info: Manifest, which `read_info` reads.
+      info: Manifest of the checkpoint.
       joint: Coordinator of the save by several processes. None for a single process.
 
     Raises:

@@ -105,7 +105,7 @@ def remove_old(
 
 
 def _unreadable_now(error: DamagedError) -> bool:
-    """Whether a step may be good, as reading failed with a system error."""
+    """Whether a step may be undamaged, as reading failed with a system error."""
     number = system_error(error)
     return number is not None and number != errno.ENOENT
 
@@ -133,9 +133,9 @@ def kept(
 
 
 def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Sort key of steps: higher is better, and of equal metrics the later step.
+    """Sort key of steps by metric; of equal metrics, the later step ranks higher.
 
-    Non-finite and missing metrics are worst. A metric is missing if
+    Non-finite and missing metrics rank lowest. A metric is missing if
     `checkpoint.best_metric` was changed during the run.
     """
     value = metrics.get(best.metric)

@@ -98,7 +98,7 @@ class Checkpoints:
         return committed_steps(self.directory)
 
     def newest(self) -> str:
-        """After the last save, return the newest checkpoint's path, or `none yet`."""
+        """Wait for the last save; return the newest checkpoint's path or `none yet`."""
         with contextlib.suppress(CheckpointError):
             self.wait()
         return cluster.current().gather(newest_name(self.directory))[0]
@@ -185,7 +185,7 @@ class Checkpoints:
     def restore(
         self, step: int, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Restore the checkpoint of a step to the shardings of an abstract state.
+        """Restore a checkpoint with the shardings of `abstract_state`.
 
         Returns:
           The state and its manifest.

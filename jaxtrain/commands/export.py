@@ -73,7 +73,7 @@ class ExportArguments:
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:
-    """Export the model, and print the result of the check of the file."""
+    """Export the model, verify the file, and print a summary."""
     if arguments.format == "safetensors":
         options = "batch", "precision", "include_preprocessing", "include_nms", "images"
         for name in options:
@@ -117,7 +117,7 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
 def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> dict[str, str]:
-    """Write the file, compare its outputs with the model's; return summary rows."""
+    """Write and verify the file; return the rows of the summary table."""
 
     from jaxtrain.export import images
     from jaxtrain.export.export import export

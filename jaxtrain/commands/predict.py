@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.decoder import OutputDecoder
     from jaxtrain.tasks.prediction import Prediction
 
-    # Image, prediction or None, and error or None.
+    # Image; prediction or None; error or None.
     ShownRow = tuple[Any, Prediction | None, str | None]
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
@@ -163,7 +163,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
-    # Images that need an optional library to be read are problems, too.
+    # Images that only an optional library can read are problems, too.
     if any(map(formats.lacks_plugin, unread)):
         problems += passed_over
     if arguments.strict and problems:

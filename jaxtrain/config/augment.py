@@ -190,7 +190,7 @@ class AugmentConfig(Section):
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")
         self._not_negative("brightness", "contrast", "saturation")
-        # Each operation makes the compiled step larger.
+        # Each RandAugment operation makes the compiled step larger.
         self._within(0, 14, "randaugment")
         self._within(0, 180, "rotation")
         self._within(0, 0.5, "hue")

@@ -41,7 +41,7 @@ _unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
 
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
-    """Construct sections without validation, which `problems_of` does later."""
+    """Context manager: construct sections without validation; see `problems_of`."""
     token = _unchecked.set(True)
     try:
         yield

@@ -58,11 +58,11 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
 
     Args:
       section: Entire config, or a section, with the values of the command line.
-      default: The same without the values of the command line.
+      default: The same section without the values of the command line.
 
     Returns:
-      All problems; and the section with invalid values replaced by defaults, for later
-      checks, or None if it is still invalid.
+      All problems; and the section with invalid values replaced by defaults, or None if
+      it is still invalid.
     """
     found: list[Problem] = []
     with unchecked():

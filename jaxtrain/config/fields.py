@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: Config, section or class. With a class, parts have their defaults.
+      section: Config, section, or section class; a class has its default parts.
     """
     return leaves(section)
 
@@ -50,7 +50,7 @@ def values_of(section: Any) -> dict[str, Any]:
 
 
 def shared_values(config: Config, *, same_data: bool) -> dict[str, Any]:
-    """Return the fields that all processes of a run must share, by dotted path.
+    """Return values that must be equal in all processes of a run, by dotted path.
 
     Args:
       config: Config of the run.
@@ -100,7 +100,7 @@ def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
 
 
 def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Return the path of each field that names custom code, with the name.
+    """Return (path, name) for each field that names custom code.
 
     Args:
       section: A config or a section of a config.
@@ -135,7 +135,7 @@ def check_own(config: Config, *prefixes: str) -> None:
 
 
 def own_parts(config: Config) -> dict[str, str]:
-    """Return the digests of files of custom code, by file or module in the config."""
+    """Return the digests of a config's custom code, by file or module name."""
     return own.digests(name for _, name in own_references(config))
 
 

@@ -64,7 +64,7 @@ def point_to_help(default: Any, prog: str) -> str:
 
 
 def meanings(section: type) -> dict[str, str]:
-    """Return the help text of each field of a dataclass, "" if it has none."""
+    """Map fields of a dataclass to help texts, "" for a field without help."""
     return {
         field.name: field.metadata.get("help", "")
         for field in dataclasses.fields(section)
@@ -90,7 +90,7 @@ def sections_of(default: Any) -> dict[str, Any]:
             if isinstance(value, Section):
                 yield from walk(f"{path}.{name}" if path else name, value)
 
-    # `overrides`, a full config, has no prefix on the command line.
+    # The prefix `overrides` is omitted on the command line.
     roots = {
         "" if name == "overrides" else name: value
         for name, value in vars(default).items()
@@ -184,7 +184,7 @@ def _is_of_section(path: str) -> bool:
 def _brief(text: str) -> str:
     """Return the first clause of a field's help text and its `None: ...` clause."""
     unset = re.search(r"; (None: [^;.]*)|\b(None: [^;.]*)", text)
-    # The topic, a single word before a colon such as `Mixup:`, is part of the clause.
+    # The colon of a topic such as `Mixup:` does not end the clause.
     first = re.match(r"(?:\w+:)?[^;:]*?(?=[;:]|\. |\.?$)", text)
     assert first is not None
     told = f"; {unset[1] or unset[2]}" if unset else ""

@@ -74,7 +74,7 @@ def _emptied(default: Any, field: str) -> Any:
     """Return a copy of the arguments with a field set to {}, without validation."""
     first, _, rest = field.partition(".")
     if not hasattr(default, first):
-        # Fields of the recipe, `overrides`, have no prefix on the command line.
+        # The prefix `overrides` is omitted on the command line.
         first, rest = "overrides", field
     changed = copy.copy(default)
     value = _emptied(getattr(default, first), rest) if rest else {}

@@ -76,7 +76,7 @@ def switch_part(config: Config, path: str, name: str) -> Config:
     Args:
       config: Config of the recipe.
       path: Path of the part, such as `optimizer.schedule`.
-      name: Name of the new part. `check_names` refuses an unknown name later.
+      name: Name of the new part. `check_names` rejects unknown names later.
     """
     part, table = get(config, path), part_tables(config)[path]
     if part.name == name:
@@ -140,7 +140,7 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
       given: Options of the command line from `given_values`.
 
     Raises:
-      UserError: The selected part does not have an option.
+      UserError: A selected part does not have the option.
     """
     tables = part_tables(config)
     for path, value in given.items():
@@ -175,7 +175,7 @@ def shorthands(default: Any) -> dict[str, str]:
       default: Arguments of a command, with the config of its recipe.
     """
     names = {**with_metadata(default, "other_names", inherit=False), **OF_COMMANDS}
-    # `overrides`, a full config, has no prefix on the command line.
+    # The prefix `overrides` is omitted on the command line.
     return {
         other: path.removeprefix("overrides.")
         for path, others in names.items()

@@ -29,8 +29,7 @@ class Part(Section):
         Literal of the names.
     """
 
-    # `shown`: expected value, for messages. Neither is a dataclass field, as both lack
-    # an annotation.
+    # Expected value, for messages; not a dataclass field, as it has no annotation.
     shown = "an instance, such as RegressionConfig(), or a name"
     shared_fields = frozenset({"name"})
     name: str = field("", init=False)
@@ -134,7 +133,7 @@ def part_tables(section: Any) -> dict[str, PartTable]:
     """Return the table of each field that holds a part, by dotted path.
 
     Args:
-      section: Section or class. With a class, parts have their defaults.
+      section: Section or section class; a class has its default parts.
     """
     found = dict[str, PartTable]()
     for field_, inner in nested(section):
@@ -179,15 +178,15 @@ def part_classes(table: PartTable) -> dict[str, type[Part]]:
 
 
 def owners_of(table: PartTable, option: str) -> list[str]:
-    """Return the names of the parts of a table that have an option."""
+    """Return the names of the table's parts that have an option."""
     kinds = part_classes(table).items()
     return [name for name, kind in kinds if option in kind.option_names()]
 
 
 def reset_options(kind: Any) -> None:
-    """Set `Options` of a new class to None if it overrides only `__init__`.
+    """Set `Options` of a class to None if it defines `__init__`, but not `Options`.
 
-    The inherited options would not match the arguments of its `__init__`.
+    Inherited options would not match the arguments of `__init__`.
 
     Args:
       kind: New subclass of a task or method.
@@ -240,7 +239,7 @@ def as_part(value: Any, table: PartTable) -> Any:
 def typed_options(
     kind: type[Typed] | Typed, given: Mapping[str, Any], name: str, field: str = "task"
 ) -> Typed:
-    """Create the dataclass of a part's options; text such as 1,5,1 becomes a tuple.
+    """Return the typed options of a part; text such as 1,5,1 becomes a tuple.
 
     Args:
       kind: Dataclass of the options, or an instance with other defaults.

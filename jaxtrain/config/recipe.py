@@ -65,10 +65,10 @@ def parse(
     options; `--model`, `--task`, `--method` and `--optimizer.schedule` likewise.
 
     Args:
-      kind: Dataclass with the fields `config`, the path of a config file or None, and
-        `overrides`, a Config. On the command line, `--config` may also name a recipe.
-        If `config` is None, the optional method `starting_config` of the dataclass
-        creates the config from the given options.
+      kind: Dataclass with the fields `config` (path of a config file, or None) and
+        `overrides` (a `Config`). On the command line, `--config` may also name a
+        recipe. Without --config, the optional method `starting_config` of the
+        dataclass creates the config from the given options.
       prog: Name of the command in the help.
       description: Description of the command in the help; None uses the docstring of
         `kind`.
@@ -89,7 +89,7 @@ def parse(
     config = Config() if starting is None else starting(given)
     if path is not None:
         config = load_config(path)
-        if is_saved(path):  # `stop_after_steps` applied to the saved run only.
+        if is_saved(path):  # `stop_after_steps` does not apply to the resumed run.
             config = config_lib.replace(config, "train.stop_after_steps", None)
     for part, name in names.items():
         config = switch_part(config, part, name)
@@ -113,7 +113,7 @@ def parse(
 
 
 def _config_of_workdir(given: dict[str, str]) -> Path | None:
-    """Return the path of the config in --workdir; None if help is requested.
+    """Return the path of the config in --workdir; None if not given, or for help.
 
     Raises:
       UserError: --workdir is not the directory of a run.
@@ -153,7 +153,7 @@ def parse_of_run(
     does not inherit the options for targets either.
 
     Args:
-      kind: A dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
+      kind: Dataclass with the fields `workdir` (a path) and `data` (a `DataConfig`).
 
     Raises:
       UserError: The config of the run cannot be read, or a value is invalid.

@@ -1,4 +1,4 @@
-"""Options of the task regression."""
+"""Options of the regression task."""
 
 import math
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class RegressionConfig(Part):
             )
 
     def of_loss(self, name: str) -> Any:
-        """Return an option in `OF_ONE_LOSS`, or its default if the option is None."""
+        """Return the value of an option in `OF_ONE_LOSS`, or its default for None."""
         value = getattr(self, name)
         return OF_ONE_LOSS[name][1] if value is None else value
 

@@ -8,7 +8,7 @@ from jaxtrain.json_files.run_id import CONFIG
 
 
 def folder() -> Path:
-    """Folder of the recipes: in the package if installed, next to it in a checkout."""
+    """Directory of the recipes: in the package, or next to it in a checkout."""
     package = Path(jaxtrain.__file__).parent
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parent / "configs"

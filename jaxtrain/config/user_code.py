@@ -17,7 +17,7 @@ from jaxtrain.registry import NUM_OWNERS
 
 
 def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
-    """Execute a user file, and return a function from it, to call within `running`.
+    """Execute a user file; return its function `name`, to be called within `running`.
 
     Args:
       option: Option that names the file, for messages.
@@ -39,7 +39,7 @@ def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[None]:
-    """Context manager for code of a user file, which may import adjacent modules.
+    """Context manager to run code of a user file; the code may import adjacent modules.
 
     Raises:
       UserError: The code raises; the message names the line.
@@ -98,7 +98,7 @@ def _location(error: BaseException, path: Path) -> str:
 
 
 def _suggest_field(error: BaseException) -> str:
-    """If the error is an unknown field in a config file, return a hint, else ""."""
+    """Return a hint if the error is an unknown field in a config file, else ""."""
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""

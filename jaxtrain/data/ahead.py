@@ -1,8 +1,8 @@
 """Prefetching of batches by threads or by data workers, which are processes.
 
 Batches are yielded in the order of their positions. The number of prefetched batches is
-limited: readers then wait for the consumer. Closing the generator ends its readers.
-Grain starts the data workers. They may die, and must not outlive the run.
+limited, so readers may wait for the consumer. Closing the generator ends its readers.
+Grain starts the data workers. Workers may die, and must not outlive the run.
 """
 
 import collections
@@ -26,8 +26,8 @@ from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
 from jaxtrain.system_errors import raise_file_limit
 
-# Number of reader threads if images are decoded or resized without workers: both mostly
-# release the GIL. If examples are only copied, one thread is faster.
+# Number of reader threads, without workers, if images are decoded or resized: decoding
+# and resizing mostly release the GIL. If examples are only copied, 1 thread is faster.
 READ_THREADS = 4
 # Number of batches that threads prefetch.
 READ_AHEAD = 8

@@ -24,8 +24,8 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-# Numbers that are not all integers look like a regression target if more of them are
-# distinct than this, or than half the number of examples.
+# Numbers that are not all integers look like a regression target if the number of
+# distinct values exceeds this, or half the number of examples.
 MOST_CLASSES = 20
 
 

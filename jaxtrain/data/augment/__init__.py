@@ -4,9 +4,9 @@ A geometric augmentation declares its transform of coordinates, so that targets 
 transformed, too: `AugmentationRow.geometry`, or the attribute `moves` of a custom
 function.
 
-To add an augmentation, write its function, add a field to `AugmentConfig` and an entry
-to `AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`) are
-applied before the augmentations of the table.
+To add an augmentation, write its function, and add a field to `AugmentConfig` and an
+entry to `AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`)
+are applied before the entries of `AUGMENTATIONS`.
 """
 
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def augment(
 
 
 def batch_change(field: str) -> Callable[..., dict[str, Any]]:
-    """Import and return the augmentation of a key of `BATCH_CHANGES`."""
+    """Import and return the batch augmentation of a config field."""
     return resolve(f"{__name__}.{BATCH_CHANGES[field]}")
 
 

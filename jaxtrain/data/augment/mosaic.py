@@ -7,7 +7,8 @@ to the size of an image.
 The batch is divided into groups of four consecutive examples, and a mosaic combines the
 images of a group. With repeated examples, a group has one copy each of four consecutive
 examples. As in `mix`, the images of a group are on one device, and groups do not depend
-on the number of devices. Each example has a separate mosaic, drawn with its PRNG key.
+on the number of devices. Each example has a separate mosaic, from the example's PRNG
+key.
 """
 
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
 
     Args:
       x: Array of a batch.
-      count: Number of examples by which to shift.
+      count: Number of positions by which to shift, 0 to 3.
       repeats: Number of consecutive copies of an example in the batch.
     """
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])

@@ -32,7 +32,7 @@ def rand_augment(
 def rand_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometric transform of `rand_augment` with the same key."""
+    """Return the geometric transform that `rand_augment` applies for the key."""
     tables = _rand_tables(*shape)
 
     def one(key: jax.Array) -> jax.Array:
@@ -63,7 +63,7 @@ def trivial_augment(
 def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometric transform of `trivial_augment` with the same key."""
+    """Return the geometric transform that `trivial_augment` applies for the key."""
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 
