@@ -140,7 +140,7 @@ def evaluate(
 def open_trainer(config: Config) -> Trainer:
     """Create a `Trainer`: the components of a run, for a custom training loop.
 
-    The function also initializes the devices. Its public name is `jaxtrain.Trainer`.
+    The devices are also initialized. This function is public as `jaxtrain.Trainer`.
 
     Args:
       config: Config of the run. Custom code named in the config is run.

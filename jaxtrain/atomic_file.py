@@ -77,7 +77,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def _check_target(path: Path, folder: bool) -> None:
-    """Raise OSError if a path, or the target of a link, is not a regular file."""
+    """Raise OSError if the file to replace, or its link target, is not a regular file."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:

@@ -25,7 +25,7 @@ ShardDigests = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest, dtype and shape of an array, for verification after it is freed."""
+    """Digest, dtype and shape of an array whose memory may already be freed."""
 
     dtype: np.dtype
     shape: tuple[int, ...]

@@ -48,7 +48,7 @@ def make(
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
-    """Step with the best validation metric, or the newest step if no best is retained.
+    """Step with the best validation metric; the newest if no best step is retained.
 
     No best step is retained without a validation split, or with `checkpoint.keep_best =
     0`. The final test of a run and all commands use this step.

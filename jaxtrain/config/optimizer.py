@@ -126,7 +126,7 @@ class OptimizerConfig(Part, base=True):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomOptimizerConfig(CustomConfig, OptimizerConfig):
-    """A user-defined optimizer, or one of a plug-in without declared options."""
+    """A user-defined optimizer, or a plug-in's optimizer without declared options."""
 
 
 OPTIMIZERS = PartTable("jaxtrain.training:OPTIMIZERS", CustomOptimizerConfig)

@@ -136,7 +136,7 @@ class CoreConfig(Section):
 
     @property
     def norm_groups(self) -> int:
-        """Number of groups with separate batch-norm statistics per micro-batch."""
+        """Number of groups with separate batch-norm statistics in a micro-batch."""
         group = self.parallel.batch_norm
         return 1 if group == "global" else self.micro_batch_size // group
 

@@ -8,7 +8,7 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class SoundConfig(Section):
-    """Clips and mel spectrograms of an audio: source."""
+    """Clips and mel spectrograms of `audio:` sources."""
 
     sample_rate: int = field(
         16_000,

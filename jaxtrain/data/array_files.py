@@ -33,7 +33,7 @@ class StoredArray(NamedTuple):
     """An array in a file, described by its header; the data is not read yet.
 
     Attributes:
-      name: Name of the array or file in messages.
+      name: Name of the array, or of the file, for messages.
       shape: Shape of the array.
       dtype: Dtype of the array.
       start: Offset of the data in the file, in bytes.

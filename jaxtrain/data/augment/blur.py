@@ -26,7 +26,7 @@ def blur(
 
 
 def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
-    """Blur an image (H, W, C) with reflected borders, float32.
+    """Blur an image (H, W, C) with reflected borders; return float32.
 
     Args:
       image: Image of any dtype.
