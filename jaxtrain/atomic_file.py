@@ -77,7 +77,7 @@ def remove_temporary(folder: Path) -> None:
 
 
 def _check_target(path: Path, folder: bool) -> None:
-    """Raise OSError if the file to replace, or its link target, is not a regular file."""
+    """Raise OSError if the path, or its link target, is a file that is not regular."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -105,7 +105,8 @@ def _prefix(path: Path) -> str:
 def _remove_abandoned(path: Path) -> None:
     """Remove temporary files of `path` if the process that wrote them was killed.
 
-    Files of other users and machines are not removed."""
+    Files of other users and machines are not removed.
+    """
     start = _prefix(path)
     with contextlib.suppress(OSError):
         for leftover in list(path.parent.iterdir()):

@@ -105,7 +105,7 @@ class _ShardHandler(ocp.type_handlers.ArrayHandler):
 
 
 class LeadingHandler(ocp.CheckpointHandler):
-    """Handler of process 0, which coordinates its save with the other processes."""
+    """Handler in process 0 that coordinates a save with the other processes."""
 
     def __init__(self, joint: JointSave):
         self._shards, self._joint = of_shards(), joint

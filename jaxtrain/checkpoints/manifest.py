@@ -50,8 +50,8 @@ def make(
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
     """Step with the best validation metric; the newest if no best step is retained.
 
-    No best step is retained without a validation split, or with `checkpoint.keep_best =
-    0`. The final test of a run and all commands use this step.
+    Without a validation split, or with `checkpoint.keep_best = 0`, no best step is
+    retained. All commands, and the final test of a run, use the returned step.
 
     Args:
       manifest: Manifest of the newest step.

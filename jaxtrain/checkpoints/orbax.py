@@ -4,8 +4,8 @@ In a run of several processes, each process passes its shards to Orbax, which wr
 them as chunks of shared Zarr arrays. Process 0 creates the directories, the metadata
 and the commit file. Module `joint` synchronizes the processes.
 
-Orbax does not manage steps and retention: see `folder`, `store` and `retention`. The
-API is Orbax's version 0, because a save with version 1 waits for all processes, and
+Orbax is not used to manage steps and retention: see `folder`, `store` and `retention`.
+The API is Orbax's version 0, because a save with version 1 waits for all processes, and
 version 1 rejects directories with unknown keys in their JSON.
 """
 
@@ -96,8 +96,8 @@ def _write(
     _silence_abandoned_work()
     processes = handlers.alone()
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
-    # Otherwise threads would wait five minutes for a directory that cannot be created,
-    # and Python joins these threads at exit.
+    # With asynchronous creation, threads would wait five minutes for a directory that
+    # cannot be created, and Python joins these threads at exit.
     background = options.AsyncOptions(create_directories_asynchronously=False)
     handler, arguments = handlers.of_arrays(), ocp.args.PyTreeSave(state)
     if joint is not None and not joint.alone:

@@ -1,6 +1,7 @@
 """Saves of process 0 (`lead`) and of other processes (`contribute`).
 
-Both functions run in background threads."""
+Both functions run in background threads.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

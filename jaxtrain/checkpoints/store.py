@@ -169,7 +169,7 @@ class Checkpoints:
         """Whether a save was completed since the last call; raise its errors.
 
         Args:
-          timeout: Maximum time to wait for the save in seconds. None has no limit.
+          timeout: Maximum time in seconds to wait for the save; None is no limit.
 
         Raises:
           BadNumbersError: The state is not finite; nothing was written.
@@ -209,7 +209,7 @@ class Checkpoints:
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restore the newest good checkpoint; rename damaged ones to `quarantine-STEP`.
 
-        Older checkpoints that are not to be retained are removed.
+        Checkpoints that need not be retained are removed.
 
         Returns:
           Result of `restore`, or None if there is no checkpoint.
@@ -240,7 +240,7 @@ class Checkpoints:
         """Read a full checkpoint into host memory.
 
         Returns:
-          State with NumPy arrays in nested dicts and lists; manifest.
+          The state (NumPy arrays in nested dicts and lists) and its manifest.
 
         Raises:
           DamagedError: The checkpoint is unreadable or damaged.
@@ -284,7 +284,7 @@ class Checkpoints:
     def close(self) -> None:
         ending = sys.exc_info()[1]
         if ending is not None and self._joint and self._pending is not None:
-            # After the heartbeat timeout JAX aborts this process.
+            # Wait less than the heartbeat timeout, after which JAX aborts this process.
             self._joint.give_up(self._pending, cluster.current().heartbeat_seconds / 4)
         try:
             self.wait()

@@ -50,11 +50,11 @@ def unchecked() -> Iterator[None]:
 
 
 def report(text: str, *fields: str) -> None:
-    """Report a problem of the section that is being checked; called by `validate`.
+    """Report a problem; to be called in `validate` of a section.
 
     Args:
       text: Message that names the value and the fix.
-      *fields: Fields with an invalid value: paths, or names in the section.
+      *fields: Fields with an invalid value: paths, or names within the section.
 
     Raises:
       UserError: No section is being checked.

@@ -37,7 +37,7 @@ def need_forms(fields: Mapping[str, str]) -> tuple[Needs, ...]:
     """Return a rule for each field that has an effect only with certain sources.
 
     Args:
-      fields: Forms of `data.source`, separated by spaces, by field name.
+      fields: Map from field names to forms of `data.source`, separated by spaces.
     """
     return tuple(
         Needs(option("data", name), _source(*forms.split()), "leave the option out")

@@ -38,10 +38,10 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Extract the options that select parts from command-line arguments.
+    """Split command-line arguments into options that select parts, and all others.
 
-    Examples are `--optimizer NAME`, `--optimizer.name NAME` and
-    `--optimizer.schedule NAME`.
+    Options that select parts are, for example, `--optimizer NAME`, `--optimizer.name
+    NAME` and `--optimizer.schedule NAME`.
 
     Returns:
       All other arguments; and the selected names by path of the part.

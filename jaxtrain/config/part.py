@@ -25,8 +25,8 @@ class Part(Section):
     that all parts of its table have; they are not options.
 
     Attributes:
-      name: Name in the `PartTable`. If several names select a class, it declares a
-        Literal of the names.
+      name: Name in the `PartTable`. If several names select a class, the class
+        declares a Literal of the names.
     """
 
     # Expected value, for messages; not a dataclass field, as it has no annotation.

@@ -50,8 +50,7 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
       image: Pixels of the image, or its file.
       window: Window in pixels of the image.
       size: Height and width to which the training step resizes the window.
-      fit: Fit with the interpolation method, for a window that is larger than the
-        canvas: it is resized on the host.
+      fit: Fit, whose interpolation resizes a window that is larger than the canvas.
       canvas: Output array, uint8 (K, K, C), written in place.
     """
     if isinstance(image, ImageFile):

@@ -97,7 +97,7 @@ def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
     Args:
       key: PRNG key of the image.
       tables: Parameters of the operations.
-      level: Level of the operation. None draws the level, too.
+      level: Level of the operation. None draws a random level.
     """
     keys = jax.random.split(key, 3)
     ends = (len(NAMES), 2, tables.num_levels)
