@@ -21,7 +21,7 @@ SUFFIX, _NAME_LENGTH = ".partial", 24
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace a file atomically, after its content is synced to disk.
+    """Replace a file atomically; the new content is first synced to disk.
 
     After a kill or a power loss the file has either the old or the new content.
     """

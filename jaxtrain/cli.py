@@ -32,7 +32,7 @@ from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import as_user_error
 
-# Other exceptions are bugs.
+# Exit codes of exceptions; all other exceptions are bugs.
 EXIT_CODES = {
     UserError: 2,
     BadNumbersError: 5,

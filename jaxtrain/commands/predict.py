@@ -171,7 +171,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
 
 
 def _check(arguments: PredictArguments) -> None:
-    """Check the options that need neither the model nor the images."""
+    """Check the options whose check needs neither the model nor the images."""
     from jaxtrain.inference import tables
 
     for option in ("topk", "batch_size"):

@@ -92,7 +92,7 @@ class TrainArguments:
 
 
 def run(arguments: TrainArguments, signals: StopSignals) -> None:
-    """Start the devices and processes, and train."""
+    """Initialize devices and processes, and train."""
     began = time.perf_counter()
     _check_resume_step(arguments)
     with contextlib.ExitStack() as shown:
@@ -124,7 +124,7 @@ def problems(arguments: TrainArguments) -> list[Problem]:
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":
-    """Start the devices and processes; return the workdir and the callbacks."""
+    """Initialize devices and processes; return the workdir and the callbacks."""
     import jax
 
     from jaxtrain.checkpoints import CHECKPOINTS

@@ -24,9 +24,9 @@ OF_COMMANDS = {
 
 
 def given_values(words: list[str]) -> dict[str, str]:
-    """Return the first value of each option, by field path.
+    """Map the field path of each option to the first value that follows the option.
 
-    If an option is repeated, its last occurrence counts.
+    If an option is repeated, the value is from the last occurrence.
     """
     values = {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
@@ -184,7 +184,7 @@ def shorthands(default: Any) -> dict[str, str]:
 
 
 def check_shorthands(given: dict[str, str], default: Any) -> None:
-    """Reject option names of other tools; the message names jaxtrain's option.
+    """Reject option names of other tools; the message gives jaxtrain's name.
 
     Args:
       given: Options of the command line from `given_values`.

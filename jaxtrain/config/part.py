@@ -69,7 +69,7 @@ class Part(Section):
         return {n: x for n, x in options if x != default_of(self, n)}
 
     def as_text(self) -> dict[str, bool | int | float | str]:
-        """Return the changed options, with tuples as text such as 1,5,1."""
+        """Return the result of `changed`, with tuples as text such as 1,5,1."""
         return {
             name: ",".join(map(repr, x)) if isinstance(x, tuple) else x
             for name, x in self.changed().items()

@@ -65,7 +65,7 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
     if max(pixels.shape[:2]) > len(canvas):
         box = left, top, right, bottom
         pixels = images.resize(pixels, size, fit.interpolation, box)
-        # With this box, resizing in the step is the identity.
+        # With this box, resizing in the training step is the identity.
         left, top, right, bottom = 0, 0, size, size
     height, width, channels = pixels.shape
     if channels != canvas.shape[-1]:

@@ -187,8 +187,8 @@ def check_augmentations(
 ) -> list[Problem]:
     """Check that the enabled augmentations support images of a shape.
 
-    Augmentations may require a number of channels. Custom augmentations are traced, to
-    check that they exist and preserve the shape and the dtype.
+    Some augmentations require a certain number of channels. Custom augmentations are
+    traced, to check that they exist and preserve shape and dtype.
 
     Args:
       config: Augmentations to check.

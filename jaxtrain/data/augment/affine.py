@@ -90,7 +90,7 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
 
     Args:
       points: (x, y) in pixels from the upper left corner, float32 (..., 2).
-      coefficients: Fixed-point map from output to input pixels, which is inverted.
+      coefficients: Fixed-point map from output to input pixels; its inverse is applied.
     """
     a, b, c, d, e, f = coefficients.astype(jnp.float32) / ONE
     x = points[..., 0] - (c - (a + b) / 2)

@@ -2,9 +2,9 @@
 
 Partners are neighbours in the batch: 0 and 1, 2 and 3, and so on. With repeated
 examples, copies of neighbouring examples are partners. Each epoch has a new permutation
-of the data, so pairs are random. Partners are on one device, so there is no
+of the data, so pairs are random. Partners are on the same device, so mixing needs no
 communication, and pairs do not depend on the number of devices, processes or
-micro-batches. All pairs of a step share one mixing weight.
+micro-batches. All pairs of a step have the same mixing weight.
 """
 
 import functools

@@ -23,7 +23,7 @@ NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize
 
 
 class Tables(NamedTuple):
-    """Parameters of each operation, level and sign, (14, levels, 2, ...).
+    """Parameters by operation, level and sign: arrays (14, levels, 2, ...).
 
     Attributes:
       maps: Affine maps, int32 (..., 6) in fixed point (see `affine`).

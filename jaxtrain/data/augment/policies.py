@@ -25,7 +25,7 @@ def rand_augment(
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return operations.apply(image, drawn, tables), None
 
-    # A scan compiles the operations once; an unrolled loop compiles them repeatedly.
+    # A scan compiles the operations once, an unrolled loop once per iteration.
     return jax.lax.scan(apply, image, _operation_keys(key, config.randaugment))[0]
 
 

@@ -102,8 +102,8 @@ def erasing(
 ) -> jax.Array:
     """Erase a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
 
-    The first of ten draws of area and aspect ratio that fits into the image is used. If
-    none fits, the image is unchanged, as in torchvision.
+    Ten rectangles are drawn, and the first that fits into the image is erased. If none
+    fits, the image is unchanged, as in torchvision.
     """
     height, width, _ = image.shape
     shape_key, noise_key = jax.random.split(key)
