@@ -154,7 +154,7 @@ def load_shards(folder: Path, abstract_state: Any) -> Any:
     """
 
     def arguments(x: Any) -> ocp.ArrayRestoreArgs:
-        # A `Format` also restores the array in its memory layout.
+        # A JAX `Format` specifies the memory layout in addition to the sharding.
         ordered = x.format.layout is not None
         sharding = x.format if ordered else x.sharding
         return ocp.ArrayRestoreArgs(
