@@ -102,7 +102,7 @@ def evaluate(
     Args:
       workdir: Workdir of a run or, if `source` is given, any model that `load_model`
         supports.
-      split: `test`, `validation`, `train` or `all`.
+      split: Split to evaluate: `test`, `validation` or `train`; or `all` examples.
       source: Data set to evaluate on, as in `data.source`. Defaults to the run's.
       checkpoint: Checkpoint of the run: `best`, `latest` or a step.
       tta: Test-time augmentation: `flip`, `five_crop`, `ten_crop`, or `plain` for none.
@@ -112,7 +112,7 @@ def evaluate(
         shown, and compared with the recorded digests.
 
     Returns:
-      The contents of `evaluation.json`, such as `metrics` and `intervals`.
+      The result, with the keys of `evaluation.json`, such as `metrics`.
 
     Raises:
       UserError: The images are incompatible with the model, or the task does not
