@@ -42,7 +42,8 @@ def train(
 
     Args:
       workdir: Workdir of the run; resumed if it contains a run of this config.
-      fresh: Whether to rename an existing run in `workdir`, and start a new run.
+      fresh: Whether to start a new run; an existing run is moved to a sibling
+        directory.
       resume_step: Step of the checkpoint to resume from. Defaults to the newest.
       trust: Whether to run custom code of the model `model.pretrained`. The code is
         first shown, and compared with the recorded digests. Custom code named in
