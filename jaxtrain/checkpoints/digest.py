@@ -16,7 +16,7 @@ from jaxtrain.trees import by_path
 
 # Multiplier of Knuth's multiplicative hash: 2**32 divided by the golden ratio.
 _GOLDEN = np.uint32(2654435769)
-# Number of elements per block, so that a block fits in a core's cache.
+# Number of elements per block; a block fits in a core's cache.
 _BLOCK = 2**17
 
 # Array path -> start indices of a shard -> digest.

@@ -50,9 +50,10 @@ def lead(
         _check_finite(folder, sorted({path for bad, _ in reports for path in bad}))
         sums = combine([shards for _, shards in reports])
         made = manifest.make(state, sums, info, metrics, run)
-        folder.parent.parent.stat()  # Orbax would create a missing workdir.
+        # Raises if the workdir is missing, which Orbax would create.
+        folder.parent.parent.stat()
         write(folder, state, made, joint)
-        state.clear()  # Verification then needs as much memory.
+        state.clear()  # Free memory for the verification that follows.
     finally:
         joint.settle()
 

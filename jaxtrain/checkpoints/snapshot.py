@@ -1,7 +1,7 @@
-"""Copy of a state to host memory, before the next training step.
+"""Copying of a state to host memory, before the next training step.
 
-The next step reuses the memory of the state's arrays (buffer donation). Only this copy
-blocks training: the rest of a save uses it, in the background.
+The next step reuses the memory of the state's arrays (buffer donation). Only copying
+blocks training: the rest of a save uses the copy, in the background.
 """
 
 from typing import Any

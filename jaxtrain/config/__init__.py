@@ -1,8 +1,7 @@
 """Config schema of a run: frozen dataclasses, validated on construction.
 
 `get_config()` in `configs/NAME.py` returns a `Config`; command-line overrides change a
-copy.
-Task, method, model, optimizer and schedule are parts (`Part`): the name of an
+copy. Task, method, model, optimizer and schedule are parts (`Part`): the name of an
 implementation, with its options. `None` means "not set".
 """
 

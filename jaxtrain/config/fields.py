@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: Config, section, or section class; a class has its default parts.
+      section: Config or section class (with the default parts), or an instance.
     """
     return leaves(section)
 

@@ -133,7 +133,7 @@ def part_tables(section: Any) -> dict[str, PartTable]:
     """Return the table of each field that holds a part, by dotted path.
 
     Args:
-      section: Section or section class; a class has its default parts.
+      section: Section class (with the default parts), or an instance.
     """
     found = dict[str, PartTable]()
     for field_, inner in nested(section):

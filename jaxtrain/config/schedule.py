@@ -24,7 +24,7 @@ class CustomSchedule(CustomConfig, ScheduleConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupSchedule(ScheduleConfig):
-    """A schedule that follows a linear warm-up."""
+    """A schedule that starts with a linear warm-up."""
 
     warmup_factor: float = field(
         0.0, help="First learning rate of the warm-up as a fraction of the peak."
