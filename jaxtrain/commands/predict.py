@@ -171,7 +171,6 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
 
 
 def _check(arguments: PredictArguments) -> None:
-    """Check the options whose check needs neither the model nor the images."""
     from jaxtrain.inference import tables
 
     for option in ("topk", "batch_size"):
@@ -269,7 +268,6 @@ def _print_summary(
     problems: list[str],
     seconds: float,
 ) -> None:
-    """Print output files, duration, problems, and the number of images not shown."""
     if names := ", ".join(map(str, _output_paths(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:

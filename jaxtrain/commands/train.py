@@ -170,7 +170,6 @@ def _is_first_process(arguments: TrainArguments) -> bool:
 
 
 def _check_resume_step(arguments: TrainArguments) -> None:
-    """Check that --resume-step and --fresh are not combined."""
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
             f"--resume-step {arguments.resume_step} with --fresh, which starts a new "

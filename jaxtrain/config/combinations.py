@@ -76,7 +76,6 @@ class Feature:
 
 
 def _shown(value: Any) -> str:
-    """Return the value of a field, or the name of a part, as text."""
     return repr(getattr(value, "name", value) if isinstance(value, Section) else value)
 
 

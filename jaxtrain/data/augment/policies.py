@@ -48,7 +48,6 @@ def _rand_tables(height: int, width: int) -> Tables:
 
 
 def _operation_keys(key: jax.Array, number: int) -> jax.Array:
-    """Derive `number` PRNG keys, one per operation, from the key of an image."""
     return fold_each(key, jnp.arange(number, dtype=jnp.int32))
 
 
