@@ -11,18 +11,18 @@ from jaxtrain.processes import signals
 
 
 def run() -> NoReturn:
-    """Run the command line and exit with its code."""
+    """Run the command, and exit with its exit code."""
     invocation.note(sys.argv[0], sys.orig_argv[0])
     console.guard()
     console.require_output()
     system_errors.raise_file_limit()
     code: Any = 0
     try:
-        from jaxtrain.cli import main  # Imports the plug-ins' config sections.
+        from jaxtrain.cli import main  # Imports plug-ins.
 
         code = main()
         signals.ignore()
-    except SystemExit as end:  # tyro: after help, or for invalid arguments.
+    except SystemExit as end:  # tyro exits after help or an error.
         code = end.code
     except OutputError:
         pass
@@ -33,11 +33,11 @@ def run() -> NoReturn:
 
 
 def _exit_code_of_output() -> int:
-    """Return a nonzero exit code if standard output was lost, else 0."""
+    """Return a nonzero exit code if output was lost, else 0."""
     error = console.lost_output()
     if error is None:
         return 0
-    # A closed pipe, as with `| head -1`, is no reason for a message.
+    # A closed pipe, as with `| head -1`, needs no message.
     if error.errno == errno.EPIPE:
         return 128 + signal.SIGPIPE
     console.print_stderr(

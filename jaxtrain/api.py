@@ -42,12 +42,13 @@ def train(
 
     Args:
       workdir: Workdir of the run; resumed if it contains a run of this config.
-      fresh: Whether to move an existing run in `workdir` aside and start a new run.
-      resume_step: Checkpoint to resume from. Defaults to the newest.
-      trust: Whether to run custom code named by the folder of `model.pretrained`, after
-        its files are shown and compared with the recorded digests. Code named by
-        `config` is always loaded.
-      callbacks: Callbacks (`jaxtrain.Callback`) to call after the built-in callbacks.
+      fresh: Whether to start a new run; an existing run is moved to a sibling
+        directory.
+      resume_step: Step of the checkpoint to resume from. Defaults to the newest.
+      trust: Whether to run custom code of the model `model.pretrained`. The code is
+        first shown, and compared with the recorded digests. Custom code named in
+        `config` is always run.
+      callbacks: Instances of `jaxtrain.Callback`, called after the built-in callbacks.
 
     Returns:
       The contents of `summary.json`, or only `step` if the run is not complete.
@@ -97,24 +98,22 @@ def evaluate(
     calibrate: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Evaluate a trained model: metrics with confidence intervals. Writes no files.
+    """Compute metrics and confidence intervals of a trained model; write no files.
 
     Args:
-      workdir: Workdir of a run; with `source` also an exported model or other weights
-        supported by `load_model`.
-      split: Split of the run, `test`, `validation` or `train`, or `all`.
-      source: Images to evaluate on, as in `data.source`. Defaults to the data of the
-        run.
-      checkpoint: Weights of a run: `best`, `latest` or a step.
+      workdir: Workdir of a run or, if `source` is given, any model that `load_model`
+        supports.
+      split: Split to evaluate: `test`, `validation` or `train`; or `all` examples.
+      source: Data set to evaluate on, as in `data.source`. Defaults to the run's.
+      checkpoint: Checkpoint of the run: `best`, `latest` or a step.
       tta: Test-time augmentation: `flip`, `five_crop`, `ten_crop`, or `plain` for none.
-        Defaults to `train.tta` of the run.
-      calibrate: Whether to fit a temperature on the validation split of the run.
-      trust: Whether to run custom code named by the files in `workdir`, after the code
-        is shown and compared with the recorded digests.
+        Defaults to the run's `train.tta`.
+      calibrate: Whether to fit a temperature on the run's validation split.
+      trust: Whether to run custom code that files in `workdir` name. The code is first
+        shown, and compared with the recorded digests.
 
     Returns:
-      The result, as in `evaluation.json`: `metrics`, `intervals`, `calibration`, `data`
-      and others.
+      The result, with the keys of `evaluation.json`, such as `metrics`.
 
     Raises:
       UserError: The images are incompatible with the model, or the task does not
@@ -142,10 +141,10 @@ def evaluate(
 def open_trainer(config: Config) -> Trainer:
     """Create a `Trainer`: the components of a run, for a custom training loop.
 
-    The function also initializes the devices. Its public name is `jaxtrain.Trainer`.
+    The devices are also initialized. This function is public as `jaxtrain.Trainer`.
 
     Args:
-      config: Config of the run. Custom code that it names is loaded.
+      config: Config of the run. Custom code named in the config is run.
 
     Raises:
       UserError: The config, data or devices are invalid.

@@ -1,7 +1,7 @@
-"""Atomic writes of files and directories, never through a link.
+"""Atomic writes of files and directories; symbolic links are replaced.
 
-The content is written to a temporary file with a random name in the same directory,
-which is then renamed. A link at the path is replaced, and its target is unchanged.
+The content is written to a temporary file in the same directory, and the file is then
+renamed. If the path is a link, the link is replaced and its target is unchanged.
 Parent directories may be links: see `links.check_inside`.
 """
 
@@ -21,7 +21,7 @@ SUFFIX, _NAME_LENGTH = ".partial", 24
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace a file atomically, after its content is synced to disk.
+    """Replace a file atomically; the new content is first synced to disk.
 
     After a kill or a power loss the file has either the old or the new content.
     """
@@ -37,9 +37,9 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
     Permissions follow the umask.
 
     Args:
-      path: Path to create or replace. With `folder`, an existing path must be an empty
-        directory, otherwise a regular file.
-      folder: Whether to yield a directory.
+      path: Path to create or replace. An existing path must be a regular file or, if
+        `folder` is True, an empty directory.
+      folder: Whether to yield a directory instead of a file.
 
     Raises:
       OSError: Writing fails, or the path is not a regular file.
@@ -57,7 +57,7 @@ def replacing(path: Path, *, folder: bool = False) -> Iterator[Path]:
         if not folder:
             _sync(temporary)
         os.replace(temporary, path)
-    except BaseException:  # After a signal, too: leftovers take disk space.
+    except BaseException:  # Also after a signal: leftovers take disk space.
         _remove(temporary)
         raise
 
@@ -71,13 +71,13 @@ def check_writable(path: Path) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove all temporary files in a directory, while no process writes to it."""
+    """Remove all temporary files in a directory; no process may be writing there."""
     for left in folder.glob(f".*{SUFFIX}"):
         _remove(left)
 
 
 def _check_target(path: Path, folder: bool) -> None:
-    """Raise OSError for a device or a pipe, also behind a link such as /dev/stdout."""
+    """Raise OSError if the path, or its link target, is a file that is not regular."""
     try:
         mode = path.stat().st_mode
     except FileNotFoundError:
@@ -103,7 +103,10 @@ def _prefix(path: Path) -> str:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove temporary files of killed processes of this user on this machine."""
+    """Remove temporary files of `path` if the process that wrote them was killed.
+
+    Files of other users and machines are not removed.
+    """
     start = _prefix(path)
     with contextlib.suppress(OSError):
         for leftover in list(path.parent.iterdir()):

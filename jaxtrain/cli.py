@@ -32,7 +32,7 @@ from jaxtrain.processes import cluster
 from jaxtrain.processes.signals import StopSignals
 from jaxtrain.system_errors import as_user_error
 
-# Other exceptions are bugs.
+# Exit codes of exceptions; all other exceptions are bugs.
 EXIT_CODES = {
     UserError: 2,
     BadNumbersError: 5,
@@ -47,15 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     - 0: Success.
-    - 1: A checkpoint could not be saved or read, an input failed (with --strict), an
-      exported file has other outputs than the model, or standard output was lost.
+    - 1: A checkpoint could not be saved or read, an input failed (with --strict), the
+      outputs of an exported file differ from the model's, or standard output was lost.
     - 2: Invalid input.
     - 5: Too many non-finite steps.
     - 75: The run hung or lost a process; the same command resumes it.
     - 128 + signal number: A signal stopped the run; its state is saved.
 
-    Exceptions that the function raises are bugs. If a run has several processes, all
-    of them exit with the code of the failed process.
+    Exceptions that the function raises are bugs. If a process of a run fails, all
+    processes exit with its code.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with StopSignals() as signals, own.allowing_nothing():
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 command.run(given, signals)
         except Interrupted as error:
             code, message = 128 + error.signum, error
-        except KeyboardInterrupt:  # From custom code: `StopSignals` handles SIGINT.
+        except KeyboardInterrupt:  # By custom code: `StopSignals` handles SIGINT.
             code = 128 + signal.SIGINT
             message = "interrupted; the same command resumes from the last checkpoint"
         except Exception as error:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(name: str, words: list[str]) -> Any:
-    """Parse the arguments of a command into its dataclass.
+    """Parse the arguments of a command into the command's dataclass.
 
     Raises:
       UserError: Missing or invalid config file, or an invalid value.
@@ -109,16 +109,17 @@ def parse(name: str, words: list[str]) -> Any:
         # Without a recipe, --help already lists all options.
         words = ["--help" if word == help_lib.ALL else word for word in words]
         arguments = tyro.cli(kind, args=words, prog=prog, description=text)
-    # Allow code named by options such as --source and --ood, but not by lists of files.
+    # Allow custom code named by options with text values, such as --source and --ood.
     own.allow(value for value in vars(arguments).values() if isinstance(value, str))
     return arguments
 
 
 def _with_command_problems(command: Any, error: recipe.WrongValuesError) -> UserError:
-    """Combine invalid values with the problems that the command's `problems` finds.
+    """Add the problems found by `command.problems` to an error for invalid values.
 
-    `problems(arguments)` checks valid arguments against data, model and devices, so
-    invalid values are replaced first, and problems of the replaced fields are omitted.
+    `problems(arguments)` checks valid arguments against data, model and devices. In
+    `error.arguments` the invalid values are replaced by valid values, so problems of
+    these fields are omitted.
     """
     if error.arguments is None or not hasattr(command, "problems"):
         return error
@@ -157,7 +158,7 @@ def load(name: str) -> Any:
 
 
 def options_of(command: Any) -> type:
-    """Options dataclass of a command, from the signature of `run`."""
+    """Return the dataclass of a command's options."""
     return get_type_hints(command.run)["arguments"]
 
 
@@ -187,10 +188,10 @@ def _exit_code_and_message(error: Exception) -> tuple[int, object]:
 
 
 def _fail(code: int, message: object, signals: StopSignals) -> None:
-    """Print the error of a command; exit all processes."""
+    """Print an error message, and exit all processes of the run."""
     prefix = "error" if code < 128 else "stopped"
     print_stderr(f"{prefix}: {message}")
-    # If all processes stopped at the same step, each exits normally: JAX synchronizes
-    # all processes at interpreter exit.
+    # If all processes stopped at the same step, this process exits normally: JAX
+    # synchronizes all processes at interpreter exit.
     if not (signals.agreed and code - 128 == signals.signum):
         cluster.current().leave(code, str(message))

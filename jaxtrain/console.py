@@ -14,12 +14,12 @@ from jaxtrain.errors import OutputError
 
 
 class _Descriptor(io.FileIO):
-    """Raw standard stream that drops output after write errors.
+    """Raw standard stream; output that cannot be written is dropped.
 
-    All output passes through this stream: `print`, rich, logging, Python's shutdown.
+    `print`, rich, logging and Python's shutdown write to this stream.
 
     Attributes:
-      error: First error of a write, or None if nothing was lost.
+      error: First write error, or None if no output was lost.
       on_error: Callback for the first error.
     """
 
@@ -30,8 +30,8 @@ class _Descriptor(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            # `write` returns None if the pipe is full and another process has made the
-            # pipe non-blocking.
+            # `write` returns None if the stream is a full pipe that another process has
+            # made non-blocking.
             while (num := super().write(data)) is None:
                 select.select([], [self], [])
             return num
@@ -42,8 +42,8 @@ class _Descriptor(io.FileIO):
             return len(data)
 
 
-# Whether a failed write to standard output ends the command. True for commands whose
-# result is their output.
+# Whether a failed write to standard output ends the command. True for commands that
+# print their result.
 _required = False
 
 
@@ -56,15 +56,16 @@ def require_output(required: bool = True) -> None:
 def guard() -> None:
     """Make standard output and error accept any text and survive write errors.
 
-    Replaced streams, as in notebooks, are left unchanged. Closed descriptors are opened
-    on /dev/null, because files opened later would get their numbers, 0 to 2.
+    Streams that were replaced, as in notebooks, are left unchanged. If a descriptor
+    from 0 to 2 is closed, it is opened on /dev/null: otherwise a file opened later
+    would get its number.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            # `open` returns the lowest free descriptor, which is `number`. Opened for
-            # reading only, so that writes still fail.
+            # `open` returns the lowest free descriptor, here `number`. It is read-only,
+            # so that writes still fail.
             os.open(os.devnull, os.O_RDONLY)
     if sys.stdout is sys.__stdout__:
         sys.stdout = _guarded(1, sys.stdout, _output_lost)
@@ -74,7 +75,7 @@ def guard() -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Guard the standard streams in this context, where write errors do not raise."""
+    """Guard the standard streams within a context; write errors only warn."""
     before = sys.stdout, sys.stderr
     guard()
     require_output(False)
@@ -99,14 +100,14 @@ def lost_output() -> OSError | None:
 def print_stderr(message: str) -> None:
     """Print a line to standard error, ignoring errors."""
     with contextlib.suppress(OSError):
-        # A single write call: unbuffered `print` makes two, between which another
-        # process may write.
+        # A single write call: unbuffered `print` makes two calls, and another process
+        # may write between the calls.
         sys.stderr.write(f"{printable(message)}\n")
         sys.stderr.flush()
 
 
 def printable(text: str) -> str:
-    """Escape non-printable characters except newlines, such as control codes."""
+    """Escape non-printable characters, such as control codes, but not newlines."""
     if text.isprintable():
         return text
     return "".join(
@@ -118,7 +119,7 @@ def printable(text: str) -> str:
 def _guarded(
     number: int, stream: Any, on_error: Callable[[OSError], None]
 ) -> io.TextIOWrapper:
-    if stream is not None:  # None for a closed descriptor.
+    if stream is not None:  # None if the descriptor was closed.
         stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(_Descriptor(number, on_error)),

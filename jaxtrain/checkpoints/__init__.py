@@ -1,4 +1,4 @@
 """Checkpoints of a run."""
 
-# Name of the folder in a workdir.
+# Name of the directory in a workdir.
 CHECKPOINTS = "checkpoints"

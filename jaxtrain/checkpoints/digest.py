@@ -1,7 +1,7 @@
 """Digests of the arrays of a state, to detect damaged checkpoints.
 
-A digest is a sum over elements, so the digest of an array is the sum of the digests of
-its shards, which each process computes separately.
+A digest is a sum over elements. Each process digests its shards; the sum over all
+shards of an array is the array's digest.
 """
 
 import math
@@ -16,7 +16,7 @@ from jaxtrain.trees import by_path
 
 # Multiplier of Knuth's multiplicative hash: 2**32 divided by the golden ratio.
 _GOLDEN = np.uint32(2654435769)
-# Number of elements per block, which fits in a core's cache.
+# Number of elements per block; a block fits in a core's cache.
 _BLOCK = 2**17
 
 # Array path -> start indices of a shard -> digest.
@@ -25,7 +25,7 @@ ShardDigests = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class ArrayDigest:
-    """Digest, dtype and shape of an array, to verify it after its memory is freed."""
+    """Digest, dtype and shape of an array whose memory may already be freed."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ def digests(state: Any) -> dict[str, int]:
 
     A digest is the sum modulo 2**32 of the elements' bit patterns, each multiplied by
     an odd number that depends on its position. A change of one element is always
-    detected; a change of several is missed with a probability of 2**-32.
+    detected; a change of several elements is missed with a probability of 2**-32.
     """
     return {path: digest(x) for path, x in by_path(state).items()}
 
@@ -84,7 +84,7 @@ def combine(processes: Sequence[ShardDigests]) -> dict[str, int]:
 def not_finite(state: Any) -> list[str]:
     """Sorted paths of arrays with non-finite values in this process.
 
-    Infinite scalars are allowed, such as open bounds in the state of a line search.
+    Infinite scalars are accepted: the state of a line search has infinite bounds.
     """
     return sorted(
         path
@@ -96,7 +96,7 @@ def not_finite(state: Any) -> list[str]:
 def _shards(
     x: np.ndarray | jax.Array, every_replica: bool
 ) -> Iterator[tuple[tuple[int, ...], np.ndarray]]:
-    """Yield start indices and values of each local shard, without equal replicas."""
+    """Yield start indices and values of the local shards, without duplicates."""
     if isinstance(x, np.ndarray):
         yield (0,) * x.ndim, x
         return
@@ -137,9 +137,9 @@ def digest(
 def _blocks(
     part: tuple[int, ...], starts: tuple[int, ...], shape: tuple[int, ...]
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield slices of a flattened shard, and flat indices of their elements, uint32.
+    """Yield slices of a flattened shard, with the positions of their elements.
 
-    The indices are positions in the flattened full array, modulo 2**32.
+    Positions are indices into the flattened full array, modulo 2**32, as uint32.
 
     Args:
       part: Shape of the shard.
@@ -147,7 +147,8 @@ def _blocks(
       shape: Shape of the full array.
     """
     cut = max((i for i, n in enumerate(part) if n != shape[i]), default=0)
-    # Number of elements in a contiguous segment of the full array; number of segments.
+    # The shard consists of `rows` segments, each contiguous in the full array, with
+    # `run` elements.
     run, rows = math.prod(part[cut:]), math.prod(part[:cut])
     inner = math.prod(shape[cut + 1 :])
     columns = np.arange(min(run, _BLOCK), dtype=np.uint32)
@@ -166,6 +167,6 @@ def _blocks(
 
 
 def _odd_factors(positions: np.ndarray) -> np.ndarray:
-    """Return an odd factor per element: a hash of its flat index, uint32."""
+    """Return an odd factor for each position: a hash, uint32."""
     mixed = (positions + np.uint32(1)) * _GOLDEN
     return (mixed ^ (mixed >> np.uint32(15))) | np.uint32(1)

@@ -18,15 +18,15 @@ from jaxtrain.errors import UserError
 
 # File that Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
-# Prefixes of renamed steps: damaged steps, and steps that a run discarded when it
-# returned to an earlier step.
+# Prefixes of the renamed directories of damaged steps, and of steps discarded when a
+# run resumed from an earlier step.
 DAMAGED, REWOUND = "quarantine", "rewound"
-# Number of attempts to remove a failed save, 50 ms apart.
+# Maximum number of attempts, 50 ms apart, to remove a failed save.
 _REMOVALS = 40
 
 
 def check_name(folder: Path) -> None:
-    """Check that the path of a folder is UTF-8, which TensorStore requires.
+    """Check that the path of a directory is UTF-8, as TensorStore requires.
 
     Raises:
       UserError: The absolute path is not UTF-8, or is not ASCII although the locale
@@ -49,13 +49,13 @@ def check_name(folder: Path) -> None:
 
 
 def committed_steps(directory: Path) -> list[int]:
-    """List the committed steps of a folder, ascending."""
+    """List the committed steps in a directory, in ascending order."""
     names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def newest_step(directory: Path) -> int:
-    """Newest committed step of a folder, or 0 if there is none."""
+    """Newest committed step in a directory, or 0 if there is none."""
     return max(committed_steps(directory), default=0)
 
 
@@ -66,7 +66,9 @@ def newest_name(directory: Path) -> str:
 
 
 def remove(folder: Path) -> None:
-    """Remove a checkpoint; its commit file first, so that leftovers are ignored.
+    """Remove a checkpoint, starting with its commit file.
+
+    Leftovers of an interrupted removal are then ignored.
 
     Raises:
       OSError: The checkpoint cannot be removed, or is outside of the workdir.
@@ -79,9 +81,9 @@ def remove(folder: Path) -> None:
 
 
 def remove_uncommitted(directory: Path) -> None:
-    """Remove leftovers of interrupted saves."""
+    """Remove uncommitted steps, which interrupted saves left."""
     if not directory.is_dir():
-        return  # The folder was moved or removed.
+        return  # The directory was moved or removed.
     committed = set(committed_steps(directory))
     for path in directory.iterdir():
         if path.name.isdigit() and int(path.name) not in committed:
@@ -103,14 +105,14 @@ def remove_failed(folder: Path) -> None:
 
 
 def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
-    """Rename a step to `LABEL-STEP`, if it still exists."""
+    """Rename the directory of a step to `LABEL-STEP`, if it still exists."""
     links.check_inside(directory, directory.parent)
     with contextlib.suppress(FileNotFoundError):
         (directory / str(step)).rename(unused(directory / f"{label}-{step}"))
 
 
 def unused(path: Path, ending: str = "") -> Path:
-    """Return an unused path, numbered `-1`, `-2`, ... before the suffix if necessary.
+    """Return an unused path: `path` + `ending`, or `path-1` + `ending`, and so on.
 
     Args:
       path: Path without a suffix.

@@ -1,7 +1,7 @@
 """Orbax handlers, which write and read the arrays of a tree.
 
-A single process writes NumPy arrays. In a run of several processes, each writes its
-shards by Orbax's `ArrayHandler`, as chunks of common Zarr arrays.
+A single process writes NumPy arrays. In a run of several processes, each process
+writes its shards as chunks of shared Zarr arrays, with Orbax's `ArrayHandler`.
 """
 
 import dataclasses
@@ -20,11 +20,11 @@ from jaxtrain.checkpoints.joint import JointSave
 def alone(primary: int | None = None) -> options.MultiprocessingOptions:
     """Orbax options that disable Orbax's barriers between processes.
 
-    At a barrier the other processes would wait 20 minutes for a process whose disk has
-    failed.
+    If the disk of a process fails, the other processes would wait at a barrier for 20
+    minutes.
 
     Args:
-      primary: Process that writes the metadata. Defaults to this process.
+      primary: Index of the process that writes the metadata. Defaults to this process.
     """
     if jax.process_count() == 1:
         return options.MultiprocessingOptions()
@@ -51,7 +51,7 @@ def of_shards(primary: int | None = None) -> ocp.PyTreeCheckpointHandler:
     """Create an Orbax handler for trees of NumPy arrays and sharded JAX arrays.
 
     Args:
-      primary: Process that writes the metadata. Defaults to this process.
+      primary: Index of the process that writes the metadata. Defaults to this process.
     """
     return _tree_handler(
         alone(primary), (jax.Array, _ShardHandler()), (np.ndarray, _numpy_handler())
@@ -71,12 +71,12 @@ def _tree_handler(
 
 
 def _numpy_handler() -> ocp.type_handlers.NumpyHandler:
-    # The arrays are copies already (`snapshot.take`): Orbax need not copy them again.
+    # The arrays are already copies (`snapshot.take`), so Orbax need not copy them.
     return ocp.type_handlers.NumpyHandler(deepcopy_host_arrays=False)
 
 
 class _ReducingHandler(ocp.type_handlers.NumpyHandler):
-    """Reads arrays one at a time, and replaces each by the result of a function."""
+    """Applies a function to each restored array, with one array in memory at a time."""
 
     def __init__(self, function: Callable[[np.ndarray], Any]):
         super().__init__()
@@ -93,7 +93,8 @@ class _ReducingHandler(ocp.type_handlers.NumpyHandler):
 class _ShardHandler(ocp.type_handlers.ArrayHandler):
     """Writes the first replica of each shard of an array.
 
-    Any number of processes can read the arrays, as NumPy arrays or with any sharding.
+    Any number of processes can restore the array, as a NumPy array or with any
+    sharding.
     """
 
     def __init__(self) -> None:
@@ -104,11 +105,11 @@ class _ShardHandler(ocp.type_handlers.ArrayHandler):
 
 
 class LeadingHandler(ocp.CheckpointHandler):
-    """Writes the shards of process 0, while other processes write theirs."""
+    """Handler in process 0 that coordinates a save with the other processes."""
 
     def __init__(self, joint: JointSave):
         self._shards, self._joint = of_shards(), joint
-        # The checkpoint records this handler type, which a single process can restore.
+        # A single process can restore checkpoints of this handler type.
         self.typestr = ocp.PyTreeCheckpointHandler.typestr
 
     def save(self, directory: epath.Path, args: "LeadingArgs") -> None:
@@ -126,6 +127,6 @@ class LeadingHandler(ocp.CheckpointHandler):
 @ocp.args.register_with_handler(LeadingHandler, for_save=True, for_restore=True)
 @dataclasses.dataclass
 class LeadingArgs(ocp.args.CheckpointArgs):
-    """Save arguments of process 0."""
+    """Arguments of `LeadingHandler.save`."""
 
     tree: Any

@@ -1,9 +1,9 @@
 """Coordination of a save: each process writes its shards, and process 0 commits.
 
-The save runs in a background thread of each process, without collectives (see
-`messages`), so a checkpoint is committed as soon as the slowest process has written,
-not at the next synchronization of the loop. Each process first copies its shards to
-host memory (see `snapshot`). Then
+Each process saves in a background thread, without collectives (see `messages`). A
+checkpoint is thus committed as soon as all processes have written, not at the next
+synchronization of the training loop. Each process first copies its shards to host
+memory (see `snapshot`). Then
 
 1. the other processes report the digests of their shards to process 0;
 2. process 0 creates the directory, and signals the other processes to write their
@@ -11,8 +11,8 @@ host memory (see `snapshot`). Then
 3. the other processes report success or an error, and process 0 commits or removes
    the checkpoint.
 
-Orbax's barriers are not used: a process whose disk has failed never reaches a barrier,
-and the other processes would wait there for 20 minutes.
+Orbax's barriers are not used: if the disk of a process fails, the process never reaches
+the barrier, and the other processes wait for 20 minutes.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class PartError(Exception):
     """Another process could not write its shards.
 
     Attributes:
-      errno: System error number, if any.
+      errno: Value of `OSError.errno` in that process, or None.
     """
 
     def __init__(self, index: int, errno: int | None, reason: str):
@@ -41,9 +41,9 @@ class PartError(Exception):
 
 
 class JointSave:
-    """Coordinator of one save over all processes; does nothing for a single process.
+    """Coordinator of a save by all processes; does nothing for a single process.
 
-    All processes must create one coordinator per save, in the same order. Process 0
+    Each process must create a coordinator for each save, in the same order. Process 0
     calls `collect`, `start`, `join` and `settle`; the other processes call `report` and
     `written`.
     """
@@ -60,13 +60,13 @@ class JointSave:
         return not self._others
 
     def collect(self, own: Any) -> list[Any]:
-        """Collect the reports of all processes, by process index.
+        """Receive the values that processes `report`; return a list by process index.
 
         Args:
-          own: Report of process 0, the caller.
+          own: Value of process 0, the caller.
 
         Raises:
-          PartError: A process failed before its report.
+          PartError: A process reported an error.
         """
         reports = [self._receive("report", index) for index in self._others]
         for index, report in zip(self._others, reports, strict=True):
@@ -74,7 +74,7 @@ class JointSave:
         return [own, *(report["value"] for report in reports)]
 
     def start(self) -> None:
-        """Signal the other processes to write, after the directory is created."""
+        """Signal the other processes to write; the directory must exist."""
         self._started = True
         self._send_start(True)
 
@@ -92,7 +92,7 @@ class JointSave:
             _check(index, errors[index])
 
     def settle(self) -> None:
-        """After a failure, wait until no other process writes or expects a message."""
+        """End a save, also after an error; wait until no other process writes."""
         with contextlib.suppress(PartError, StartAgainError):
             if self._started:
                 self.join()
@@ -101,18 +101,16 @@ class JointSave:
                 self._send_start(False)
 
     def report(self, value: Any, error: dict[str, Any] | None = None) -> bool:
-        """Report a value or an error to process 0; return whether to write shards."""
+        """Send a value or an error to process 0; return whether to write the shards."""
         self._send("report", self._index, {"value": value, "error": error})
         return self._receive("start", self._index)
 
     def written(self, error: dict[str, Any] | None) -> None:
-        """Report to process 0 that the shards are written, or an error."""
+        """Notify process 0 that the shards are written, or of an error."""
         self._send("written", self._index, error)
 
     def give_up(self, pending: Future[None], seconds: float) -> None:
-        """Stop waiting for messages of a save that does not end within a timeout.
-
-        The save cannot end if another process is lost.
+        """After a timeout, stop waiting for messages, as another process may be lost.
 
         Args:
           pending: Future of this process's save.

@@ -1,8 +1,8 @@
-"""Manifest: the JSON saved with a state, to verify its arrays.
+"""Manifest: JSON values that are saved with a state, to verify its arrays.
 
 The manifest contains the format version; dtype, shape and digest of every array; values
-of the run, such as its config; and a checksum of the manifest. Without the manifest
-Orbax would silently load flipped bits and cast dtypes.
+of the run, such as its config; and a checksum of the manifest. Orbax does not detect
+flipped bits, and silently casts dtypes.
 """
 
 import json
@@ -19,7 +19,7 @@ from jaxtrain.json_files.run_id import RunId
 from jaxtrain.trees import by_path
 
 FORMAT = 4
-# Remedy for a checkpoint of another run.
+# Advice for a checkpoint of another run.
 RETURN = (
     "one of the two files was copied from another run; restore the original file of "
     "this run"
@@ -40,7 +40,7 @@ def make(
       sums: Digests of the arrays, by path.
       info: JSON values of the run: config, versions, progress.
       metrics: Validation metrics; None if the step was not evaluated.
-      run: Run of the checkpoint.
+      run: Run that saves the checkpoint.
     """
     arrays = _describe(state, sums)
     found = {"format": FORMAT, "arrays": arrays, "metrics": metrics, **info}
@@ -48,10 +48,10 @@ def make(
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
-    """Step with the best validation metric; the newest step if the best is not saved.
+    """Step with the best validation metric; the newest if no best step is retained.
 
-    Used by the final test of a run and by all commands. Without a validation split or
-    with `checkpoint.keep_best = 0` no best step is retained.
+    Without a validation split, or with `checkpoint.keep_best = 0`, no best step is
+    retained. All commands, and the final test of a run, use the returned step.
 
     Args:
       manifest: Manifest of the newest step.
@@ -67,7 +67,7 @@ def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
     Args:
       directory: Directory of the checkpoints.
       step: Step of the checkpoint.
-      changes: New values by field of the manifest.
+      changes: New values by key of the manifest.
 
     Raises:
       DamagedError: The manifest is unreadable or damaged.
@@ -83,11 +83,11 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
     Args:
       directory: Directory of the checkpoints.
       step: Step of the checkpoint.
-      run: Expected run of the step. None accepts any run.
+      run: Expected run of the checkpoint. None accepts any run.
 
     Raises:
       DamagedError: The manifest is unreadable or damaged.
-      OtherRunError: The step belongs to another run.
+      OtherRunError: The checkpoint belongs to another run.
       UserError: The format version is not supported.
     """
     with reading(step):
@@ -108,7 +108,7 @@ def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]
 
 
 def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
-    """Raise UserError if an abstract state has other paths, shapes or dtypes."""
+    """Raise UserError if paths, shapes or dtypes of saved and wanted arrays differ."""
     old = {path: kind for path, (kind, _) in saved.items()}
     new = {path: _dtype_and_shape(x) for path, x in by_path(wanted).items()}
     lines = [
@@ -131,7 +131,7 @@ def check_match(step: int, saved: dict[str, Any], wanted: Any) -> None:
 def check_digests(
     step: int, saved: dict[str, Any], state: Any, sums: dict[str, int]
 ) -> None:
-    """Raise DamagedError if dtypes, shapes or digests of a loaded state differ."""
+    """Raise DamagedError if dtypes, shapes or digests differ from the manifest's."""
     loaded = _describe(state, sums)
     paths = sorted(saved.keys() | loaded.keys())
     differing = [path for path in paths if saved.get(path) != loaded.get(path)]
@@ -146,8 +146,7 @@ def check_digests(
 def _describe(state: Any, sums: dict[str, int]) -> dict[str, list[str | int]]:
     """Map the path of each array to dtype, shape and digest.
 
-    The paths of a saved and a restored state are equal, although Orbax restores named
-    tuples as dicts or lists.
+    Orbax restores named tuples as dicts or lists, which have the same paths.
     """
     return {
         path: [_dtype_and_shape(x), sums[path]] for path, x in by_path(state).items()

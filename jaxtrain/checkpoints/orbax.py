@@ -1,12 +1,12 @@
-"""Orbax: writing and reading of one checkpoint, and its errors.
+"""Writing and reading of a checkpoint with Orbax, and Orbax's errors.
 
-In a run of several processes, each passes its shards to Orbax, which writes the shards
-as chunks of common Zarr arrays. Process 0 creates folders, metadata and commit file.
-The processes are synchronized in `joint`.
+In a run of several processes, each process passes its shards to Orbax, which writes
+them as chunks of shared Zarr arrays. Process 0 creates the directories, the metadata
+and the commit file. Module `joint` synchronizes the processes.
 
-Steps and retention are handled here, not by Orbax (see `folder`, `store`, `retention`).
-The public interface of Orbax's version 0 is used: version 1 waits for all processes
-when one saves, and refuses folders with unknown keys in their JSON.
+Orbax is not used to manage steps and retention: see `folder`, `store` and `retention`.
+The API is Orbax's version 0, because a save with version 1 waits for all processes, and
+version 1 rejects directories with unknown keys in their JSON.
 """
 
 import contextlib
@@ -38,13 +38,13 @@ from jaxtrain.system_errors import LIMITS
 
 # Package name for `pip install`.
 LIBRARY = "orbax-checkpoint"
-# Orbax's JSON file in a checkpoint, and the key of jaxtrain's values in it.
+# Orbax's JSON file in a checkpoint, and the key of the manifest in the JSON.
 METADATA, _INFO = "_CHECKPOINT_METADATA", "custom_metadata"
-# Name of the folder of the arrays in a checkpoint.
+# Name of a checkpoint's subdirectory with the arrays.
 _STATE = "state"
 
-# Orbax logs routine steps, and the use of the faster non-OCDBT format, as warnings.
-# `Checkpoints` reports problems itself.
+# Orbax warns about routine events and about the non-OCDBT format, which is faster.
+# `Checkpoints` reports errors.
 logging.getLogger("absl").setLevel(logging.CRITICAL)
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
@@ -52,19 +52,19 @@ logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 def write(
     folder: Path, state: Any, info: dict[str, Any], joint: JointSave | None = None
 ) -> None:
-    """Write and commit a state; remove its directory after a failure.
+    """Write and commit a checkpoint; remove its directory after a failure.
 
     Args:
       folder: New directory of the checkpoint.
-      state: NumPy arrays; with several processes also JAX arrays, of which this
-        process's shards are written.
-      info: JSON values, read back by `read_info`.
+      state: Tree of NumPy arrays; with several processes also JAX arrays, of which this
+        process writes its shards.
+      info: Manifest of the checkpoint.
       joint: Coordinator of the save by several processes. None for a single process.
 
     Raises:
       OSError: A system error, such as a full disk.
       PartError: Another process could not write its shards.
-      Exception: Another error of Orbax.
+      Exception: Orbax raised another error.
     """
     try:
         _write(folder, state, info, joint)
@@ -79,7 +79,7 @@ def write(
 
 
 def write_shards(folder: Path, state: Any) -> None:
-    """Write the shards of a process other than 0, into an existing folder.
+    """Write the shards of a process other than 0 into an existing directory.
 
     Raises:
       Exception: Errors as in `write`.
@@ -96,8 +96,8 @@ def _write(
     _silence_abandoned_work()
     processes = handlers.alone()
     atomicity = options.AtomicityOptions(mode=options.AtomicityMode.COMMIT_FILE)
-    # If directories were created asynchronously, threads would wait five minutes for a
-    # directory that cannot be created, and Python joins these threads at exit.
+    # With asynchronous creation, threads would wait five minutes for a directory that
+    # cannot be created, and Python joins these threads at exit.
     background = options.AsyncOptions(create_directories_asynchronously=False)
     handler, arguments = handlers.of_arrays(), ocp.args.PyTreeSave(state)
     if joint is not None and not joint.alone:
@@ -112,7 +112,7 @@ def _write(
         state=handler,
     )
     items = ocp.args.Composite(state=arguments)
-    # Create a checkpointer per save, as none can be reused after a failure.
+    # A new checkpointer per save: after a failure a checkpointer cannot be reused.
     with contextlib.closing(ocp.Checkpointer(composite, **together)) as checkpointer:
         checkpointer.save(
             folder.absolute(),
@@ -125,15 +125,15 @@ def load(folder: Path, function: Callable[[np.ndarray], Any] | None = None) -> A
     """Read a full state in this process.
 
     Args:
-      folder: Folder of the checkpoint.
-      function: Function applied to each array, so that only one array is in memory at a
-        time. Defaults to the identity.
+      folder: Directory of the checkpoint.
+      function: Function applied to each array when read, so that only one array is in
+        memory at a time. Defaults to the identity.
 
     Returns:
       NumPy arrays, or results of `function`, in nested dicts and lists.
 
     Raises:
-      Exception: Orbax's errors of reading.
+      Exception: Orbax cannot read the checkpoint.
     """
     return _restore(folder, handlers.of_arrays(function), ocp.args.PyTreeRestore())
 
@@ -142,18 +142,19 @@ def load_shards(folder: Path, abstract_state: Any) -> Any:
     """Read the shards of a state for the devices of this process.
 
     Args:
-      folder: Folder of the checkpoint.
-      abstract_state: Shapes and dtypes of the checkpoint, with the wanted shardings.
+      folder: Directory of the checkpoint.
+      abstract_state: Tree of `jax.ShapeDtypeStruct` with the shapes and dtypes of the
+        checkpoint and the shardings of the result.
 
     Returns:
       JAX arrays in the structure of `abstract_state`.
 
     Raises:
-      Exception: Orbax's errors of reading.
+      Exception: Orbax cannot read the checkpoint.
     """
 
     def arguments(x: Any) -> ocp.ArrayRestoreArgs:
-        # A `Format` also restores the array in its memory layout.
+        # A JAX `Format` specifies the memory layout in addition to the sharding.
         ordered = x.format.layout is not None
         sharding = x.format if ordered else x.sharding
         return ocp.ArrayRestoreArgs(
@@ -173,12 +174,12 @@ def _restore(folder: Path, handler: ocp.PyTreeCheckpointHandler, arguments: Any)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Read the JSON values saved with a state."""
+    """Read the manifest of a checkpoint, without verification."""
     return dict(_metadata(folder)[_INFO])
 
 
 def replace_info(folder: Path, info: dict[str, Any]) -> None:
-    """Replace the JSON values of a committed checkpoint atomically."""
+    """Replace the manifest of a committed checkpoint atomically."""
     path = folder / METADATA
     links.check_inside(folder, folder.parent.parent)
     content = {**_metadata(folder), _INFO: info}
@@ -186,11 +187,11 @@ def replace_info(folder: Path, info: dict[str, Any]) -> None:
 
 
 def _metadata(folder: Path) -> dict[str, Any]:
-    # Orbax writes non-finite metrics as NaN and Infinity, as Python's json does.
+    # Orbax, like Python's json, writes non-finite metrics as NaN and Infinity.
     return parse(read_bytes(folder / METADATA), nan=True)
 
 
-@functools.cache  # Run only once per process.
+@functools.cache  # Wrap the hook only once.
 def _silence_abandoned_work() -> None:
     """Silence tracebacks of reads and writes that Orbax abandons after a failure."""
     previous = sys.unraisablehook
@@ -225,7 +226,7 @@ def reading(step: int) -> Iterator[None]:
 
 
 def root_cause(error: BaseException) -> str:
-    """Message of the original error, which Orbax wraps."""
+    """Message of the original error, from which Orbax raised `error`."""
     number = system_error(error)
     error = _first_cause(error)
     if isinstance(error, PartError):
@@ -234,7 +235,7 @@ def root_cause(error: BaseException) -> str:
 
 
 def system_error(error: BaseException) -> int | None:
-    """Return the errno of the original error; None if it has none."""
+    """Return the errno of the original error, or None if it is not a system error."""
     error = _first_cause(error)
     # TensorStore reports the errno only in the text of its exception.
     code = re.search(r"os_error_code='(\d+)'", str(error))

@@ -1,4 +1,4 @@
-"""Advice after a failed save."""
+"""Advice for failed saves of checkpoints."""
 
 import errno
 import importlib.metadata
@@ -12,7 +12,7 @@ SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def remedy_of(error: CheckpointError) -> str:
-    """Advice after a failed save, as an imperative."""
+    """Return advice for a failed save or verification, as an imperative."""
     cause, number = error.__cause__, _number(error)
     if number is not None:
         return remedy(number, DISK)

@@ -17,8 +17,8 @@ from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import num_bytes
 
-# Maximum fraction of the run time spent on verification. The first and the last step
-# are verified in any case.
+# Maximum fraction of the run time that verification takes. The first and the last step
+# are always verified.
 READING_SHARE = 0.005
 
 _log = logging.getLogger(__name__)
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 class Retention:
     """Removes old steps, but retains the last verified step.
 
-    A verified checkpoint thus exists at any time, although verification takes at most
-    `READING_SHARE` of the run time. The last step is verified at the end.
+    Thus a verified checkpoint always exists, although not all steps are verified:
+    verification takes at most `READING_SHARE` of the run time.
 
     Args:
       directory: Directory of the checkpoints.
       config: Config section of the checkpoints.
-      best: Metric that ranks evaluations; None retains no best step.
-      verify: Function that reads a step, and raises DamagedError for a damaged step.
+      best: Metric that ranks the steps; None retains no best step.
+      verify: Function that reads a step, and raises DamagedError if it is damaged.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Retention:
             self._remove_old()
 
     def restored(self, step: int) -> None:
-        """Mark the restored step as verified, and remove leftovers of a killed run."""
+        """Mark the restored step as verified, and remove older steps."""
         self._good = step
         self._remove_old()
 
@@ -105,7 +105,7 @@ def remove_old(
 
 
 def _unreadable_now(error: DamagedError) -> bool:
-    """Whether a disk error or the limit on open files temporarily prevents reading."""
+    """Whether a step may be undamaged, as reading failed with a system error."""
     number = system_error(error)
     return number is not None and number != errno.ENOENT
 
@@ -133,9 +133,10 @@ def kept(
 
 
 def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Sort key of evaluations: higher is better; ties go to the latest; NaN is worst.
+    """Sort key of steps by metric; of equal metrics, the later step ranks higher.
 
-    A missing metric is worst, too: `checkpoint.best_metric` may change in a run.
+    Non-finite and missing metrics rank lowest. A metric is missing if
+    `checkpoint.best_metric` was changed during the run.
     """
     value = metrics.get(best.metric)
     if not isinstance(value, int | float) or not math.isfinite(value):
@@ -144,19 +145,19 @@ def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int
 
 
 def num_copies(config: CheckpointConfig) -> int:
-    """Maximum number of checkpoints on the disk at the same time.
+    """Maximum number of checkpoints on the disk at a time.
 
-    These are the retained checkpoints, the last verified checkpoint, and the checkpoint
+    They are the retained checkpoints, the last verified checkpoint, and the checkpoint
     that is being written.
     """
     return config.keep + config.keep_best + 2
 
 
 def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> None:
-    """Raise UserError if the disk has no space for the checkpoints of a run.
+    """Raise UserError if the disk has too little space for a run's checkpoints.
 
-    A checkpoint is assumed to take the uncompressed size of its arrays. The space of
-    existing checkpoints counts as free, because new checkpoints replace them.
+    The assumed size of a checkpoint is the uncompressed size of its arrays. Space that
+    existing checkpoints take is counted as free, because new checkpoints replace them.
     """
     size, copies = num_bytes(abstract_state), num_copies(config)
     old = [p for step in folder.glob("[0-9]*") for p in step.rglob("*") if p.is_file()]

@@ -1,4 +1,7 @@
-"""Roles of process 0 and the other processes in a save, in background threads."""
+"""Saves of process 0 (`lead`) and of other processes (`contribute`).
+
+Both functions run in background threads.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -29,27 +32,28 @@ def lead(
     """Write the arrays of process 0, and commit after all processes have written.
 
     Args:
-      folder: Folder of the checkpoint, named by its step.
-      state: Arrays to write; emptied afterwards.
+      folder: Directory of the checkpoint, named by its step.
+      state: Arrays to write. The dict is cleared after the save.
       info: JSON values of the run: config, versions, progress.
-      metrics: Validation metrics, or None.
-      run: Run of the checkpoint.
+      metrics: Validation metrics; None if the step was not evaluated.
+      run: Run that saves the checkpoint.
       joint: Coordinator of the save.
 
     Raises:
       BadNumbersError: The state is not finite; nothing was written.
       PartError: Another process could not write.
       StartAgainError: Another process was lost.
-      Exception: Errors of `orbax.write`.
+      Exception: Orbax raised another error.
     """
     try:
         reports = joint.collect([not_finite(state), shard_digests(state)])
         _check_finite(folder, sorted({path for bad, _ in reports for path in bad}))
         sums = combine([shards for _, shards in reports])
         made = manifest.make(state, sums, info, metrics, run)
-        folder.parent.parent.stat()  # Orbax would create a missing workdir.
+        # Raises if the workdir is missing, which Orbax would create.
+        folder.parent.parent.stat()
         write(folder, state, made, joint)
-        state.clear()  # Free the memory, as verification needs the same amount.
+        state.clear()  # Free memory for the verification that follows.
     finally:
         joint.settle()
 
@@ -58,8 +62,8 @@ def contribute(folder: Path, state: dict[str, Any], joint: JointSave) -> None:
     """Write the shards of a process other than 0, and report errors to process 0.
 
     Args:
-      folder: Folder of the checkpoint, created by process 0.
-      state: Shards to write; None for arrays of other processes.
+      folder: Directory of the checkpoint, created by process 0.
+      state: Arrays of which this process writes shards; None for all other arrays.
       joint: Coordinator of the save.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Restoring by several processes: each process reads only its shards."""
+"""Restore of a checkpoint by several processes, each of which reads only its shards."""
 
 from pathlib import Path
 from typing import Any
@@ -18,17 +18,17 @@ def restore(
     """Load the shards of this process; all processes must call the function.
 
     Args:
-      directory: Folder of the checkpoints.
+      directory: Directory of the checkpoints.
       step: Step to load.
-      abstract_state: Shapes, dtypes and shardings.
-      run: Expected run of the step.
+      abstract_state: Tree of `jax.ShapeDtypeStruct` with shardings.
+      run: Expected run of the checkpoint.
 
     Returns:
       The state and its manifest.
 
     Raises:
       UserError: The checkpoint's arrays have other paths, shapes or dtypes.
-      DamagedError: A process cannot read the step, or the step is damaged.
+      DamagedError: The step is damaged, or a process cannot read it.
     """
     info, state, shards, error = {}, {}, {}, None
     try:
@@ -52,8 +52,8 @@ def verify(directory: Path, step: int, info: dict[str, Any]) -> None:
     """Verify a step in this process, one array at a time.
 
     Args:
-      directory: Folder of the checkpoints.
-      step: Step to read.
+      directory: Directory of the checkpoints.
+      step: Step to verify.
       info: Manifest of the step.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Copy of a state in host memory, the only part of a save that blocks training.
+"""Copying of a state to host memory, before the next training step.
 
-The next step reuses the memory of the state's arrays (buffer donation). The rest of the
-save uses the copy, in the background.
+The next step reuses the memory of the state's arrays (buffer donation). Only copying
+blocks training: the rest of a save uses the copy, in the background.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
-# JAX's memory kind of the host.
+# JAX's memory kind for host memory.
 _HOST = "pinned_host"
 
 
@@ -18,9 +18,9 @@ def take(state: Any) -> Any:
     """Copy the arrays or shards that this process writes.
 
     Returns:
-      Tree like `state`. Arrays sharded over several processes are JAX arrays in host
-      memory, with the shards of this process. Other arrays are NumPy arrays in process
-      0, and None in other processes.
+      Tree like `state`. Arrays that are sharded over several processes are JAX arrays
+      in host memory. All other arrays are NumPy arrays in process 0, and None in the
+      other processes.
     """
     for x in jax.tree.leaves(state):
         if _is_whole(x) and jax.process_index() == 0:
@@ -36,13 +36,13 @@ def _is_whole(x: jax.Array) -> bool:
 
 
 def _copy(x: jax.Array) -> np.ndarray | jax.Array | None:
-    # Process 0 also writes the metadata of all arrays.
+    # Process 0 needs all arrays, as it also writes their metadata.
     if jax.process_index() != 0 and (_is_whole(x) or not _is_written_here(x)):
         return None
     if not _is_whole(x):
         return _to_host(x)
     host = np.asarray(x)
-    # np.asarray of an array on CPU may be a view, which needs a copy.
+    # On CPU, np.asarray may return a view of the JAX array.
     return host if host.flags.owndata else host.copy()
 
 
@@ -51,7 +51,7 @@ def _is_written_here(x: jax.Array) -> bool:
 
 
 def _to_host(x: jax.Array) -> jax.Array:
-    """Start copies of the local shards to host memory, device by device."""
+    """Start copying the local shards to host memory, device by device."""
     assert isinstance(x.sharding, NamedSharding)
     shards = [
         jax.device_put(

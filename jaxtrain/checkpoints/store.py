@@ -1,9 +1,9 @@
-"""Checkpoints of a run: written in the background, verified on reading.
+"""Checkpoints of a run: written in the background, verified when read.
 
-In a run of several processes, each copies its shards at the step and writes the copies
-in a background thread without collectives (`joint`). Process 0 commits all writes.
+In a run of several processes, each process copies its shards at the step, and writes
+the copies in a background thread, without collectives (see `joint`). Process 0 commits.
 
-A checkpoint of step N contains the state after N steps and a JSON manifest with the
+A checkpoint of step N contains the state after N steps, and a JSON manifest with the
 config, versions and progress of the run. The step determines the position in the data.
 """
 
@@ -49,21 +49,21 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """Checkpoints of one run, `directory/<step>/`; newest and best are retained.
+    """Saves, restores and removes the checkpoints of a run, `directory/<step>/`.
 
     Each process writes and reads its shards. Process 0 commits and removes checkpoints,
-    and receives the errors of other processes. All processes must call the methods in
-    the same order, except `listed` and `committed`.
+    and receives the errors of other processes. All processes must call the methods,
+    except `listed` and `committed`, in the same order.
 
     Args:
       directory: Directory of the checkpoints.
       config: Config section of the checkpoints.
-      best: Metric that ranks evaluations; None retains no best checkpoint.
-      run: Run of the checkpoints; checkpoints of other runs raise OtherRunError.
-      read_only: Whether to leave all files unchanged, as another process may be saving.
+      best: Metric that ranks the checkpoints; None retains no best checkpoint.
+      run: Expected run of the checkpoints.
+      read_only: Whether to change no files; the run may be active in another process.
 
     Raises:
-      UserError: The name of the directory is not UTF-8.
+      UserError: The path of the directory is not UTF-8.
     """
 
     def __init__(
@@ -81,24 +81,24 @@ class Checkpoints:
         if self._writes:
             remove_uncommitted(directory)
         self._retention = Retention(directory, config, best, self._verify)
-        # The thread completes one save at a time, without devices or collectives, so
-        # that its timing relative to training steps does not matter.
+        # The thread uses neither devices nor collectives, so its timing relative to
+        # training steps does not matter.
         self._background = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[None] | None = None
         self._joint: JointSave | None = None
         self._failed = False
 
     def steps(self) -> list[int]:
-        """Wait for the last save, and list the committed steps in ascending order."""
+        """Wait for the last save, then list the committed steps in ascending order."""
         self.wait()
         return cluster.current().gather(self.listed())[0]
 
     def listed(self) -> list[int]:
-        """List the committed steps currently visible to this process."""
+        """List the committed steps that this process sees now, in ascending order."""
         return committed_steps(self.directory)
 
     def newest(self) -> str:
-        """Path of the newest checkpoint, or `none yet`, for a message."""
+        """Wait for the last save; return the newest checkpoint's path or `none yet`."""
         with contextlib.suppress(CheckpointError):
             self.wait()
         return cluster.current().gather(newest_name(self.directory))[0]
@@ -116,14 +116,14 @@ class Checkpoints:
           step: Number of completed steps.
           state: Arrays of the training state.
           info: JSON values of the run: config, versions, progress.
-          metrics: Validation metrics, which rank the checkpoints, or None.
+          metrics: Validation metrics; None if the step was not evaluated.
 
         Raises:
           BadNumbersError, CheckpointError: The previous save failed.
         """
         self.wait()
         if self._failed:
-            # Free the copied state, held by reference cycles of Orbax's errors.
+            # Reference cycles of Orbax's errors hold the copied state.
             gc.collect()
             self._failed = False
         copied = snapshot.take(state)
@@ -144,7 +144,7 @@ class Checkpoints:
         metrics: dict[str, Any] | None,
         joint: JointSave,
     ) -> None:
-        """Write and commit a state, and remove the checkpoints that it replaces."""
+        """Write, commit and possibly verify a checkpoint; remove old checkpoints."""
         try:
             folder = self.directory / str(step)
             lead(folder, state, info, metrics, self.run, joint)
@@ -156,20 +156,20 @@ class Checkpoints:
             raise CheckpointError(f"could not save step {step}: {reason}") from error
 
     def wait(self) -> None:
-        """Wait until the last save is committed; raise the errors of `committed`."""
+        """Wait until the last save is complete; raise its errors (see `committed`)."""
         self.committed(timeout=None)
 
     def finish(self) -> None:
-        """Wait for the last save and its verification, or raise CheckpointError."""
+        """Wait for the last save, and verify the last checkpoint."""
         self.wait()
         if jax.process_index() == 0:
             self._retention.finish()
 
     def committed(self, timeout: float | None = 0) -> bool:
-        """Whether a save was committed since the last call.
+        """Whether a save was completed since the last call; raise its errors.
 
         Args:
-          timeout: Seconds to wait for the save; None waits until it is done.
+          timeout: Maximum time in seconds to wait for the save; None is no limit.
 
         Raises:
           BadNumbersError: The state is not finite; nothing was written.
@@ -185,14 +185,14 @@ class Checkpoints:
     def restore(
         self, step: int, abstract_state: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Restore the checkpoint of a step with the shardings of an abstract state.
+        """Restore a checkpoint with the shardings of `abstract_state`.
 
         Returns:
           The state and its manifest.
 
         Raises:
           UserError: The checkpoint's arrays have other paths, shapes or dtypes.
-          DamagedError: The checkpoint is unreadable for a process, or damaged.
+          DamagedError: The checkpoint is damaged, or a process cannot read it.
         """
         if cluster.current().num > 1:
             return shards.restore(self.directory, step, abstract_state, self.run)
@@ -209,7 +209,7 @@ class Checkpoints:
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """Restore the newest good checkpoint; rename damaged ones to `quarantine-STEP`.
 
-        Leftovers of a killed run are removed.
+        Checkpoints that need not be retained are removed.
 
         Returns:
           Result of `restore`, or None if there is no checkpoint.
@@ -237,10 +237,10 @@ class Checkpoints:
         return None
 
     def read(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Read the full checkpoint of a step into host memory.
+        """Read a full checkpoint into host memory.
 
         Returns:
-          The state, as NumPy arrays in nested dicts and lists; and its manifest.
+          The state (NumPy arrays in nested dicts and lists) and its manifest.
 
         Raises:
           DamagedError: The checkpoint is unreadable or damaged.
@@ -249,7 +249,7 @@ class Checkpoints:
         return self._load(step, info), info
 
     def info(self, step: int) -> dict[str, Any]:
-        """Read the manifest of the checkpoint of a step."""
+        """Read the manifest of a checkpoint."""
         return manifest.read(self.directory, step, self.run)
 
     def check_run(self) -> None:
@@ -277,7 +277,7 @@ class Checkpoints:
         cluster.current().barrier()
 
     def put_aside_after(self, step: int) -> None:
-        """Rename newer checkpoints to `rewound-STEP`, as training resumes at `step`."""
+        """Rename all checkpoints after `step` to `rewound-STEP`."""
         for newer in reversed([found for found in self.steps() if found > step]):
             self.put_aside(newer, REWOUND)
 
@@ -289,12 +289,12 @@ class Checkpoints:
         try:
             self.wait()
         except (CheckpointError, StartAgainError) as error:
-            # Do not replace the error that already ends the run.
+            # The run already ends with another error, which is raised.
             if ending is None:
                 raise
             _log.warning("%s", error)
         finally:
             self._background.shutdown()
             if self._writes:
-                # Files of a failed save may have appeared after its removal.
+                # Threads may have written files after the failed save was removed.
                 remove_uncommitted(self.directory)

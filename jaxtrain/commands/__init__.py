@@ -1,11 +1,12 @@
-"""Table of the commands; each is a module of the core or of a plug-in.
+"""Table of the commands. A command is a module of the core or of a plug-in.
 
-A module has a dataclass of options, with the command's summary as its docstring;
-`EXAMPLE`, a command line for the help; and `run(arguments, signals)`, with `arguments`
-of that type. An optional `problems(arguments)` returns problems other than invalid
-config values. Invalid input and unwritable files raise UserError; see
-`jaxtrain.cli.main` for other errors. Modules import JAX only inside functions, because
-the import takes a second, and neither the help nor invalid arguments need JAX.
+The module defines a dataclass of the options, with the command's summary as its
+docstring; `run(arguments, signals)`, where `arguments` is an instance of the dataclass;
+and `EXAMPLE`, a command line for the help. The optional `problems(arguments)` returns
+problems other than invalid config values. Invalid input and unwritable files raise
+UserError; see `jaxtrain.cli.main` for other errors. Modules import JAX only inside
+functions, because the import takes a second, and neither the help nor messages about
+invalid arguments need JAX.
 """
 
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""`main.py checkpoint`: a list of the checkpoints of a run, or their verification."""
+"""`main.py checkpoint`: list or verify the checkpoints of a run."""
 
 import contextlib
 import os
@@ -40,9 +40,8 @@ class CheckpointArguments:
 def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     """Print a line per checkpoint: step, size, time, metrics.
 
-    With --verify, the lines include the result of the verification, and each JSON file
-    has a line, too. The command changes no file, so the
-    run may be active.
+    With --verify, the lines include the result of the verification, and a line is
+    printed for each JSON file. No file is changed, so the run may be active.
 
     Raises:
       OtherRunError: A checkpoint or a file belongs to another run.
@@ -70,7 +69,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
-    """Print a line per checkpoint; return the damaged steps and their directory."""
+    """Print a line per checkpoint; return damaged steps, and their directory."""
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints
@@ -99,7 +98,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
 
 def _verify_json(workdir: Path) -> dict[str, str]:
-    """Verify the JSON files of a run: name -> `GOOD`, `UNKNOWN` or error message."""
+    """Return the state of a run's JSON files: `GOOD`, `UNKNOWN` or error message."""
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
     from jaxtrain.weights.description import MODEL
@@ -117,7 +116,7 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 
 def _verify_model(folder: Path) -> dict[str, str]:
-    """Verify the files of a model: name -> `GOOD`, `UNKNOWN` or error message."""
+    """Return the state of a model's files: `GOOD`, `UNKNOWN` or error message."""
     from jaxtrain import weights as weights_lib
 
     states = {CONFIG: _verify_file(folder / CONFIG)}

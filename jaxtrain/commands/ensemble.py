@@ -1,4 +1,4 @@
-"""`main.py ensemble`: one model that averages the predictions of several runs."""
+"""`main.py ensemble`: a model that averages the predictions of several runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,7 @@ def run(arguments: EnsembleArguments, signals: StopSignals) -> None:
 
 
 def describe(made: "Ensembled", arguments: EnsembleArguments) -> dict[str, str]:
-    """Return the rows of a table: members, metrics and output directory."""
+    """Return the rows of the summary table: members, metrics and output directory."""
     from jaxtrain.tasks import kind
     from jaxtrain.tasks.metrics import formatted
 

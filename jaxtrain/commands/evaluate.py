@@ -26,7 +26,7 @@ EXAMPLE = "--workdir runs/digits --calibrate"
 
 @dataclass(frozen=True, kw_only=True)
 class ModelArguments:
-    """Options of `evaluate`, without the options of evaluation parts."""
+    """Options of `evaluate`, without the options that `PARTS` add."""
 
     workdir: Path = field(
         help="Directory of a run; or, with --data.source and --out, any model that "
@@ -101,7 +101,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
         parts={key: part for key, part in requested.items() if part is not None},
     )
     result = evaluate(model, config, data, asked)
-    # Show the result before writing it: the disk may be full after hours of evaluation.
+    # Print the result first: writing it may fail, after hours of evaluation.
     show_table("evaluation", describe(result, model.task))
     if result["sparsity"] is not None:
         show_table("sparsity", describe_sparsity(result["sparsity"]))
@@ -110,7 +110,7 @@ def run(arguments: EvaluateArguments, signals: StopSignals) -> None:
 
 
 def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
-    """Write the result, and the temperature if it was fitted."""
+    """Write the result, and, if a temperature was fitted, `temperature.json`."""
     from jaxtrain.json_files.write import write_digested
 
     files = {out: result}
@@ -129,7 +129,7 @@ def _write(result: dict[str, Any], out: Path, workdir: Path) -> None:
 
 
 def _check_model_options(arguments: EvaluateArguments) -> None:
-    """Check the options if `--workdir` is a model instead of a run."""
+    """Check the options for a `--workdir` that is a model without a run."""
     given = f"--workdir {arguments.workdir} is"
     if arguments.calibrate:
         raise UserError(
@@ -146,7 +146,7 @@ def _check_model_options(arguments: EvaluateArguments) -> None:
 
 
 def _check_out(arguments: EvaluateArguments) -> Path:
-    """Return the output file after checking early that it is writable."""
+    """Return the path of the output file; check that it is writable."""
     from jaxtrain import atomic_file
     from jaxtrain.records.workdir import EVALUATION
 

@@ -73,7 +73,7 @@ class ExportArguments:
 
 
 def run(arguments: ExportArguments, signals: StopSignals) -> None:
-    """Export the model, check the file, and print the result of the check."""
+    """Export the model, verify the file, and print a summary."""
     if arguments.format == "safetensors":
         options = "batch", "precision", "include_preprocessing", "include_nms", "images"
         for name in options:
@@ -117,7 +117,7 @@ def run(arguments: ExportArguments, signals: StopSignals) -> None:
 def _export(
     arguments: ExportArguments, model: "TrainedModel", batch: int | None
 ) -> dict[str, str]:
-    """Write and check the file; return the rows of the summary table."""
+    """Write and verify the file; return the rows of the summary table."""
 
     from jaxtrain.export import images
     from jaxtrain.export.export import export

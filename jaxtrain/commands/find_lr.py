@@ -75,7 +75,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     devices.start(
         arguments.platform, flags=parallel.xla_flags, cpus=parallel.cpu_devices
     )
-    # Open the files first, so that unwritable paths are reported before the test.
+    # Open the files now, so that unwritable paths are reported before the test.
     with (
         atomic_output("--out", out / VALUES) as values_file,
         atomic_output("--out", out / PICTURE) as picture,
@@ -103,7 +103,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: FindLrArguments) -> list[Problem]:
-    """Return all problems that the start of a run would report."""
+    """Return the problems that a training run would report at its start."""
     from jaxtrain.tools.start_problems import start_problems
 
     return start_problems(arguments.overrides, arguments.platform)

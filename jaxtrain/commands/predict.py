@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxtrain.tasks.decoder import OutputDecoder
     from jaxtrain.tasks.prediction import Prediction
 
-    # (image, prediction or None, error or None).
+    # Image; prediction or None; error or None.
     ShownRow = tuple[Any, Prediction | None, str | None]
 
 EXAMPLE = "--workdir runs/digits --out predictions.csv photos more/*.png"
@@ -100,7 +100,7 @@ class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArgument
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:
-    """Predict all images; without an output file, only the images to print."""
+    """Predict all images or, without output files, only images of the printed table."""
     _check(arguments)
     require_output(not _output_paths(arguments))
     with collector.held_back():
@@ -130,7 +130,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
         pictures=arguments.pictures is not None,
     )
     predict.check(model, wanted)
-    # Without output files only the printed images are needed.
+    # Without output files only the images in the printed table are needed.
     every = arguments.strict or _output_paths(arguments)
     names = images if every else images.first(NUM_SHOWN)
     prepared = (p.prepare(arguments, model, names) for p in PREDICTIONS.values())
@@ -163,7 +163,7 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
     for remark in (file.remark for file in part_files):
         if remark is not None:
             print(printable(remark))
-    # Files that an optional library could read count as problems.
+    # Images that only an optional library can read are problems, too.
     if any(map(formats.lacks_plugin, unread)):
         problems += passed_over
     if arguments.strict and problems:
@@ -171,7 +171,6 @@ def run(arguments: PredictArguments, signals: StopSignals) -> None:
 
 
 def _check(arguments: PredictArguments) -> None:
-    """Check the options that need neither the model nor the images."""
     from jaxtrain.inference import tables
 
     for option in ("topk", "batch_size"):
@@ -204,7 +203,7 @@ def _sinks(
     names: "FileNames",
     part_files: "list[PredictionFile]",
 ) -> "Iterator[list[Sink]]":
-    """Open all output files; on success the temporary files are renamed together."""
+    """Open all output files, under temporary names; rename them at the end."""
     from jaxtrain.inference import predict, sinks
 
     with contextlib.ExitStack() as renames, contextlib.ExitStack() as stack:
@@ -249,7 +248,7 @@ def _show(rows: "list[ShownRow]", decoder: "OutputDecoder") -> None:
 
 
 def _problems(errors: Counter[str], num: int) -> list[str]:
-    """Describe the numbers of images without a prediction, one line per reason."""
+    """Return a line per reason for missing predictions, with the number of images."""
     from jaxtrain.evaluation.finite import NOT_FINITE
 
     bad = errors[NOT_FINITE]
@@ -269,7 +268,6 @@ def _print_summary(
     problems: list[str],
     seconds: float,
 ) -> None:
-    """Print the written files, omissions, and the time."""
     if names := ", ".join(map(str, _output_paths(arguments))):
         print(f"{names}: {num:,} images in {seconds:.1f} s")
     for problem in problems:

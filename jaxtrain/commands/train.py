@@ -25,7 +25,7 @@ EXAMPLE = "--config configs/digits.py --optimizer.learning-rate 0.05"
 if TYPE_CHECKING:
     from jaxtrain.trainer.callback import Callbacks
 
-# Variables of SLURM and Open MPI with the rank of this process.
+# Environment variables of SLURM and Open MPI with the rank of this process.
 RANKS = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 
 
@@ -92,7 +92,7 @@ class TrainArguments:
 
 
 def run(arguments: TrainArguments, signals: StopSignals) -> None:
-    """Start the devices and processes, and train."""
+    """Initialize devices and processes, and train."""
     began = time.perf_counter()
     _check_resume_step(arguments)
     with contextlib.ExitStack() as shown:
@@ -113,7 +113,7 @@ def run(arguments: TrainArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: TrainArguments) -> list[Problem]:
-    """Return the problems that the run would report; [] for several processes."""
+    """Return the problems that the run would report; [] if it has several processes."""
     from jaxtrain.processes import distributed
     from jaxtrain.tools.start_problems import start_problems
 
@@ -124,7 +124,7 @@ def problems(arguments: TrainArguments) -> list[Problem]:
 
 
 def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Callbacks]":
-    """Start the devices and processes; return the workdir and the callbacks."""
+    """Initialize devices and processes; return the workdir and the callbacks."""
     import jax
 
     from jaxtrain.checkpoints import CHECKPOINTS
@@ -164,13 +164,12 @@ def _start(arguments: TrainArguments, signals: StopSignals) -> "tuple[Path, Call
 
 
 def _is_first_process(arguments: TrainArguments) -> bool:
-    """Whether this is process 0, by the options and variables of the launcher."""
+    """Whether this is process 0, according to --process-id and the launcher."""
     ranks = (os.environ.get(name, "0") for name in RANKS)
     return arguments.process_id in (None, 0) and all(rank == "0" for rank in ranks)
 
 
 def _check_resume_step(arguments: TrainArguments) -> None:
-    """Check that --resume-step and --fresh are not combined."""
     if arguments.resume_step is not None and arguments.fresh:
         raise UserError(
             f"--resume-step {arguments.resume_step} with --fresh, which starts a new "

@@ -1,7 +1,7 @@
 """Config schema of a run: frozen dataclasses, validated on construction.
 
-A file `configs/NAME.py` returns a `Config`; command-line overrides make a new one.
-Task, method, model, optimizer and schedule are parts (`Part`): the name of an
+`get_config()` in `configs/NAME.py` returns a `Config`; command-line overrides change a
+copy. Task, method, model, optimizer and schedule are parts (`Part`): the name of an
 implementation, with its options. `None` means "not set".
 """
 

@@ -11,8 +11,8 @@ from jaxtrain.config.metadata import field, with_metadata
 PATH = "data.augment"
 # Number of images in a mosaic.
 MOSAIC_IMAGES = 4
-# Numbers of channels that colour operations support. Saturation and hue are `COLOUR`
-# operations, as grey images have neither.
+# Numbers of channels that a colour augmentation may support. Changes of saturation and
+# hue require `COLOUR`, as grey images have neither.
 GREY_OR_COLOUR, COLOUR = (1, 3), (3,)
 _option = partial(option, PATH)
 
@@ -190,7 +190,7 @@ class AugmentConfig(Section):
     def validate(self) -> None:
         self._not_negative("crop_padding", "cutout_size")
         self._not_negative("brightness", "contrast", "saturation")
-        # Each operation makes the compiled step larger.
+        # Each RandAugment operation makes the compiled step larger.
         self._within(0, 14, "randaugment")
         self._within(0, 180, "rotation")
         self._within(0, 0.5, "hue")
@@ -233,7 +233,7 @@ class AugmentConfig(Section):
         return self.group > 1
 
     def _range(self, name: str, most: float | None = None) -> None:
-        """Check that a field holds two values above 0, the smaller one first."""
+        """Check that a field has two ascending values above 0 and at most `most`."""
         value = getattr(self, name)
         ok = len(value) == 2 and 0 < value[0] <= value[1]
         limit = "" if most is None else f", at most {most}"

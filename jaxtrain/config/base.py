@@ -41,7 +41,7 @@ _unchecked: ContextVar[bool] = ContextVar("unchecked", default=False)
 
 @contextlib.contextmanager
 def unchecked() -> Iterator[None]:
-    """Construct sections without validation, which `problems_of` does later."""
+    """Context manager: construct sections without validation; see `problems_of`."""
     token = _unchecked.set(True)
     try:
         yield
@@ -50,11 +50,11 @@ def unchecked() -> Iterator[None]:
 
 
 def report(text: str, *fields: str) -> None:
-    """Report a problem of the section that is being checked.
+    """Report a problem; to be called in `validate` of a section.
 
     Args:
       text: Message that names the value and the fix.
-      *fields: Paths of the fields whose values are wrong, or names in this section.
+      *fields: Fields with an invalid value: paths, or names within the section.
 
     Raises:
       UserError: No section is being checked.
@@ -121,8 +121,8 @@ def row_of(table: str, *, exact: bool = True) -> Any:
     """Return the annotation of a field whose values are keys of a table.
 
     Args:
-      table: MODULE:NAME of a mapping. Its module must not import JAX, which would
-        delay the help by a second.
+      table: MODULE:NAME of a mapping. The module must not import JAX, because the
+        import would delay the help by a second.
       exact: Whether every valid value is a key of the table; see `check_names`.
     """
 
@@ -130,7 +130,7 @@ def row_of(table: str, *, exact: bool = True) -> Any:
 
 
 class RowHint(NamedTuple):
-    """Help suffix that lists the keys of a field's table and the default."""
+    """End of a field's help text: the keys of its table, and the default."""
 
     table: str
     exact: bool
@@ -147,19 +147,19 @@ def default_of(section: Any, name: str) -> Any:
 
 
 class Section:
-    """Base of config sections: checks types and ranges, then calls `validate`."""
+    """Base class of config sections: checks types and ranges, and calls `validate`."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
             value = getattr(self, name)
             if callable(value) and str in (hint, *get_args(hint)):
-                # A recipe may set a function; the config stores its import path.
+                # A recipe may set a function; the field then stores its import path.
                 object.__setattr__(self, name, own.reference(value))
         if not _unchecked.get() and (found := self.problems()):
             raise ProblemsError(found)
 
     def problems(self, path: str = "") -> list[Problem]:
-        """Return all problems of the section's values, except in nested sections.
+        """Check the values, except in nested sections, and return all problems.
 
         Args:
           path: Path of the section in its config, for messages.
@@ -198,11 +198,11 @@ class Section:
 
     @classmethod
     def combinations(cls) -> tuple[Any, ...]:
-        """Return the combination rules of a plug-in's section, such as `Needs`."""
+        """Return the rules of a plug-in's section: `Incompatible` and `Needs`."""
         return ()
 
     def validate(self) -> None:
-        """Report values out of range with `report`."""
+        """Check ranges of values and combinations; call `report` for each problem."""
 
     def _check(self, name: str, ok: bool, expected: str) -> None:
         if not ok:

@@ -13,7 +13,7 @@ from jaxtrain.registry import unknown
 
 
 def check_names(section: Any, path: str = "") -> Iterator[Problem]:
-    """Yield a problem for each name in a section that is not in its table.
+    """Yield a problem for each field whose value must be a key of a table, but is not.
 
     Args:
       section: Entire config, or a section; nested sections are included.
@@ -42,9 +42,9 @@ def check_names(section: Any, path: str = "") -> Iterator[Problem]:
 
 
 def problems_of(section: Any, path: str = "") -> list[Problem]:
-    """Return the problems of the nested sections or, if they have none, of the section.
+    """Check a section and its nested sections; return the problems.
 
-    A section is checked only if all of its nested sections are valid.
+    A section is checked only if its nested sections have no problems.
     """
     found: list[Problem] = []
     for name, value in vars(section).items():
@@ -54,15 +54,15 @@ def problems_of(section: Any, path: str = "") -> list[Problem]:
 
 
 def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
-    """Check a section that was made `unchecked`.
+    """Check a section that was created in the `unchecked` context.
 
     Args:
-      section: Entire config, or a section.
-      default: The section without the values of the command line.
+      section: Entire config, or a section, with the values of the command line.
+      default: The same section without the values of the command line.
 
     Returns:
-      All problems, and the section with invalid values replaced by values of `default`,
-      so that later checks can run. The section is None if it is still invalid.
+      All problems; and the section with invalid values replaced by defaults, or None if
+      it is still invalid.
     """
     found: list[Problem] = []
     with unchecked():
@@ -79,7 +79,7 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
 def _reset(section: Any, default: Any, path: str) -> Any:
     name, _, rest = path.partition(".")
     old, value = getattr(section, name), getattr(default, name)
-    # The name of a part selects the class, so a reset name resets the entire part.
+    # The name of a part selects its class, so resetting the name resets the part.
     if rest and not (isinstance(old, Part) and rest == "name"):
         value = _reset(old, value, rest)
     elif value == old:

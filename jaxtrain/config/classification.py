@@ -1,4 +1,4 @@
-"""Options of the task classification."""
+"""Options of the classification task."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,8 +1,7 @@
-"""Options of a config that exclude or require each other, declared as data.
+"""Rules on config options that exclude or require each other.
 
-Each section declares such pairs in its `COMBINATIONS`.
-`jaxtrain.config.root.COMBINATIONS` lists all of them, and `docs/combinations.md` is
-generated from it.
+Each section declares its rules in `COMBINATIONS`. `jaxtrain.config.root.COMBINATIONS`
+lists all rules; `docs/combinations.md` is generated from the list.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,14 +15,14 @@ from jaxtrain.config.base import Section, default_of, report
 
 @dataclass(frozen=True)
 class Feature:
-    """One or more fields of a section. "Used" means any value satisfies `counts`.
+    """Fields of a section; used if at least one of the values satisfies `counts`.
 
     Attributes:
       section: Path of the section, such as `data.augment`.
       names: Names of the fields.
-      when: Text after the field name in messages, which describes the values that
-        `counts` accepts, such as `= adamw`; "" if `counts` is None.
-      counts: Predicate of a field's value; None accepts all values but the default.
+      when: Description of the accepted values, such as `= adamw`, which follows the
+        field name in messages; "" if `counts` is None.
+      counts: Predicate of a field's value. None accepts all values but the default.
     """
 
     section: str
@@ -41,12 +40,12 @@ class Feature:
         return f"{paths} {self.when}".rstrip()
 
     def _section_in(self, part: Any, within: str) -> Any:
-        """Return the section of this feature; `part` is the section at `within`."""
+        """Return the feature's section; `part` is the enclosing section at `within`."""
         inner = self.section.removeprefix(within).removeprefix(".")
         return attrgetter(inner)(part) if inner else part
 
     def describe(self, part: Any, within: str, *, used: bool = True) -> str:
-        """Return the used or unused fields with their values, "" if there are none.
+        """Return the used or the unused fields with their values, as text.
 
         Args:
           part: Entire config, or its section at path `within`.
@@ -77,7 +76,6 @@ class Feature:
 
 
 def _shown(value: Any) -> str:
-    """Return the value of a field, or the name of a part, as text."""
     return repr(getattr(value, "name", value) if isinstance(value, Section) else value)
 
 
@@ -93,18 +91,18 @@ def choice(section: str, name: str, *values: str) -> Feature:
 
 
 def own_part(section: str, name: str) -> Feature:
-    """Return a feature that is used if a field names user-defined code."""
+    """Return a feature that is used if the value of a field is custom code."""
     return Feature(section, (name,), "= custom code", own.is_own)
 
 
 @dataclass(frozen=True)
 class Incompatible:
-    """Two features that do not work together.
+    """Two features that cannot be used together.
 
     Attributes:
       first: Feature that the message names first.
       second: Feature that is incompatible with `first`.
-      reason: Reason of the incompatibility, as a clause.
+      reason: Reason for the incompatibility, as a clause.
       instead: Advice to the user, as an imperative.
     """
 
@@ -123,7 +121,7 @@ class Incompatible:
 
 @dataclass(frozen=True)
 class Needs:
-    """A feature that has no effect without another.
+    """A feature that has no effect unless another feature is used.
 
     Attributes:
       first: Feature that has no effect without `second`.
@@ -155,11 +153,11 @@ Combination = Incompatible | Needs
 
 
 def check(part: Any, declared: Sequence[Combination], within: str = "") -> None:
-    """Report every violated combination in a config or in one of its sections.
+    """Report every violated rule in a config or in one of its sections.
 
     Args:
       part: Entire config, or its section at path `within`.
-      declared: Combinations to check; rows with fields of other sections are skipped.
+      declared: Rules to check; rules with fields outside the section are skipped.
       within: Path of that section; "" for an entire config.
     """
     for row in declared:

@@ -6,7 +6,7 @@ from jaxtrain.config.metadata import field
 
 
 def platform_option() -> Any:
-    """Option for the platform, `Literal["auto", "cpu", "gpu", "tpu"]`."""
+    """Field for the option `--platform`, `Literal["auto", "cpu", "gpu", "tpu"]`."""
     return field(
         "auto",
         help="Platform; auto: JAX's default, but never the CPU of a machine with a "
@@ -15,10 +15,10 @@ def platform_option() -> Any:
 
 
 def trust_option(named: str = "the directory names") -> Any:
-    """Option `--trust`, bool: load the custom code named in saved files.
+    """Field for the option `--trust`, bool: load the custom code named in saved files.
 
     Args:
-      named: End of the phrase "the custom code that ..." in the help.
+      named: End of the phrase "the custom code that" in the help.
     """
     return field(
         False,

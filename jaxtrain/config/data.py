@@ -192,7 +192,7 @@ class DataConfig(SourceFields):
 
     @property
     def fit(self) -> tuple[float, Interpolation, CropMode]:
-        """`crop_pct`, `interpolation` and `crop_mode`, with defaults for None."""
+        """The values, or defaults, of `crop_pct`, `interpolation` and `crop_mode`."""
         return (
             self.crop_pct or CROP_PCT,
             self.interpolation or INTERPOLATION,
@@ -201,13 +201,13 @@ class DataConfig(SourceFields):
 
     @property
     def training_sizes(self) -> tuple[int, ...]:
-        """Sizes of the training images over the run; () means always `image_size`."""
+        """Training image sizes in the course of a run; () means `image_size`."""
         one = () if self.train_image_size is None else (self.train_image_size,)
         return self.progressive_sizes or one
 
     @property
     def seen_size(self) -> int | None:
-        """Height and width of the images in evaluations; None keeps the stored size."""
+        """Height and width of evaluation images; None keeps the stored size."""
         return self.sliding_size or self.image_size
 
     def _check_sliding(self) -> None:

@@ -1,4 +1,4 @@
-"""Options of the section `data` that exclude or need each other."""
+"""Options of the section `data` that exclude or require each other."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,16 +28,16 @@ def _source(*forms: str) -> Feature:
 
 
 def _other(name: str, usual: float | str) -> Feature:
-    """Return the feature of setting a field to a value other than `usual` and None."""
+    """Return a feature that is used if a field is neither `usual` nor None."""
     when = f"other than {usual}"
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 
 
 def need_forms(fields: Mapping[str, str]) -> tuple[Needs, ...]:
-    """Return a `Needs` for each field that has an effect only with certain sources.
+    """Return a rule for each field that has an effect only with certain sources.
 
     Args:
-      fields: Field of the section -> forms of `data.source`.
+      fields: Map from field names to forms of `data.source`, separated by spaces.
     """
     return tuple(
         Needs(option("data", name), _source(*forms.split()), "leave the option out")

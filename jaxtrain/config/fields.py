@@ -1,4 +1,4 @@
-"""Access to config fields by dotted path, and JSON and comparison of configs."""
+"""Config fields by dotted path; conversion to JSON, and comparison of configs."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
 from jaxtrain.json_files.run_id import FIELD as RUN_ID, RunId
 
-# Types of JSON values that are read as options if the class of the options is unknown.
+# Types of JSON values that are read as options if the part's class is not installed.
 SCALAR = bool | int | float | str
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: Config or section, or its class, for the fields of the default parts.
+      section: Config or section class (with the default parts), or an instance.
     """
     return leaves(section)
 
@@ -50,12 +50,11 @@ def values_of(section: Any) -> dict[str, Any]:
 
 
 def shared_values(config: Config, *, same_data: bool) -> dict[str, Any]:
-    """Return the fields that all processes of a run must share, by dotted path.
+    """Return values that must be equal in all processes of a run, by dotted path.
 
     Args:
       config: Config of the run.
-      same_data: Whether the processes are known to have the same data, perhaps at
-        different paths.
+      same_data: Whether all processes have the same data, perhaps at different paths.
     """
     own = ["never", "unless same data"] if same_data else ["never"]
     shared = with_metadata(Config, "shared")
@@ -63,7 +62,7 @@ def shared_values(config: Config, *, same_data: bool) -> dict[str, Any]:
 
 
 def to_json(config: Config, run: RunId | None = None) -> str:
-    """Return a config as JSON text with a digest, which `from_json` reads back.
+    """Return a config as JSON text with a digest, as `from_json` expects it.
 
     Args:
       run: Run whose ID is stored with the config, if any.
@@ -101,7 +100,7 @@ def _convert(values: dict[str, Any], where: str, advice: str = "") -> Config:
 
 
 def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """Return the path and the value of each field that names user-defined code.
+    """Return (path, name) for each field that names custom code.
 
     Args:
       section: A config or a section of a config.
@@ -114,7 +113,7 @@ def own_references(section: Any, prefix: str = "") -> list[tuple[str, str]]:
 
 
 def allow_own(config: Config) -> None:
-    """Allow the user-defined code that a config names to be loaded in this process."""
+    """Allow this process to load the custom code that a config names."""
     own.allow(name for _, name in own_references(config))
 
 
@@ -124,11 +123,11 @@ def code_of_model() -> tuple[str, ...]:
 
 
 def check_own(config: Config, *prefixes: str) -> None:
-    """Check that the user-defined code of a config is allowed, before loading any.
+    """Check that the custom code that a config names is allowed to be loaded.
 
     Args:
       config: Config that names the code.
-      *prefixes: Paths of the fields or sections that will be used; all by default.
+      *prefixes: Paths of the fields or sections to check; all by default.
     """
     for path, name in own_references(config):
         if not prefixes or _within(path, prefixes):
@@ -136,17 +135,17 @@ def check_own(config: Config, *prefixes: str) -> None:
 
 
 def own_parts(config: Config) -> dict[str, str]:
-    """Return the digest of each file with user-defined code that a config names."""
+    """Return the digests of a config's custom code, by file or module name."""
     return own.digests(name for _, name in own_references(config))
 
 
 def differences(old: Config, new: Config, *, same_data: bool = False) -> list[str]:
-    """List the changes, as `path: old -> new`, that a resumed run may not make.
+    """List the changes that prevent resuming a run, as `path: old -> new`.
 
     Args:
       old: Config of the saved run.
       new: Config of the resumed run.
-      same_data: Whether both have the same data, perhaps at different paths.
+      same_data: Whether the data is the same, perhaps at different paths.
     """
     before, after = values_of(old), values_of(new)
     return [
@@ -173,7 +172,7 @@ def _within(path: str, prefixes: Sequence[str]) -> bool:
 
 
 def _read_section(values: Mapping[str, Any], kind: type[T], where: str) -> T:
-    """Create a section, and its parts, from its JSON value."""
+    """Create a section, including its parts, from a JSON object."""
     tables = {
         field.name: field.metadata["table"]
         for field in dataclasses.fields(kind)  # type: ignore[arg-type]
@@ -189,13 +188,13 @@ def _read_section(values: Mapping[str, Any], kind: type[T], where: str) -> T:
 
 
 def read_part(values: Any, table: PartTable, where: str) -> Any:
-    """Create a part from its JSON value.
+    """Create a part from a JSON object.
 
-    An unknown name, as of a plug-in that is not installed, results in a part with
-    untyped options, which `check_names` rejects later.
+    An unknown name, such as a name of a plug-in that is not installed, results in a
+    part with untyped options. `check_names` rejects it later.
 
     Args:
-      values: Parsed JSON value.
+      values: Parsed JSON object; other values are rejected.
       table: Table of the part.
       where: File and path of the value, for messages.
 
@@ -210,7 +209,7 @@ def read_part(values: Any, table: PartTable, where: str) -> Any:
     if not kind.__dataclass_fields__["name"].init:
         del known["name"]
     elif not own.is_own(name) and name not in table.resolve():
-        # The class that declares the options, and their types, is not installed.
+        # The class that declares the options is not installed, so types are unknown.
         options = {n: x for n, x in values.items() if n not in kind.shared_fields}
         scalars = {n: x for n, x in options.items() if is_of_type(x, SCALAR)}
         known = {n: x for n, x in values.items() if n in kind.shared_fields}

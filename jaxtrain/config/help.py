@@ -1,7 +1,7 @@
 """Help of the commands that take a recipe.
 
-`--help` shows the common options; `--help SECTION` all fields of a section of the
-config; `--help-all` every field.
+`--help` shows common options, `--help SECTION` all fields of a config section, and
+`--help-all` all fields.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ def answer_help(
 
     Args:
       words: Command-line arguments, as in `sys.argv[1:]`.
-      default: Arguments dataclass of a command, with the values of the recipe.
+      default: Arguments of a command, with the config of its recipe.
       prog: Name of the command in the help.
       description: Description of the command in the help.
 
@@ -64,7 +64,7 @@ def point_to_help(default: Any, prog: str) -> str:
 
 
 def meanings(section: type) -> dict[str, str]:
-    """Return the help text of each field of a dataclass, "" if it has none."""
+    """Map fields of a dataclass to help texts, "" for a field without help."""
     return {
         field.name: field.metadata.get("help", "")
         for field in dataclasses.fields(section)
@@ -90,7 +90,7 @@ def sections_of(default: Any) -> dict[str, Any]:
             if isinstance(value, Section):
                 yield from walk(f"{path}.{name}" if path else name, value)
 
-    # `overrides`, a full config, has no prefix on the command line.
+    # The prefix `overrides` is omitted on the command line.
     roots = {
         "" if name == "overrides" else name: value
         for name, value in vars(default).items()
@@ -100,7 +100,7 @@ def sections_of(default: Any) -> dict[str, Any]:
 
 
 def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoReturn:
-    # `--help model.name` is about the model.
+    # `--help model.name` shows the help of `model`.
     parts = {f"{path}.name": path for path in part_tables(Config)}
     topics = [parts.get(topic, topic) for topic in topics]
     found = [_find_topic(topic, sections) for topic in topics]
@@ -119,7 +119,7 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _other_parts(topics: list[str]) -> str:
-    """Describe how to select another class of each topic, and to show its fields."""
+    """Return help on options that select another class for a topic."""
     tables = part_tables(Config)
     return "".join(
         f" --{topic} NAME selects another: {', '.join(tables[topic].resolve())}; "
@@ -184,7 +184,7 @@ def _is_of_section(path: str) -> bool:
 def _brief(text: str) -> str:
     """Return the first clause of a field's help text and its `None: ...` clause."""
     unset = re.search(r"; (None: [^;.]*)|\b(None: [^;.]*)", text)
-    # A single word before a colon is the topic, such as `Mixup:`, not the meaning.
+    # The colon of a topic such as `Mixup:` does not end the clause.
     first = re.match(r"(?:\w+:)?[^;:]*?(?=[;:]|\. |\.?$)", text)
     assert first is not None
     told = f"; {unset[1] or unset[2]}" if unset else ""

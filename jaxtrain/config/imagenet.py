@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxtrain.config.data import DataConfig
 
-# The usual per-channel statistics of ImageNet's training images.
+# Mean and standard deviation of ImageNet's training images per channel, in 0..1.
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -14,7 +14,7 @@ def imagenet(**fields: Any) -> DataConfig:
     The test split is TFDS's validation split of 50,000 images.
 
     Args:
-      **fields: Fields of the section, which take precedence over the defaults here.
+      **fields: Fields of the section, which override the defaults of this function.
     """
     shared: dict[str, Any] = {
         "source": "tfds:imagenet2012",

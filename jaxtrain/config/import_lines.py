@@ -7,7 +7,7 @@ import jaxtrain.config
 
 
 def imports_of(classes: Iterable[type]) -> str:
-    """Write the import statements of config classes, sorted, as ruff formats them."""
+    """Return the import statements of config classes, sorted as by ruff."""
     found: dict[str, list[str]] = collections.defaultdict(list)
     for kind in classes:
         public = kind.__name__ in jaxtrain.config.__all__

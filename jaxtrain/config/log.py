@@ -17,7 +17,7 @@ COMBINATIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig(Section):
-    """Metrics, report and the writers of a run."""
+    """Logged metrics, metric writers and report of a run."""
 
     every_steps: int = field(
         50,

@@ -21,15 +21,15 @@ def field(
       default_factory: Function that returns the default, if it is not a constant.
       init: Whether the constructor takes the field.
       **known: Metadata of the field. If the field is a section, its fields inherit the
-        metadata. Keys that are not listed here are described where they are read.
+        metadata. Further keys are described where they are read.
 
         - `help`: meaning with unit, as the help shows it
-        - `may_change_on_resume`: whether a resumed run may use another value; "same
-          data" allows this only if both runs have the same data
-        - `shared`: "never" if processes of a run may have different values; "unless
-          same data" if the field locates the data
-        - `common`: whether the short help shows the field
-        - `rare`: whether the short help omits the field, an option of a command
+        - `may_change_on_resume`: whether a run may be resumed with another value; "same
+          data" allows this only if the data is the same
+        - `shared`: "never" if the processes of a run may have different values; "unless
+          same data" allows this only if their data is the same
+        - `common`: whether the short help shows the field of a config
+        - `rare`: whether the short help omits the field of a command
         - `other_names`: names of the field in other tools
         - `one_of`: name of a group of fields; only one field of a group may be set
         - `table`: `PartTable` of a field that holds a part, such as the optimizer
@@ -45,11 +45,11 @@ def with_metadata(section: Any, key: str, *, inherit: bool = True) -> Mapping[st
     """Return the value of a metadata key for each field that has the key, by path.
 
     Args:
-      section: Section, or its class, for the fields of the default parts. Nested
-        sections are included.
+      section: Section class (with the default parts), or an instance. Nested sections
+        are included.
       key: Key of the metadata.
       inherit: Whether the fields of a nested section inherit the metadata of the field
-        that holds the section; otherwise that field is listed.
+        that holds the section. If False, that field is listed instead.
     """
     if isinstance(section, type):
         return _of_class(section, key, inherit)
@@ -60,7 +60,7 @@ def leaves(section: Any) -> list[str]:
     """Return the paths of all leaf fields, including fields of nested sections.
 
     Args:
-      section: Section, or its class, for the fields of the default parts.
+      section: Section class (with the default parts), or an instance.
     """
     found = []
     for field, inner in nested(section):

@@ -8,7 +8,7 @@ from jaxtrain.config.part import Part
 
 @dataclass(frozen=True, kw_only=True)
 class PlainConfig(Part):
-    """The plain method: gradients of the mean loss, without options."""
+    """The plain method, without options: gradients of the mean loss."""
 
     name: str = field("plain", init=False)
 

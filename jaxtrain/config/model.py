@@ -78,7 +78,7 @@ class ModelConfig(Part, base=True):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomModelConfig(CustomConfig, ModelConfig):
-    """A Flax module, NNX or Linen, or a model of a plug-in without declared options."""
+    """A Flax module (NNX or Linen), or a plug-in's model without declared options."""
 
 
 MODELS = PartTable("jaxtrain.models:MODELS", CustomModelConfig)

@@ -1,6 +1,6 @@
 """Families of models with their options: the values of the part `model`.
 
-An option that is None has the default of the model, which may depend on its size.
+None selects the default of the model, which may depend on the size of the model.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Options of the task multilabel."""
+"""Options of the multilabel task."""
 
 from dataclasses import dataclass
 from typing import Literal

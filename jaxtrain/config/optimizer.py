@@ -20,8 +20,8 @@ from jaxtrain.config.schedule import SCHEDULES, ConstantSchedule, ScheduleConfig
 LINE_SEARCH = "lbfgs"
 LBFGS = choice("optimizer", "name", LINE_SEARCH)
 OWN_OPTIMIZER = own_part("optimizer", "name")
-# Schedule-free optimizers -> option with the interpolation weight of x in
-# y = (1 - beta) z + beta x (Defazio et al. 2024).
+# Schedule-free optimizer -> its option for beta in y = (1 - beta) z + beta x (Defazio
+# et al. 2024).
 SCHEDULE_FREE_NAMES = {"schedule_free_sgd": "momentum", "schedule_free_adamw": "b1"}
 SCHEDULE_FREE = choice("optimizer", "name", *SCHEDULE_FREE_NAMES)
 # Optimizers that estimate the learning rate from the distance to the initial weights.
@@ -126,7 +126,7 @@ class OptimizerConfig(Part, base=True):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomOptimizerConfig(CustomConfig, OptimizerConfig):
-    """A user-defined optimizer, or one of a plug-in without declared options."""
+    """A user-defined optimizer, or a plug-in's optimizer without declared options."""
 
 
 OPTIMIZERS = PartTable("jaxtrain.training:OPTIMIZERS", CustomOptimizerConfig)

@@ -1,8 +1,8 @@
 """Command-line syntax of dict fields: `--field NAME VALUE ...`, `--field.NAME VALUE`.
 
-tyro accepts the first form only if the recipe sets no options in that dict, and the
-second only for names that the recipe sets, with values of the same type. This module
-lets both forms set any option; options that are not named keep the recipe's values.
+tyro accepts the first form only if the recipe leaves the dict empty, and the second
+form only for names that the recipe sets, with values of the same type. With this
+module, both forms can set any option; all other options keep the recipe's values.
 """
 
 import copy
@@ -22,8 +22,8 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
       words: Command-line arguments, as in `sys.argv[1:]`.
 
     Returns:
-      `default` with {} in each dict field that the command line sets, and command-line
-      arguments that set all options of these fields as `--field NAME VALUE ...`.
+      `default` with {} in each dict field that the command line sets; and command-line
+      arguments that set all options of these fields, as `--field NAME VALUE ...`.
     """
     recipe = {
         f"{path}.{name}" if path else name: value
@@ -35,7 +35,7 @@ def with_option_words(default: Any, words: list[str]) -> tuple[Any, list[str]]:
     for option in _options(words):
         name, equals, value = option[0].partition("=")
         path = name.removeprefix("--").replace("-", "_")
-        # The value after `=`, if any, and the words that follow the option.
+        # The value after `=`, if any, and the arguments that follow the option.
         values = [value] * bool(equals) + option[1:]
         field = next((f for f in recipe if path == f or path.startswith(f"{f}.")), None)
         if field is None or not name.startswith("--"):
@@ -74,7 +74,7 @@ def _emptied(default: Any, field: str) -> Any:
     """Return a copy of the arguments with a field set to {}, without validation."""
     first, _, rest = field.partition(".")
     if not hasattr(default, first):
-        # Fields of the recipe, `overrides`, have no prefix on the command line.
+        # The prefix `overrides` is omitted on the command line.
         first, rest = "overrides", field
     changed = copy.copy(default)
     value = _emptied(getattr(default, first), rest) if rest else {}

@@ -1,4 +1,4 @@
-"""Overrides of the command line, and names of options in other tools."""
+"""Command-line overrides of the config, and option names of other tools."""
 
 import dataclasses
 from typing import Any
@@ -15,8 +15,8 @@ from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError, first_of, nearest
 from jaxtrain.registry import NUM_OWNERS, unknown
 
-# Names in timm, PyTorch Lightning, Keras, fastai and Ultralytics for command options.
-# Names for config fields are in the metadata `other_names` of the fields.
+# Command option -> names in timm, PyTorch Lightning, Keras, fastai and Ultralytics. For
+# config fields such names are in the metadata `other_names`.
 OF_COMMANDS = {
     "workdir": "out_dir output output_dir save_dir",
     "platform": "device",
@@ -24,9 +24,9 @@ OF_COMMANDS = {
 
 
 def given_values(words: list[str]) -> dict[str, str]:
-    """Return the first value of each option, by field path.
+    """Map the field path of each option to the first value that follows the option.
 
-    If an option is repeated, its last occurrence counts.
+    If an option is repeated, the value is from the last occurrence.
     """
     values = {}
     for word, following in zip(words, [*words, ""][1:], strict=True):
@@ -38,13 +38,13 @@ def given_values(words: list[str]) -> dict[str, str]:
 
 
 def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Remove options that select a part from the command-line arguments.
+    """Split command-line arguments into options that select parts, and all others.
 
-    Examples are `--optimizer NAME`, `--optimizer.name NAME` and
-    `--optimizer.schedule NAME`.
+    Options that select parts are, for example, `--optimizer NAME`, `--optimizer.name
+    NAME` and `--optimizer.schedule NAME`.
 
     Returns:
-      The other arguments, and the selected names by path of the part.
+      All other arguments; and the selected names by path of the part.
 
     Raises:
       UserError: An option has no value.
@@ -69,14 +69,14 @@ def take_part_names(words: list[str]) -> tuple[list[str], dict[str, str]]:
 
 
 def switch_part(config: Config, path: str, name: str) -> Config:
-    """Replace a part by another of the same table, with default options.
+    """Replace a part by another part of its table, with default options.
 
-    Fields that all parts of the table share, such as the learning rate, are unchanged.
+    Fields that all parts of the table have, such as the learning rate, are unchanged.
 
     Args:
       config: Config of the recipe.
       path: Path of the part, such as `optimizer.schedule`.
-      name: Name of the new part. `check_names` refuses an unknown name later.
+      name: Name of the new part. `check_names` rejects unknown names later.
     """
     part, table = get(config, path), part_tables(config)[path]
     if part.name == name:
@@ -133,14 +133,14 @@ def _clear_schedule(config: Config, given: dict[str, str]) -> Config:
 
 
 def check_part_options(config: Config, given: dict[str, str]) -> None:
-    """Reject options that a selected part, such as the optimizer, does not have.
+    """Reject options that the selected part, such as the optimizer, does not have.
 
     Args:
       config: Config with the selected parts.
       given: Options of the command line from `given_values`.
 
     Raises:
-      UserError: An option belongs to another part, or to none.
+      UserError: A selected part does not have the option.
     """
     tables = part_tables(config)
     for path, value in given.items():
@@ -169,13 +169,13 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
 
 
 def shorthands(default: Any) -> dict[str, str]:
-    """Return the path of jaxtrain's option for each option name of another tool.
+    """Map option names of other tools to the paths of jaxtrain's options.
 
     Args:
       default: Arguments of a command, with the config of its recipe.
     """
     names = {**with_metadata(default, "other_names", inherit=False), **OF_COMMANDS}
-    # `overrides`, a full config, has no prefix on the command line.
+    # The prefix `overrides` is omitted on the command line.
     return {
         other: path.removeprefix("overrides.")
         for path, others in names.items()
@@ -184,7 +184,7 @@ def shorthands(default: Any) -> dict[str, str]:
 
 
 def check_shorthands(given: dict[str, str], default: Any) -> None:
-    """Reject option names of other tools; the message names jaxtrain's option.
+    """Reject option names of other tools; the message gives jaxtrain's name.
 
     Args:
       given: Options of the command line from `given_values`.

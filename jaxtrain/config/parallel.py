@@ -17,7 +17,7 @@ from jaxtrain.config.optimizer import (
 Preset = Literal["data_parallel", "fsdp", "zero1", "tensor", "spatial", "2d"]
 
 STAGES = option("parallel", "pipeline_stages")
-# Why a pipeline excludes weight averages with recomputed batch-norm statistics.
+# Reason why pipelines exclude weight averages with recomputed batch-norm statistics.
 NEW_STATISTICS = (
     "batch-norm statistics of averaged weights are recomputed with the full model, but "
     "a stage has only some of the layers"

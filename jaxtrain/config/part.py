@@ -25,11 +25,11 @@ class Part(Section):
     that all parts of its table have; they are not options.
 
     Attributes:
-      name: Name in the `PartTable`. A class for several names declares them as a
-        Literal.
+      name: Name in the `PartTable`. If several names select a class, the class
+        declares a Literal of the names.
     """
 
-    # Expected value, for messages. Without annotations, these are not dataclass fields.
+    # Expected value, for messages; not a dataclass field, as it has no annotation.
     shown = "an instance, such as RegressionConfig(), or a name"
     shared_fields = frozenset({"name"})
     name: str = field("", init=False)
@@ -56,11 +56,11 @@ class Part(Section):
         return tuple(name for name in fields if name not in cls.shared_fields)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options by name, as keyword arguments of the table's row."""
+        """Return the options by name, as keyword arguments of the implementation."""
         return {name: getattr(self, name) for name in self.option_names()}
 
     def shared(self) -> dict[str, Any]:
-        """Return the fields that all parts of the table have, without the name."""
+        """Return the fields that all parts of the table have, except `name`."""
         return {n: getattr(self, n) for n in self.shared_fields if n != "name"}
 
     def changed(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Part(Section):
         return {n: x for n, x in options if x != default_of(self, n)}
 
     def as_text(self) -> dict[str, bool | int | float | str]:
-        """Return the changed options, with tuples as text such as 1,5,1."""
+        """Return the result of `changed`, with tuples as text such as 1,5,1."""
         return {
             name: ",".join(map(repr, x)) if isinstance(x, tuple) else x
             for name, x in self.changed().items()
@@ -112,16 +112,16 @@ class PartTable(NamedTuple):
     """Table of the parts that a field of the config may select.
 
     Attributes:
-      rows: Import path of the table, "module:NAME". A row may declare the config class
-        of its part in an attribute `Options`.
-      custom: Config class of user-defined code, and of rows without `Options`.
+      rows: Import path, "module:NAME", of a mapping from names to implementations
+        (rows). The attribute `Options` of a row is the config class of its part.
+      custom: Config class of custom code, and of rows without `Options`.
     """
 
     rows: str
     custom: type[CustomConfig]
 
     def resolve(self) -> Mapping[str, Any]:
-        """Import and return the table."""
+        """Import and return the mapping from names to implementations."""
         return resolve(self.rows)
 
 
@@ -133,7 +133,7 @@ def part_tables(section: Any) -> dict[str, PartTable]:
     """Return the table of each field that holds a part, by dotted path.
 
     Args:
-      section: Section, or its class, for the fields of the default parts.
+      section: Section class (with the default parts), or an instance.
     """
     found = dict[str, PartTable]()
     for field_, inner in nested(section):
@@ -146,7 +146,7 @@ def part_tables(section: Any) -> dict[str, PartTable]:
 
 
 def convert_parts(section: Section) -> None:
-    """Replace names and user-defined classes in a new section by their parts."""
+    """Convert names and custom classes in the fields of a new section to parts."""
     for field_ in dataclasses.fields(section):  # type: ignore[arg-type]
         if "table" in field_.metadata:
             part = as_part(getattr(section, field_.name), field_.metadata["table"])
@@ -154,15 +154,15 @@ def convert_parts(section: Section) -> None:
 
 
 def part_class(table: PartTable, name: str) -> type[Part]:
-    """Return the config class of a part; imports the row of the table.
+    """Return the config class of a part, after importing the implementation.
 
     Args:
       table: Table of the part.
       name: Name in the table, or import path of user-defined code.
 
     Returns:
-      `Options` of the row; `table.custom` for user-defined code, unknown names, and
-      rows that declare no options of this name.
+      `Options` of the row; `table.custom` for custom code, for unknown names, and for
+      rows whose `Options` are missing or do not have this name.
     """
     rows = table.resolve()
     kind = getattr(rows[name], "Options", None) if name in rows else None
@@ -178,18 +178,20 @@ def part_classes(table: PartTable) -> dict[str, type[Part]]:
 
 
 def owners_of(table: PartTable, option: str) -> list[str]:
-    """Return the names of the parts of a table that have an option."""
+    """Return the names of the table's parts that have an option."""
     kinds = part_classes(table).items()
     return [name for name, kind in kinds if option in kind.option_names()]
 
 
 def reset_options(kind: Any) -> None:
-    """Set `Options` to None if a subclass overrides `__init__`, but not `Options`.
+    """Set `Options` of a class to None if it defines `__init__`, but not `Options`.
+
+    Inherited options would not match the arguments of `__init__`.
 
     Args:
-      kind: Class of a task or method that was just created.
+      kind: New subclass of a task or method.
     """
-    # The class that defines `__init__` may be a mixin.
+    # A mixin may define `__init__`.
     made = (vars(base) for base in kind.__mro__)
     first = next((x for x in made if {"__init__", "Options"} & x.keys()), {})
     if "Options" not in first:
@@ -215,11 +217,11 @@ def make_part(
 
 
 def as_part(value: Any, table: PartTable) -> Any:
-    """Convert a name or a user-defined class in a recipe to a part.
+    """Convert a name or a custom class in a recipe to a part.
 
     Args:
-      value: Part, name in the table, or user-defined class. Other values are returned
-        unchanged, for the type check of the config.
+      value: Part, name in the table, or custom class. Other values are returned
+        unchanged, and the type check of the config rejects them.
       table: Table of the part.
     """
     is_part = isinstance(value, type) and issubclass(value, Part)
@@ -237,7 +239,7 @@ def as_part(value: Any, table: PartTable) -> Any:
 def typed_options(
     kind: type[Typed] | Typed, given: Mapping[str, Any], name: str, field: str = "task"
 ) -> Typed:
-    """Return options as an instance of their dataclass; `1,5,1` becomes a tuple.
+    """Return the typed options of a part; text such as 1,5,1 becomes a tuple.
 
     Args:
       kind: Dataclass of the options, or an instance with other defaults.
@@ -272,7 +274,7 @@ def typed_options(
 
 
 def _as_tuple(value: Any, hint: Any) -> Any:
-    """Convert text such as 1,5,1, or a number, to a tuple if the field is a tuple."""
+    """If a field is a tuple, convert a number, or text such as 1,5,1, to a tuple."""
     if isinstance(value, str | int | float) and not is_of_type(value, hint):
         for kind in (float, int):
             try:

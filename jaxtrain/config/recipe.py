@@ -1,4 +1,4 @@
-"""Config files, and the overrides of the command line on top of them."""
+"""Config files and their command-line overrides."""
 
 import dataclasses
 import re
@@ -38,8 +38,8 @@ class WrongValuesError(ProblemsError):
     """The command line has invalid values (exit code 2).
 
     Attributes:
-      arguments: Arguments with the invalid values replaced, to check for further
-        problems; None if they are still invalid.
+      arguments: Arguments with the invalid values replaced by defaults, for further
+        checks; None if they are still invalid.
     """
 
     def __init__(self, problems: Iterable[Problem], arguments: Any) -> None:
@@ -47,7 +47,7 @@ class WrongValuesError(ProblemsError):
         self.arguments = arguments
 
 
-# Weights files of an exported model, in order of preference.
+# Weight files of an exported model, in order of preference.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
@@ -58,17 +58,17 @@ def parse(
     prog: str,
     description: str | None = None,
 ) -> Arguments:
-    """Read the config file and apply the overrides of the command line.
+    """Read the config file, and apply the command-line overrides.
 
     `--config.section.field=VALUE`, as with ml_collections, means
     `--section.field=VALUE`. `--optimizer NAME` selects an optimizer with its default
     options; `--model`, `--task`, `--method` and `--optimizer.schedule` likewise.
 
     Args:
-      kind: Dataclass with the fields `config`, the path of a config file or None, and
-        `overrides`, a Config. On the command line, `--config` may also name a recipe.
-        If `config` is None, the optional method `starting_config` of the dataclass
-        creates the config from the given options.
+      kind: Dataclass with the fields `config` (path of a config file, or None) and
+        `overrides` (a `Config`). On the command line, `--config` may also name a
+        recipe. Without --config, the optional method `starting_config` of the
+        dataclass creates the config from the given options.
       prog: Name of the command in the help.
       description: Description of the command in the help; None uses the docstring of
         `kind`.
@@ -89,7 +89,7 @@ def parse(
     config = Config() if starting is None else starting(given)
     if path is not None:
         config = load_config(path)
-        if is_saved(path):  # `stop_after_steps` applied to the saved run only.
+        if is_saved(path):  # `stop_after_steps` does not apply to the resumed run.
             config = config_lib.replace(config, "train.stop_after_steps", None)
     for part, name in names.items():
         config = switch_part(config, part, name)
@@ -104,7 +104,7 @@ def parse(
     if overrides is not None:
         arguments = dataclasses.replace(arguments, overrides=overrides)
     named = config_lib.own_references(arguments.overrides)
-    # User code named only in a saved config is not allowed to run.
+    # Custom code named only in a saved config is not allowed to run.
     saved = path is not None and is_saved(path)
     own.allow(name for field, name in named if not saved or field in given)
     if problems:
@@ -113,10 +113,10 @@ def parse(
 
 
 def _config_of_workdir(given: dict[str, str]) -> Path | None:
-    """Return the config of the run that --workdir names, to resume it.
+    """Return the path of the config in --workdir; None if not given, or for help.
 
     Raises:
-      UserError: --workdir is not the folder of a run, and no help is requested.
+      UserError: --workdir is not the directory of a run.
     """
     workdir = given.get("workdir")
     if not workdir or {"help", "help_all"} & given.keys():
@@ -131,15 +131,15 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
 
 
 def is_saved(config: Path) -> bool:
-    """Whether --config names the config.json of a run, which is data, not code."""
+    """Whether --config is the config.json of a run instead of Python code."""
     return config.suffix == ".json"
 
 
 def default_folder(config: Path) -> Path:
-    """Return the default of --workdir, and of --out for results.
+    """Return the default of --workdir, and of --out in other commands.
 
     Args:
-      config: Path that --config names.
+      config: Path of the config file.
     """
     return config.parent if is_saved(config) else Path("runs") / config.stem
 
@@ -147,13 +147,13 @@ def default_folder(config: Path) -> Path:
 def parse_of_run(
     kind: type[Arguments], words: list[str], *, prog: str, description: str
 ) -> Arguments:
-    """Parse the arguments of a command, with defaults from the data config of a run.
+    """Parse the arguments of a command, with defaults from a run's `data` section.
 
-    A new `data.source` does not inherit the run's splits. A source of another type does
-    not inherit the options of the run's targets either.
+    A new `data.source` does not inherit the run's splits, and a source of another type
+    does not inherit the options for targets either.
 
     Args:
-      kind: A dataclass with the fields `workdir`, a path, and `data`, a DataConfig.
+      kind: Dataclass with the fields `workdir` (a path) and `data` (a `DataConfig`).
 
     Raises:
       UserError: The config of the run cannot be read, or a value is invalid.
@@ -178,7 +178,7 @@ def parse_of_run(
     default = kind(**_required(kind) | {"data": data})
     check_shorthands(given, default)
     arguments: Any = _read_words(kind, words, default, prog, description)
-    # User code named only in the run's config is not allowed to run.
+    # Custom code named only in the run's config is not allowed to run.
     named = config_lib.own_references(arguments.data, "data.")
     own.allow(name for path, name in named if path in given)
     return arguments
@@ -191,7 +191,7 @@ def _read_words(
     words = answer_help(words, default, prog=prog, description=description)
     default, words = with_option_words(default, words)
     try:
-        # tyro's messages would point to --help, which shows only the short help here.
+        # tyro's messages would point to --help, which lists only the common options.
         return tyro.cli(
             kind,
             args=words,
@@ -207,7 +207,7 @@ def _read_words(
 
 
 def _required(kind: Any) -> dict[str, Any]:
-    """Return `tyro.MISSING` for each field of a dataclass that has no default."""
+    """Map the dataclass fields without a default to `tyro.MISSING`."""
     missing = dataclasses.MISSING
     return {
         field.name: tyro.MISSING
@@ -217,7 +217,7 @@ def _required(kind: Any) -> dict[str, Any]:
 
 
 def is_run(workdir: Path) -> bool:
-    """Whether a path is the folder of a run, not a timm-format model folder."""
+    """Whether a path is the directory of a run, not of a model in timm's format."""
     holds_model = any((workdir / name).exists() for name in WEIGHTS)
     return workdir.is_dir() and not holds_model
 
@@ -237,13 +237,13 @@ def read_run(workdir: Path) -> Config:
 
 
 def load_config(path: Path) -> Config:
-    """Run a config file and return the result of its `get_config()`.
+    """Execute a config file, and return the result of its `get_config()`.
 
     The `config.json` of a run is read as data, never executed.
 
     Raises:
-      UserError: The file is missing, has no `get_config`, raises, or returns something
-        other than a `Config`.
+      UserError: The file is missing, raises an error, has no `get_config`, or
+        `get_config` does not return a `Config`.
     """
     if is_saved(path):
         return _read_saved(path)

@@ -1,4 +1,4 @@
-"""Options of the task regression."""
+"""Options of the regression task."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,8 @@ OF_ONE_LOSS: dict[str, tuple[str, Any]] = {
     "quantiles": ("quantiles", (0.05, 0.5, 0.95)),
     "levels": ("ordinal", None),
 }
-# Maximum number of ordinal levels; the model has an output per level but the lowest.
+# Maximum number of ordinal levels. The model has an output for each level except the
+# lowest.
 MAX_LEVELS = 100
 
 
@@ -83,7 +84,7 @@ class RegressionConfig(Part):
             )
 
     def of_loss(self, name: str) -> Any:
-        """Return the value of an option of `OF_ONE_LOSS`, with its default for None."""
+        """Return the value of an option in `OF_ONE_LOSS`, or its default for None."""
         value = getattr(self, name)
         return OF_ONE_LOSS[name][1] if value is None else value
 

@@ -1,4 +1,4 @@
-"""Root of the schema: the sections, and checks of values across sections."""
+"""Root of the config schema, with the checks that involve several sections."""
 
 from dataclasses import dataclass, make_dataclass
 from operator import attrgetter
@@ -136,7 +136,7 @@ class CoreConfig(Section):
 
     @property
     def norm_groups(self) -> int:
-        """Number of groups of a micro-batch with separate batch-norm statistics."""
+        """Number of groups with separate batch-norm statistics in a micro-batch."""
         group = self.parallel.batch_norm
         return 1 if group == "global" else self.micro_batch_size // group
 
@@ -153,8 +153,8 @@ for _name, _section in SECTIONS.items():
             "Section: uninstall the plug-in"
         )
 
-# Group -> fields of which only one may be set. An override on the command line unsets
-# the field of the group that the config file sets.
+# Name of a group -> fields, only one of which may be set. An override on the command
+# line unsets the field of the group that the config file sets.
 ONE_OF: dict[str, tuple[str, ...]] = {}
 for _path, _group in with_metadata(CoreConfig, "one_of").items():
     ONE_OF[_group] = (*ONE_OF.get(_group, ()), _path)

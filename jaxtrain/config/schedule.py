@@ -19,12 +19,12 @@ class ScheduleConfig(Part, base=True):
 
 @dataclass(frozen=True, kw_only=True)
 class CustomSchedule(CustomConfig, ScheduleConfig):
-    """A user-defined schedule, or a schedule of a plug-in without declared options."""
+    """A user-defined schedule, or a plug-in's schedule without declared options."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmupSchedule(ScheduleConfig):
-    """A schedule that follows a linear warm-up."""
+    """A schedule that starts with a linear warm-up."""
 
     warmup_factor: float = field(
         0.0, help="First learning rate of the warm-up as a fraction of the peak."
@@ -156,7 +156,7 @@ class ExponentialSchedule(WarmupSchedule):
 
 @dataclass(frozen=True, kw_only=True)
 class OneCycleSchedule(ScheduleConfig):
-    """Rise to the peak, then decay, both along a cosine (1cycle, Smith 2017).
+    """Rise to the peak, then decay, each along half a cosine (1cycle, Smith 2017).
 
     The warm-up sets the length of the rise; the default is 30 % of the run.
     """

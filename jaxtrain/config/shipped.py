@@ -8,7 +8,7 @@ from jaxtrain.json_files.run_id import CONFIG
 
 
 def folder() -> Path:
-    """Folder of the recipes: in the package if installed, next to it in a checkout."""
+    """Directory of the recipes: in the package, or next to it in a checkout."""
     package = Path(jaxtrain.__file__).parent
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parent / "configs"
@@ -18,10 +18,11 @@ def find(named: str) -> Path:
     """Return the file that `--config` names.
 
     Args:
-      named: Path of a config file, or the name of a recipe; an existing path wins.
+      named: Path of a config file, or the name of a recipe. An existing path takes
+        precedence.
 
     Raises:
-      UserError: `named` is a name without a suffix, but neither a file nor a recipe.
+      UserError: `named` has no suffix, and is neither a file nor a recipe.
     """
     path = Path(named)
     is_name = path.name == named and not path.suffix

@@ -8,7 +8,7 @@ from jaxtrain.config.metadata import field
 
 @dataclass(frozen=True, kw_only=True)
 class SoundConfig(Section):
-    """Clips and mel spectrograms of an audio: source."""
+    """Clips and mel spectrograms of `audio:` sources."""
 
     sample_rate: int = field(
         16_000,
@@ -69,7 +69,7 @@ class SoundConfig(Section):
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
-        """Shape of the input spectrogram of the model: (mels, frames, 1).
+        """Shape of a spectrogram, the model's input: (mels, frames, 1).
 
         Both ends of the clip are padded with window // 2 zeros, as in librosa and
         torch.stft. For an odd window the total padding is thus window - 1.

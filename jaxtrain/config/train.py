@@ -177,11 +177,11 @@ class TrainConfig(Section):
 
     @property
     def first_frozen(self) -> tuple[str, ...]:
-        """Patterns of the layers that are frozen, always or for the first epochs."""
+        """Patterns of the layers to freeze, always or in the first epochs."""
         return self.freeze or (("backbone",) if self.fine_tune else ())
 
     @property
     def first_epochs(self) -> float | None:
-        """Epochs after which the frozen layers are unfrozen; None means never."""
+        """Number of epochs before frozen layers are unfrozen; None means never."""
         default = 1.0 if self.fine_tune else None
         return default if self.freeze_epochs is None else self.freeze_epochs

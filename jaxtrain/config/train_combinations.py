@@ -1,4 +1,4 @@
-"""Options of the section `train` that exclude or need each other."""
+"""Options of the section `train` that exclude or require each other."""
 
 from jaxtrain.config.combinations import Feature, Incompatible, Needs, option
 from jaxtrain.config.metadata import with_metadata

@@ -1,4 +1,4 @@
-"""Execution of user files, such as recipes, with errors that name the line."""
+"""Execution of user files, such as recipes; errors name the line in the file."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ from jaxtrain.registry import NUM_OWNERS
 
 
 def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
-    """Execute a user file and return one of its functions, to be called in `running`.
+    """Execute a user file; return its function `name`, to be called within `running`.
 
     Args:
       option: Option that names the file, for messages.
@@ -39,7 +39,7 @@ def load_function(option: str, path: Path, name: str) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def running(path: Path) -> Iterator[None]:
-    """Run code of a user file, which may import modules from its folder.
+    """Context manager to run code of a user file; the code may import adjacent modules.
 
     Raises:
       UserError: The code raises; the message names the line.
@@ -56,10 +56,10 @@ def running(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _importing_siblings(path: Path) -> Iterator[None]:
-    """Let a user file import modules from its folder, as a script can.
+    """Allow a user file to import modules from its directory, as a script can.
 
     The imported modules are removed from `sys.modules` afterwards, as a file in another
-    folder may import a different module of the same name.
+    directory may import a different module of the same name.
     """
     folder, known, paths = path.resolve().parent, set(sys.modules), sys.path[:]
     sys.path.insert(0, str(folder))
@@ -75,7 +75,7 @@ def _importing_siblings(path: Path) -> Iterator[None]:
 
 
 def _is_in(module: ModuleType | None, folder: Path) -> bool:
-    """Whether a module is a file or a package directly in `folder`."""
+    """Whether a module or package is directly in `folder`."""
     paths = list(getattr(module, "__path__", [])) or [getattr(module, "__file__", "")]
     return any(Path(path).parent == folder for path in paths if path)
 
@@ -98,7 +98,7 @@ def _location(error: BaseException, path: Path) -> str:
 
 
 def _suggest_field(error: BaseException) -> str:
-    """Suggest a field for an unknown one in a config file, "" for other errors."""
+    """Return a hint if the error is an unknown field in a config file, else ""."""
     match = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     if not match:
         return ""

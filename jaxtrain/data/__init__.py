@@ -24,14 +24,14 @@ SOURCES: "Table[OpenStore]" = Table(
         "synthetic:HxWxC/CLASSES[/EXAMPLES]": "jaxtrain.data.stores:open_synthetic",
     },
 )
-# Name of the split of unlabelled examples, which the split `all` excludes.
+# Name of the split of unlabelled examples. The split `all` excludes this split.
 UNLABELLED = "unlabelled"
-# Config section of `data` -> input type other than images, such as audio clips.
+# Section within `data` -> type of inputs that are not images, such as audio clips.
 INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 
 def forms() -> dict[str, str]:
-    """Return the form of `data.source` by source type: csv:FILE for csv, and so on."""
+    """Map source types, such as csv, to forms of `data.source`, such as csv:FILE."""
     return {form.partition(":")[0]: form for form in SOURCES}
 
 

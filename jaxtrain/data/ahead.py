@@ -1,8 +1,8 @@
-"""Prefetching of batches, by threads of this process or by worker processes.
+"""Prefetching of batches by threads or by data workers, which are processes.
 
 Batches are yielded in the order of their positions. The number of prefetched batches is
-bounded: readers wait for the consumer. Closing the stream ends the readers. Data
-workers are grain processes, which may die and must not outlive the run.
+limited, so readers may wait for the consumer. Closing the generator ends its readers.
+Grain starts the data workers. Workers may die, and must not outlive the run.
 """
 
 import collections
@@ -26,29 +26,29 @@ from jaxtrain.errors import StartAgainError, UserError
 from jaxtrain.processes import signals
 from jaxtrain.system_errors import raise_file_limit
 
-# Number of reader threads without workers, if images are decoded or resized, which
-# mostly releases the GIL. If examples are only copied, one thread is faster.
+# Number of reader threads, without workers, if images are decoded or resized: decoding
+# and resizing mostly release the GIL. If examples are only copied, 1 thread is faster.
 READ_THREADS = 4
 # Number of batches that threads prefetch.
 READ_AHEAD = 8
-# Size of the prefetch buffer of a worker, in batches; with grain's internal buffers, a
-# worker prefetches 6 batches. Workers are single-threaded: N workers use N cores.
+# Number of batches in a worker's prefetch buffer; grain's internal buffers add 4
+# batches. Workers are single-threaded: N workers use N cores.
 WORKER_AHEAD = 2
-# Minimum number of examples for workers by default: with fewer examples, an epoch may
-# be shorter than the startup of the workers (a few seconds).
+# By default, splits with fewer examples use no workers: an epoch may be shorter than
+# the startup of the workers (a few seconds).
 WORKERS_MIN_EXAMPLES = 20_000
 # Directory of the workers' shared memory and semaphores.
 SHARED_MEMORY = "/dev/shm"
-# Maximum default number of workers; more were not measured.
+# Maximum default number of workers; higher numbers were not measured.
 MAX_WORKERS = 16
 # Maximum number of restarts of the workers after a worker died.
 MAX_RESTARTS = 3
-# Start of the message of grain's RuntimeError for a dead worker.
+# If a worker dies, grain raises a RuntimeError whose message starts with this text.
 _DIED = "Worker process was terminated unexpectedly"
 
-# File descriptors to reserve: for the process itself, and for each worker, which serves
-# the training and the evaluation stream. Measured: 8 per stream and worker, plus
-# descriptors of batches in shared memory.
+# Number of file descriptors to reserve for the process, and for each worker of its two
+# streams, training and evaluation. Measured: 8 per stream and worker, plus descriptors
+# of batches in shared memory.
 OPEN_FILES, OPEN_FILES_OF_WORKER = 64, 24
 # Exit code of a worker that wrote to shared memory on a full file system.
 _NO_ROOM = f"exit code {-signal.SIGBUS}"
@@ -62,7 +62,7 @@ def choose_workers(has_files: bool, num_examples: int) -> int:
     """Return the default number of data workers of a stream.
 
     Args:
-      has_files: Whether the images are files, which must be decoded.
+      has_files: Whether the images are files, and must be decoded.
       num_examples: Number of examples of the split.
     """
     cores = len(os.sched_getaffinity(0))
@@ -111,7 +111,7 @@ def by_workers(
       num_workers: Number of worker processes.
 
     Raises:
-      UserError: The limit of open files, or shared memory, is too small for workers.
+      UserError: The limit on open files or the shared memory is too small.
       StartAgainError: A worker died again after MAX_RESTARTS restarts.
     """
     _check_open_files(num_workers)
@@ -129,7 +129,7 @@ def by_workers(
                 yield batch
             return
         except OSError as error:
-            # sem_open, ftruncate and mmap, which allocate shared memory, name no file.
+            # Errors of sem_open, ftruncate and mmap (shared memory) have no filename.
             if error.filename is not None:
                 raise
             raise _no_shared_memory(num_workers, error.strerror) from None
@@ -155,7 +155,7 @@ def by_workers(
 def _read_in_worker(read: Read, position: int) -> Any:
     """Call `read` in a worker; convert `sys.exit` in custom code to a UserError.
 
-    An exit of the worker would hang the trainer.
+    If the worker exited, the trainer would hang.
     """
     with own.no_exit():
         return read(position)
@@ -181,7 +181,7 @@ def _no_shared_memory(num_workers: int, reason: str | None) -> UserError:
 
 
 def with_workers(dataset: Any, num_workers: int) -> Any:
-    """Return a grain dataset that worker processes prefetch, in the same order."""
+    """Return a grain dataset that is prefetched by worker processes, in order."""
     import grain
     from absl import flags
     from grain.multiprocessing import SharedMemoryArray
@@ -197,7 +197,7 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """Replace `enable_async_del` by a no-op: garbage collection closes the arrays."""
+    """No-op to replace `enable_async_del`: garbage collection closes the arrays."""
 
 
 def _init_worker(worker: int, num_workers: int) -> None:
@@ -206,15 +206,15 @@ def _init_worker(worker: int, num_workers: int) -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait until the trainer process ends, even if it is killed; then exit.
+    """Exit when the trainer process has ended, even if it was killed.
 
     Python's resource tracker then removes the remaining shared-memory segments.
     """
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    # A segment that is being created would leak, because the resource tracker does not
-    # know it yet.
+    # The resource tracker does not know a segment that is being created, so the segment
+    # would leak.
     while any(map(_makes_segment, sys._current_frames().values())):
         time.sleep(0.001)
     os._exit(1)

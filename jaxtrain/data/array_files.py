@@ -1,4 +1,4 @@
-"""Data sets of array files (.npz, IDX), read into memory.
+"""Data sets in array files (.npz, IDX), which are read into memory.
 
 A file whose header declares more data than the file can contain is rejected.
 """
@@ -30,10 +30,10 @@ MAX_CHANNELS = 4
 
 
 class StoredArray(NamedTuple):
-    """An array in a file: only its header was read, not its data.
+    """An array in a file, described by its header; the data is not read yet.
 
     Attributes:
-      name: Name of the array or file in messages.
+      name: Name of the array, or of the file, for messages.
       shape: Shape of the array.
       dtype: Dtype of the array.
       start: Offset of the data in the file, in bytes.
@@ -47,7 +47,7 @@ class StoredArray(NamedTuple):
     open: Callable[[], AbstractContextManager[Any]]
 
     def fill(self, array: np.ndarray) -> None:
-        """Read the data into `array`; raise ValueError if the file has another size."""
+        """Read the data into `array`; raise ValueError if the sizes differ."""
         view = array.reshape(-1).view(np.uint8).data
         with self.open() as stream:
             stream.read(self.start)
@@ -92,15 +92,15 @@ def read_set(
 
     Args:
       source: Name of the set in messages.
-      pairs: Images, uint8 (N, H, W) or (N, H, W, C), and labels of each split:
-        training, validation, test. Labels are classes, integers (N,) or (N, 1) or
-        one-hot (N, classes); numbers (N, columns); or masks, integers (N, H, W).
-      targets: Names of the target columns. With (), labels are classes, or columns
-        named by their index.
+      pairs: Images and labels by split (train, validation, test). Images are uint8,
+        (N, H, W) or (N, H, W, C). Labels are class indices, integers (N,) or (N, 1);
+        one-hot, (N, classes); numeric targets, (N, columns); or masks, integers
+        (N, H, W).
+      targets: Names of the columns of numeric targets. Defaults to their indices.
 
     Raises:
-      UserError: The images differ in shape or exceed the memory, or the labels cannot
-        be used.
+      UserError: The images differ in shape or exceed the memory, or the labels are
+        invalid.
     """
     shapes = {split: image.shape for split, (image, _) in pairs.items()}
     _check_shapes(source, shapes)
@@ -188,7 +188,7 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 def are_classes(label: np.ndarray) -> bool:
-    """Whether labels are class indices: (N,), or integers (N, 1) as in Keras."""
+    """Whether labels have a shape of class indices: (N,), or, for integers, (N, 1)."""
     return label.ndim == 1 or (label.shape[1:] == (1,) and label.dtype.kind in "biu")
 
 

@@ -1,7 +1,7 @@
 """`arrays:FILE.npz`: images and labels saved by NumPy.
 
 The file is read into memory. A memory-mapped file could be larger than memory, but
-would kill the process (SIGBUS) if it were truncated during a run.
+SIGBUS would kill the process if the file were truncated during a run.
 """
 
 import math
@@ -18,7 +18,7 @@ from jaxtrain.data.image_files import listed, shown
 from jaxtrain.data.stores import Opened
 from jaxtrain.data.target_images import kind_by_dims
 
-# Split -> suffix of the array names `image` and `label`.
+# Split -> suffix in the names of its two arrays, `image` + suffix and `label` + suffix.
 SUFFIXES = {"train": "", "validation": "_validation", "test": "_test"}
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 EXPECTED = (
@@ -34,7 +34,7 @@ READ_HEADER = {
 
 
 def open_arrays(name: str, config: DataConfig) -> Opened:
-    """Open a file of `np.savez` with `image` and `label` arrays of each split."""
+    """Read a file that `np.savez` saved with arrays of images and labels."""
     with opened(config.source, os.path.expanduser(name)) as file:
         try:
             with zipfile.ZipFile(file) as packed:
@@ -85,7 +85,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             shape, by_columns, dtype = READ_HEADER[version](stream)
             if any(type(size) is not int or size < 0 for size in shape):
                 raise ValueError(f"the shape is {shape}")
-        except Exception as error:  # A header is an untrusted Python literal.
+        except Exception as error:  # Any: the header is untrusted.
             reason = " ".join(str(error).split())[:200]
             raise ValueError(
                 f"the header of {name} cannot be read ({reason})"
@@ -110,12 +110,12 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
 
 
 def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
-    """Raise ValueError unless there are valid labels, one per image.
+    """Raise ValueError if images or labels are invalid, or differ in number.
 
     Args:
       image: Array of images.
       label: Array of labels.
-      named: Whether labels are numeric target columns, even a single column.
+      named: Whether `data.targets` names columns, so that labels are numeric targets.
     """
     if image.dtype != np.uint8:
         raise ValueError(
@@ -126,7 +126,7 @@ def _check_pair(image: StoredArray, label: StoredArray, *, named: bool) -> None:
     if may_be_mask and kind_by_dims(len(label.shape)) is not None and not named:
         return
     columns = named or len(label.shape) == 2
-    # Labels are floats if some are NaN.
+    # Class labels with missing values (NaN) are floats.
     if label.dtype.kind not in ("biuf" if columns else "iuf"):
         expected = "numbers" if columns else "integers, or columns (N, C) of numbers"
         raise ValueError(f"{label.name} is {label.dtype}, expected {expected}")

@@ -12,8 +12,8 @@ A batch is a dict of arrays (batch, ...):
 - `epoch`: epoch of the step, int32; only for alternating flips.
 - `mask`: 0 for padding, else 1, int32; only in evaluation.
 
-The size of the preprocessed images is not part of a batch: each program is compiled for
-a fixed size (`Phase.image_size`).
+A batch does not contain the size of the preprocessed images: each program is compiled
+for a fixed size (`Phase.image_size`).
 """
 
 from collections.abc import Callable
@@ -21,8 +21,8 @@ from typing import Any
 
 import jax
 
-# Key of the crop windows on canvases: left, top, right and bottom in pixels, float32
-# (batch, 4). Windows start in the upper left pixel: left and top are less than 1.
+# Key of the crop windows on canvases. Windows start in the upper left pixel, so left
+# and top are less than 1.
 BOX = "box"
 
 Batch = dict[str, Any]

@@ -20,7 +20,7 @@ class BatchSpec:
     """Shapes and dtypes of the stored batches of a split.
 
     Attributes:
-      example: Arrays with the shapes and dtypes of one example.
+      example: Arrays, or `jax.ShapeDtypeStruct`, of one example.
       numbers: Names of the additional int32 arrays (batch,), such as `index`.
     """
 
@@ -49,8 +49,8 @@ class BatchSpec:
         Args:
           leading: Leading dims, such as the batch size.
           sharding: Sharding of the arrays.
-          on_device: Whether the stored examples are cached on the device, so that
-            batches contain only `numbers`.
+          on_device: Whether the examples are cached on the device, so that a batch
+            contains only the arrays in `numbers`.
         """
         number = jax.ShapeDtypeStruct(leading, np.int32, sharding=sharding)
         stored = {} if on_device else self.stored(*leading, sharding=sharding)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Keys of `Store.facts`: class names, number of boxes per image including padding, and
-# category ids of the annotation file.
+# Keys of `Store.facts`: names of the classes; number of boxes per image, including
+# padding; category ids in the annotation file.
 NAMES, NUM_BOXES, CATEGORY_IDS = "box_names", "num_boxes", "category_ids"
 # Class of padding boxes.
 PADDING = -1
-# Minimum area of a cropped box in pixels; smaller boxes are dropped.
+# Minimum area in pixels of a box that a crop has clipped; smaller boxes are removed.
 MIN_AREA = 4.0
 
 

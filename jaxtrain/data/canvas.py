@@ -1,7 +1,8 @@
-"""Random crops for images of different sizes: cut on the host, resized on the device.
+"""Random crops of images that differ in size: cut on the host, resized on the device.
 
-A batch must be one array. Each crop window is copied to the upper left corner of a
-canvas of fixed size, and a box gives its extent; the rest of the canvas is never read.
+The arrays of a batch must have one shape. Each crop window is copied to the upper left
+corner of a canvas of fixed size, and a box gives the extent of the window. All other
+pixels of the canvas are never read.
 """
 
 import math
@@ -14,9 +15,9 @@ from jaxtrain.data.files import ImageFile
 from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import Box
 
-# Side of a canvas relative to the side of the resized window. At 224 pixels, 98 % of
-# the windows of 500x375 photographs fit, and most windows of larger photographs, which
-# are decoded at 1/2, 1/4 or 1/8 of their size.
+# Size of a canvas relative to the resized window. At 224 pixels, 98 % of the windows of
+# 500x375 photographs fit. Larger photographs are decoded at 1/2, 1/4 or 1/8 of their
+# size, and most of their windows fit.
 SIDES = 2
 
 # Pixels (H, W, C), or an encoded image file.
@@ -34,8 +35,8 @@ def draw(image: Image, seed: Sequence[int], fit: Fit, size: int) -> Box:
     Args:
       image: Pixels of the image, or its file.
       seed: Any number of non-negative integers.
-      fit: Distribution of the windows.
-      size: Height and width to which the step resizes the window.
+      fit: Fit that draws the windows.
+      size: Height and width to which the training step resizes the window.
     """
     is_file = isinstance(image, ImageFile)
     height, width = (image.height, image.width) if is_file else image.shape[:2]
@@ -48,15 +49,15 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
     Args:
       image: Pixels of the image, or its file.
       window: Window in pixels of the image.
-      size: Height and width to which the step resizes the window.
-      fit: Interpolation for windows that exceed the canvas, which are resized here.
+      size: Height and width to which the training step resizes the window.
+      fit: Fit, whose interpolation resizes a window that is larger than the canvas.
       canvas: Output array, uint8 (K, K, C), written in place.
     """
     if isinstance(image, ImageFile):
         image, window = images.decode_box(image, size, canvas.shape[-1], window)
     left, top, right, bottom = window
-    # Pixels that are partly inside are included: a window of a JPEG decoded at reduced
-    # size may start within a pixel.
+    # Pixels that are partly inside the window are included: if a JPEG was decoded at
+    # reduced size, its window may start within a pixel.
     first_column, first_row = math.floor(left), math.floor(top)
     pixels = image[first_row : math.ceil(bottom), first_column : math.ceil(right)]
     left, right = left - first_column, right - first_column
@@ -64,7 +65,7 @@ def cut(image: Image, window: Box, size: int, fit: Fit, canvas: np.ndarray) -> B
     if max(pixels.shape[:2]) > len(canvas):
         box = left, top, right, bottom
         pixels = images.resize(pixels, size, fit.interpolation, box)
-        # With this box, resizing in the step is the identity.
+        # With this box, resizing in the training step is the identity.
         left, top, right, bottom = 0, 0, size, size
     height, width, channels = pixels.shape
     if channels != canvas.shape[-1]:

@@ -24,8 +24,8 @@ SPLITS = {
     "test": "test",
     "testing": "test",
 }
-# Numeric labels that are not all integers look like a regression target if they have
-# more distinct values than this, or than half the number of examples.
+# Numbers that are not all integers look like a regression target if the number of
+# distinct values exceeds this, or half the number of examples.
 MOST_CLASSES = 20
 
 
@@ -35,7 +35,7 @@ _MAY_BE_ONE = contextvars.ContextVar("may_be_one", default=False)
 
 @contextlib.contextmanager
 def may_be_one(allowed: bool) -> Iterator[None]:
-    """Allow data sets that are opened in this context to have a single class."""
+    """Allow or forbid a single class in data sets that are opened in this context."""
     token = _MAY_BE_ONE.set(allowed)
     try:
         yield
@@ -74,7 +74,7 @@ def facts(
     class_names: Sequence[str],
     digest: str,
 ) -> Mapping[str, Any]:
-    """Return `Store.facts` of a data set with classes: their number, names and digest.
+    """Return `Store.facts` of a data set with classes.
 
     Args:
       source: Name of the set in messages.
@@ -82,6 +82,9 @@ def facts(
       labels: Class index of each example, negative if unlabelled.
       class_names: Names of the classes, by index.
       digest: SHA-256 of the contents of the set.
+
+    Returns:
+      Number and names of the classes, and `digest`.
 
     Raises:
       UserError: The set has fewer than two classes or no training split, or a class of
@@ -120,7 +123,7 @@ def refuse_measurements(source: str, labels: Sequence[str]) -> None:
     """Check that labels do not look like a regression target.
 
     Raises:
-      UserError: The labels are many distinct numbers, not all of them integers.
+      UserError: The labels are many distinct numbers, some of which are not integers.
     """
     distinct = set(labels)
     if len(distinct) <= min(MOST_CLASSES, len(labels) // 2):

@@ -17,10 +17,9 @@ from jaxtrain.errors import UserError
 
 # Key of the column names in `Store.facts`.
 NAMES = "target_names"
-# Key of the offsets subtracted from the columns (see `centred`), float64, in
-# `Store.facts`; absent if nothing was subtracted.
+# Key of the offsets in `Store.facts`, float64 (see `centred`); absent if all are 0.
 ORIGIN = "target_origin"
-# Maximum rounding error of the cast to float32, in standard deviations of the column.
+# Maximum rounding error of a cast to float32, in standard deviations of the column.
 ROUNDING = 1e-5
 
 
@@ -79,10 +78,10 @@ def centred(values: np.ndarray) -> tuple[np.ndarray, tuple[float, ...]]:
 
 
 def original(targets: np.ndarray, facts: Mapping[str, Any]) -> np.ndarray:
-    """Undo `centred`: add the offsets, if any, to targets (N, columns).
+    """Undo `centred`: add the offsets, if any.
 
     Args:
-      targets: Targets, or predictions of targets.
+      targets: Targets or predictions, (N, columns).
       facts: `Store.facts` of the data set.
 
     Returns:
@@ -134,10 +133,10 @@ def facts(
 def multi_hot(
     labels: Sequence[Sequence[Any] | None], names: Sequence[Any]
 ) -> np.ndarray:
-    """Encode label lists as multi-hot rows, float32 (N, names).
+    """Encode the labels of images as a multi-hot array, float32 (N, names).
 
     Args:
-      labels: Labels of each image, or None if unknown, which becomes a row of NaN.
+      labels: Labels of each image. None, for unknown labels, is encoded as NaN.
       names: All labels, in the order of the columns.
     """
     places = {name: i for i, name in enumerate(names)}

@@ -1,11 +1,12 @@
 """Augmentation on the device, inside the compiled step, with a PRNG key per example.
 
-A geometric augmentation declares its transform of pixels (`AugmentationRow.geometry`,
-or the attribute `moves` of a custom function), so that targets are transformed, too.
+A geometric augmentation declares its transform of coordinates, so that targets are
+transformed, too: `AugmentationRow.geometry`, or the attribute `moves` of a custom
+function.
 
-To add an augmentation, write its function, add a field to `AugmentConfig` and an entry
-to `AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`) are
-applied before the augmentations of the table.
+To add an augmentation, write its function, and add a field to `AugmentConfig` and an
+entry to `AUGMENTATIONS`. Random windows (`windows`) and alternating flips (`simple`)
+are applied before the entries of `AUGMENTATIONS`.
 """
 
 from collections.abc import Callable
@@ -29,12 +30,12 @@ from jaxtrain.registry import call_own
 
 
 class AugmentationRow(NamedTuple):
-    """Entry of the table of augmentations; functions are named "module:function".
+    """Entry of `AUGMENTATIONS`; functions are given as "module:function".
 
     Attributes:
-      number: Fold-in constant of the PRNG keys; never change or reuse it.
-      geometry: Function (key, (H, W), config) -> `Geometry`, which transforms image and
-        target. None if pixels do not move.
+      number: Constant folded into the PRNG keys; never change or reuse it.
+      geometry: Function (key, (H, W), config) -> `Geometry`, applied to the target and,
+        if `paint` is None, to the image. None if pixels do not move.
       paint: Function (key, image, config, fill) -> image, where the image is (H, W, C)
         and `fill` is the mean colour, (C,). None for purely geometric augmentations.
     """
@@ -48,7 +49,7 @@ class Change(NamedTuple):
     """An augmentation bound to a config; see `AugmentationRow`.
 
     Attributes:
-      number: Fold-in constant of the PRNG keys.
+      number: Constant folded into the PRNG keys.
       geometry: Function (key, (H, W)) -> `Geometry`, or None.
       paint: Function (key, image) -> image, or None.
     """
@@ -80,15 +81,15 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
 }
 
-# Augmentations that take a batch instead of an example: config field or property ->
-# "module:function".
+# Config field or property -> "module:function" of an augmentation of a batch.
 BATCH_CHANGES = {
     "alternating_flip": "simple:alternating_flip",
     "mosaic": "mosaic:mosaics",
     "mixes_pairs": "mix:mix_pairs",
 }
 
-# Fold-in constant of the first custom augmentation, above all constants of the table.
+# Constant folded into the PRNG keys of the first custom augmentation, larger than all
+# constants in `AUGMENTATIONS`.
 FIRST_OWN = 1000
 
 
@@ -124,7 +125,7 @@ def augment(
 
 
 def batch_change(field: str) -> Callable[..., dict[str, Any]]:
-    """Return the batch augmentation of a config field (a key of `BATCH_CHANGES`)."""
+    """Import and return the batch augmentation of a config field."""
     return resolve(f"{__name__}.{BATCH_CHANGES[field]}")
 
 
@@ -186,8 +187,8 @@ def check_augmentations(
 ) -> list[Problem]:
     """Check that the enabled augmentations support images of a shape.
 
-    Augmentations may require a number of channels. Custom augmentations are traced, to
-    check that they exist and preserve the shape and the dtype.
+    Some augmentations require a certain number of channels. Custom augmentations are
+    traced, to check that they exist and preserve shape and dtype.
 
     Args:
       config: Augmentations to check.

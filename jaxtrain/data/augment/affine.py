@@ -1,4 +1,4 @@
-"""Affine transforms of images: one gather, in Pillow's fixed-point arithmetic.
+"""Affine transforms of images by gathers, in Pillow's fixed-point arithmetic.
 
 An affine map (a, b, c, d, e, f) maps output (x, y) to input pixels, as in Pillow's
 `Image.transform`: x' = a x + b y + c and y' = d x + e y + f. A fixed-point map has six
@@ -25,7 +25,7 @@ def shear_y(slope: float) -> Map:
 
 
 def translate(right: float, down: float) -> Map:
-    """Return the map of a translation, rounded towards 0 to integral pixels."""
+    """Return the map of a translation, rounded towards 0 to whole pixels."""
     return 1.0, 0.0, -float(int(right)), 0.0, 1.0, -float(int(down))
 
 
@@ -50,7 +50,7 @@ def fixed(maps: np.ndarray) -> np.ndarray:
 
 
 def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
-    """Draw the fixed-point map of a rotation, uniform in -degrees..degrees."""
+    """Draw the fixed-point map of a rotation by an angle in -degrees..degrees."""
     drawn = jax.random.uniform(key, (), jnp.float32, -degrees, degrees)
     cos, sin = jnp.cos(jnp.deg2rad(drawn)), -jnp.sin(jnp.deg2rad(drawn))
     # The centre of the image, in pixel indices.
@@ -61,13 +61,13 @@ def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
 
 
 def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) with nearest neighbours; uncovered pixels are 0."""
+    """Transform an image (H, W, C) by nearest neighbours; pixels outside it are 0."""
     x, y = _input_coordinates(image, coefficients)
     return _take(image, x >> 16, y >> 16)
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) bilinearly; uncovered pixels are 0."""
+    """Transform an image (H, W, C) bilinearly; pixels outside it are 0."""
     x, y = _input_coordinates(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)
@@ -90,7 +90,7 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
 
     Args:
       points: (x, y) in pixels from the upper left corner, float32 (..., 2).
-      coefficients: Fixed-point map from output to input pixels, which is inverted.
+      coefficients: Fixed-point map from output to input pixels; its inverse is applied.
     """
     a, b, c, d, e, f = coefficients.astype(jnp.float32) / ONE
     x = points[..., 0] - (c - (a + b) / 2)
@@ -101,10 +101,7 @@ def move_points(points: jax.Array, coefficients: jax.Array) -> jax.Array:
 def _input_coordinates(
     image: jax.Array, coefficients: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Return input coordinates x and y of each output pixel, int32 (H, W) each.
-
-    The unit is 1/65536 pixels.
-    """
+    """Map output pixels to input x and y, int32 (H, W), in units of 1/65536 pixels."""
     a, b, c, d, e, f = coefficients
     rows = jnp.arange(image.shape[0], dtype=jnp.int32)[:, None]
     columns = jnp.arange(image.shape[1], dtype=jnp.int32)

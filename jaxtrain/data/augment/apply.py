@@ -12,7 +12,7 @@ def make_keys(
     indices: jax.Array,
     repeat: jax.Array | None = None,
 ) -> jax.Array:
-    """Return the PRNG key of each example, (B,), deterministic given the arguments.
+    """Derive a PRNG key for each example, (B,), from the root key.
 
     Args:
       root_key: Root key of the stream.

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.augment.colour import bernoulli
 
-# Kernel size relative to the image side (Chen et al. 2020, arXiv:2002.05709).
+# Kernel size relative to the height or width of the image (Chen et al. 2020,
+# arXiv:2002.05709).
 KERNEL = 0.1
 
 
@@ -25,7 +26,7 @@ def blur(
 
 
 def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
-    """Blur an image (H, W, C) with reflected borders, float32.
+    """Blur an image (H, W, C) with reflected borders; return float32.
 
     Args:
       image: Image of any dtype.
@@ -38,7 +39,7 @@ def gaussian(image: jax.Array, sigma: jax.Array) -> jax.Array:
 
 
 def radius(size: int) -> int:
-    """Return the kernel radius in pixels for an image side; at least 1."""
+    """Return the kernel radius in pixels, at least 1, for an image height or width."""
     return max(1, round((KERNEL * size - 1) / 2))
 
 

@@ -22,10 +22,10 @@ def colour_jitter(
 ) -> jax.Array:
     """Jitter brightness, contrast, saturation and hue, in random order.
 
-    As in torchvision's ColorJitter, the factors of brightness, contrast and saturation
-    are uniform in max(0, 1 - x)..1 + x for the config value x, and the hue shift is
-    uniform in -x..x of a full circle. `config.jitter_probability` is the probability of
-    the jitter.
+    As in torchvision's ColorJitter, for a config value x the factors of brightness,
+    contrast and saturation are uniform in max(0, 1 - x)..1 + x, and the hue shift is
+    uniform in -x..x of a full circle. The jitter is applied with probability
+    `config.jitter_probability`.
     """
     order_key, factor_key, hue_key = jax.random.split(key, 3)
     order = jnp.asarray(ORDERS)[jax.random.randint(order_key, (), 0, 24, jnp.int32)]
@@ -35,7 +35,7 @@ def colour_jitter(
     draws = jax.random.uniform(factor_key, (3,), jnp.float32)
     least = np.maximum(0, 1 - strengths)
     factors = least + (1 + strengths - least) * draws
-    # The hue shift is not a blend; its factor of 1 makes `blend` the identity.
+    # The hue shift is not a blend: a factor of 1 makes its `blend` the identity.
     factors = jnp.append(factors, jnp.float32(1))
     hue = jax.random.uniform(hue_key, (), jnp.float32, -config.hue, config.hue)
     shift = (hue * 255).astype(jnp.int32) & 255
@@ -60,7 +60,7 @@ def colour_jitter(
 def grayscale(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Convert to luminance with probability `config.grayscale` (RandomGrayscale)."""
+    """Convert to luminance with probability `config.grayscale`."""
     return jnp.where(
         bernoulli(key, config.grayscale), to_grey(image).astype(image.dtype), image
     )
@@ -73,7 +73,7 @@ def bernoulli(key: jax.Array, probability: float) -> jax.Array:
 
 
 def to_grey(image: jax.Array) -> jax.Array:
-    """Return the ITU-R 601 luminance, int32 (H, W, 1), in Pillow's fixed point."""
+    """Return the ITU-R 601 luminance, int32 (H, W, 1), rounded as in Pillow."""
     if image.shape[-1] == 1:
         return image.astype(jnp.int32)
     weights = jnp.array([19595, 38470, 7471], jnp.int32)
@@ -88,7 +88,7 @@ def mean_grey(image: jax.Array) -> jax.Array:
 
 
 def blend(one: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Array:
-    """Return one + factor * (other - one), clipped to uint8, like `Image.blend`."""
+    """Return one + factor * (other - one), clipped to uint8, as Pillow's `blend`."""
     one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)
     mixed = one.astype(jnp.float32) + factor * (other - one).astype(jnp.float32)
     return jnp.clip(mixed, 0, 255).astype(jnp.uint8)
@@ -125,8 +125,8 @@ def counts_by_adding(image: jax.Array) -> jax.Array:
 def counts_by_comparing(image: jax.Array) -> jax.Array:
     """Compute the histograms by comparisons, which is fast on GPU.
 
-    On GPU, scatter-adds to few addresses are serialized, while comparisons are fused
-    without intermediate arrays.
+    On GPU, scatter-adds to few addresses are serialized, whereas XLA fuses comparisons
+    and their sums without intermediate arrays.
     """
     pixels = image.reshape(-1, image.shape[-1]).astype(jnp.int32)
     return jnp.sum(pixels.T[:, None] == VALUES[None, :, None], -1, dtype=jnp.int32)
@@ -206,7 +206,7 @@ def _to_hsv(image: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
 def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Array:
     """Convert HSV in 0..255, int32 (H, W) each, to RGB, uint8 (H, W, 3).
 
-    A channel is darkest at the hue opposite to its colour.
+    A channel is darkest at the hue opposite to the channel's colour.
     """
     sixths = hue.astype(jnp.float32)[..., None] * 6 / 255
     # Red, green and blue are at 0, 2 and 4 sixths of the circle.

@@ -2,9 +2,9 @@
 
 Partners are neighbours in the batch: 0 and 1, 2 and 3, and so on. With repeated
 examples, copies of neighbouring examples are partners. Each epoch has a new permutation
-of the data, so pairs are random. Partners are on one device, so there is no
+of the data, so pairs are random. Partners are on the same device, so mixing needs no
 communication, and pairs do not depend on the number of devices, processes or
-micro-batches. All pairs of a step share one mixing weight.
+micro-batches. All pairs of a step have the same mixing weight.
 """
 
 import functools
@@ -17,7 +17,7 @@ import numpy as np
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
-# Number of intervals of the quantile table, which is interpolated linearly.
+# Number of intervals of the table of quantiles, between which `draw_beta` interpolates.
 STEPS = 4096
 # Probability of cutmix in a step if mixup is also enabled.
 CUTMIX_PROBABILITY = 0.5
@@ -35,9 +35,9 @@ def mix_pairs(
     Args:
       batch: Batch of images (B, H, W, C) with an even number of examples.
       key: PRNG key of the step.
-      config: Augmentations with the parameters of the distributions.
-      follow: Function (targets of both examples, `Mixing`) -> target of the task. With
-        cutmix alone, the second argument is a `Pasting`.
+      config: Augmentations to apply, with the parameters of the Beta distributions.
+      follow: Function (two targets, `Mixing`) -> target of the task. With cutmix alone,
+        the second argument is a `Pasting`.
       repeats: Number of consecutive copies of an example in the batch.
 
     Returns:
@@ -69,7 +69,7 @@ def swap(x: jax.Array, repeats: int = 1) -> jax.Array:
 def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
     """Draw from Beta(a, b), float32 (), by inverse transform sampling.
 
-    `jax.random.beta` is a rejection-sampling loop, in which a GPU waits for the host in
+    `jax.random.beta` loops until a sample is accepted, and a GPU waits for the host in
     each iteration.
     """
     draw = jax.random.uniform(key, (), jnp.float32)
@@ -79,7 +79,7 @@ def draw_beta(key: jax.Array, a: float, b: float) -> jax.Array:
 
 @functools.lru_cache
 def _quantiles(a: float, b: float) -> np.ndarray:
-    # Imported lazily: the import takes 0.2 s of CPU time, and most runs do not need it.
+    # Imported lazily: the import takes 0.2 s of CPU time, and most runs do not mix.
     from scipy.special import betaincinv
 
     return betaincinv(a, b, np.linspace(0, 1, STEPS + 1)).astype(np.float32)
@@ -88,10 +88,10 @@ def _quantiles(a: float, b: float) -> np.ndarray:
 def _mixing_weights(
     key: jax.Array, height: int, width: int, config: AugmentConfig
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw the mixing weights of an example relative to its partner, float32.
+    """Draw the weights of an example; its partner's weights are 1 minus these.
 
     Returns:
-      Weight of each pixel, (H, W), and weight of the target, ().
+      Weight of each pixel, float32 (H, W); weight of the target, float32 ().
     """
     _, cut, share_key, box = jax.random.split(key, 4)
     pixels, weight = jnp.ones((height, width), jnp.float32), jnp.float32(1)

@@ -7,7 +7,8 @@ to the size of an image.
 The batch is divided into groups of four consecutive examples, and a mosaic combines the
 images of a group. With repeated examples, a group has one copy each of four consecutive
 examples. As in `mix`, the images of a group are on one device, and groups do not depend
-on the number of devices. Each example has a separate mosaic, drawn with its PRNG key.
+on the number of devices. Each example has a separate mosaic, from the example's PRNG
+key.
 """
 
 from dataclasses import dataclass
@@ -22,12 +23,12 @@ from jaxtrain.data.augment.geometry import Geometry
 from jaxtrain.data.augment.resize import resample, resample_linear, weights
 from jaxtrain.data.target_changes import Follow, Mosaic
 
-# Fold-in constant of the PRNG keys of mosaics (see `AUGMENTATIONS`).
+# Constant folded into the PRNG keys of mosaics (see `AUGMENTATIONS`).
 NUMBER = 13
 # Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# For each image: whether it is to the right of the point where the four images meet,
-# and whether it is below that point. The image of the example comes first.
+# For each of the four images, the example's image first: whether the image is to the
+# right of the common corner, and whether it is below the common corner.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 
@@ -50,7 +51,7 @@ class Tile(Geometry):
         return self._covered(0)[:, None] & self._covered(1)[None]
 
     def paint(self, image: jax.Array) -> jax.Array:
-        """Paint only this image of the mosaic, on black, uint8 (H, W, C)."""
+        """Return the mosaic with only this image, on black, uint8 (H, W, C)."""
         return resample(image, self._weights(0), self._weights(1))
 
     def points(self, points: jax.Array) -> jax.Array:
@@ -64,7 +65,7 @@ class Tile(Geometry):
         return resample_linear(pixels, self._weights(0), self._weights(1))
 
     def _sources(self, dim: int) -> jax.Array:
-        """Return the image coordinates of the mosaic's pixel centres along one axis.
+        """Map the mosaic's pixel centres to image coordinates, along one axis.
 
         Args:
           dim: Axis of the coordinates: 0 for y, 1 for x.
@@ -100,8 +101,8 @@ def mosaics(
     Args:
       batch: Batch of images, uint8 (B, H, W, C); B is a multiple of 4 x `repeats`.
       keys: PRNG key of each example, (B,).
-      config: Augmentations with the probability of a mosaic.
-      fill: Colour outside the images, the mean in 0..255, (C,).
+      config: Augmentations to apply, with the probability of a mosaic.
+      fill: Mean colour in 0..255, (C,), for pixels outside the four images.
       follow: Function (four targets, `Mosaic`) -> target of the task. It may change the
         shape of targets, and is also applied to examples without a mosaic.
       repeats: Number of consecutive copies of an example in the batch.
@@ -129,9 +130,9 @@ def mosaics(
 def draw_tiles(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> tuple[Tile, ...]:
-    """Draw the tiles of four images.
+    """Draw the tiles of the four images of a mosaic.
 
-    With probability 1 - `config.mosaic`, the first tile covers the mosaic completely.
+    With probability 1 - `config.mosaic`, the first image fills the mosaic unchanged.
     """
     chosen, scale_key, point_key = jax.random.split(key, 3)
     applies = jax.random.bernoulli(chosen, np.float32(config.mosaic))
@@ -140,7 +141,7 @@ def draw_tiles(
     scale = jnp.where(applies, least + (most - least) * draw, 1)
     size = jnp.array(shape[::-1], jnp.float32)
     away = jax.random.uniform(point_key, (2,), jnp.float32) - 0.5
-    # The point is integral, so that images at scale 1 are not interpolated.
+    # The point is rounded, so that images with scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
     # (x, y) of the point relative to each image: 0 at the left or upper edge, 1 at the
@@ -150,11 +151,11 @@ def draw_tiles(
 
 
 def neighbours(x: jax.Array, count: int, repeats: int) -> jax.Array:
-    """Shift the examples of each group of four cyclically, (B, ...).
+    """Shift the examples in each group of four cyclically, (B, ...).
 
     Args:
       x: Array of a batch.
-      count: Number of examples by which to shift.
+      count: Number of positions by which to shift, 0 to 3.
       repeats: Number of consecutive copies of an example in the batch.
     """
     groups = x.reshape(-1, MOSAIC_IMAGES, repeats, *x.shape[1:])

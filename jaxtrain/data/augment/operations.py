@@ -2,7 +2,7 @@
 
 Under vmap, all branches of a conditional would be computed for all images. Instead, an
 operation consists of an affine map, a lookup table of 256 values and a blend with
-another image; unused components are identities. Applying an operation takes one gather
+another image, with identities for unused components. An operation thus takes one gather
 of pixels, one lookup and one blend.
 """
 
@@ -17,13 +17,13 @@ from jaxtrain.data.augment import affine, colour
 
 MOVES = ("shear_x", "shear_y", "translate_x", "translate_y", "rotate")
 BLENDS = ("brightness", "color", "contrast", "sharpness")
-# Operations with a random sign.
+# Operations whose magnitude has a random sign.
 SIGNED = (*MOVES, *BLENDS)
 NAMES = ("identity", *SIGNED, "posterize", "solarize", "autocontrast", "equalize")
 
 
 class Tables(NamedTuple):
-    """Parameters of each operation, level and sign, (14, levels, 2, ...).
+    """Parameters by operation, level and sign: arrays (14, levels, 2, ...).
 
     Attributes:
       maps: Affine maps, int32 (..., 6) in fixed point (see `affine`).
@@ -45,15 +45,15 @@ class Tables(NamedTuple):
 def make_tables(
     magnitudes: Mapping[str, np.ndarray], height: int, width: int
 ) -> Tables:
-    """Return the tables of parameters for images of one size.
+    """Return the parameters of all operations for images of one size.
 
     Args:
-      magnitudes: Magnitude of each operation at each level: slope, pixels, degrees,
-        blend factor minus 1, bits or threshold.
+      magnitudes: Magnitude at each level, (levels,), by operation: slope, pixels,
+        degrees, blend factor minus 1, bits or threshold.
       height: Height of the images.
       width: Width of the images.
     """
-    # Operation -> field of `Tables`, and function from a magnitude to a table entry.
+    # Operation -> field of `Tables`; function that maps a magnitude to an entry.
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
         "shear_x": ("maps", affine.shear_x),
         "shear_y": ("maps", affine.shear_y),
@@ -97,7 +97,7 @@ def draw(key: jax.Array, tables: Tables, level: int | None = None) -> Drawn:
     Args:
       key: PRNG key of the image.
       tables: Parameters of the operations.
-      level: Fixed level. None draws the level.
+      level: Level of the operation. None draws a random level.
     """
     keys = jax.random.split(key, 3)
     ends = (len(NAMES), 2, tables.num_levels)
@@ -170,10 +170,10 @@ def _levels(
     blend: float,
     bits: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return the magnitude of each operation at each level, (levels,).
+    """Return the magnitudes of each operation by level, (levels,).
 
-    Magnitudes increase linearly from 0 to the given maxima, except the bits of
-    posterize, and the threshold of solarize, which decreases from 255 to 0.
+    Magnitudes increase linearly from 0 to the given maxima. The threshold of solarize
+    decreases from 255 to 0. `bits` are the magnitudes of posterize.
 
     Args:
       levels: Number of levels.

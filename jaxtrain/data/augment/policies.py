@@ -10,29 +10,29 @@ from jaxtrain.data.augment.geometry import Affine, Geometry
 from jaxtrain.data.augment.mix import draw_beta
 from jaxtrain.data.augment.operations import Tables
 
-# AugMix: number of chains, maximum number of operations in a chain, and parameter of
-# the Dirichlet and Beta distributions of the weights (arXiv:1912.02781, figure 4).
+# AugMix: number of chains; maximum number of operations in a chain; parameter of the
+# Dirichlet and the Beta distribution of weights (arXiv:1912.02781, figure 4).
 WIDTH, MAX_DEPTH, ALPHA = 3, 3, 1.0
 
 
 def rand_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply RandAugment (arXiv:1909.13719): operations of a fixed magnitude."""
+    """Apply RandAugment (arXiv:1909.13719): random operations, fixed magnitude."""
     tables = _rand_tables(*image.shape[:2])
 
     def apply(image: jax.Array, key: jax.Array) -> tuple[jax.Array, None]:
         drawn = operations.draw(key, tables, config.randaugment_magnitude)
         return operations.apply(image, drawn, tables), None
 
-    # A scan compiles the operations once; an unrolled loop compiles them repeatedly.
+    # A scan compiles the operations once, an unrolled loop once per iteration.
     return jax.lax.scan(apply, image, _operation_keys(key, config.randaugment))[0]
 
 
 def rand_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometric transform of `rand_augment` with the same key."""
+    """Return the geometric transform that `rand_augment` applies for the key."""
     tables = _rand_tables(*shape)
 
     def one(key: jax.Array) -> jax.Array:
@@ -48,14 +48,13 @@ def _rand_tables(height: int, width: int) -> Tables:
 
 
 def _operation_keys(key: jax.Array, number: int) -> jax.Array:
-    """Return the PRNG key of each operation of an image, (number,)."""
     return fold_each(key, jnp.arange(number, dtype=jnp.int32))
 
 
 def trivial_augment(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply TrivialAugmentWide (arXiv:2103.10158): one operation, random magnitude."""
+    """Apply TrivialAugmentWide (arXiv:2103.10158): a random operation and magnitude."""
     tables = _trivial_tables(*image.shape[:2])
     return operations.apply(image, operations.draw(key, tables), tables)
 
@@ -63,7 +62,7 @@ def trivial_augment(
 def trivial_geometry(
     key: jax.Array, shape: tuple[int, int], config: AugmentConfig
 ) -> Geometry:
-    """Return the geometric transform of `trivial_augment` with the same key."""
+    """Return the geometric transform that `trivial_augment` applies for the key."""
     tables = _trivial_tables(*shape)
     return Affine(operations.draw(key, tables).of(tables.maps))
 
@@ -75,10 +74,11 @@ def _trivial_tables(height: int, width: int) -> Tables:
 def aug_mix(
     key: jax.Array, image: jax.Array, config: AugmentConfig, fill: jax.Array
 ) -> jax.Array:
-    """Apply AugMix (arXiv:1912.02781): mix an image with chains of operations.
+    """Apply AugMix (arXiv:1912.02781): average an image with its augmentations.
 
-    The relative weights of the chains are drawn from Dirichlet(alpha), and their total
-    weight from Beta(alpha, alpha).
+    Each augmentation is a chain of random operations. The sum of the chains' weights is
+    drawn from Beta(alpha, alpha), and their proportions from Dirichlet(alpha); the
+    image has the remaining weight.
     """
     height, columns, _ = image.shape
     magnitudes = operations.mix_levels(height, columns, config.augmix)

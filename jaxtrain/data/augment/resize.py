@@ -1,4 +1,4 @@
-"""Pillow's antialiased resizing on the device, as two small matrix products."""
+"""Pillow's antialiased resizing on the device, by two matrix products."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,9 @@ import jax.numpy as jnp
 # Left, top, right and bottom in pixels, float32 ().
 Box = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
-# Weights are multiples of 1 / GRAIN, so that products with pixel values and their sums
-# fit into the 24 bits of a float32. The result is exact in any order of summation, and
-# does not depend on the number of devices.
+# Weights are multiples of 1 / GRAIN, so that their products with pixel values, and sums
+# of the products, fit into the 24 bits of a float32. Sums are thus exact in any order,
+# and do not depend on the number of devices.
 GRAIN = 2.0**15
 
 
@@ -39,7 +39,7 @@ def resize(
 
     Args:
       image: Image, uint8 (H, W, C).
-      box: Box in the image, not necessarily square.
+      box: Box in pixels of the image, not necessarily square.
       size: Height and width of the result.
       method: Name of the kernel: bilinear or bicubic.
       within: Whether to exclude pixels outside the box from interpolation. Pixels that
@@ -88,8 +88,8 @@ def weights(
 ) -> jax.Array:
     """Return the matrix of resampling weights, (size, stored).
 
-    As in Pillow's `precompute_coeffs`, the kernel has the scale of an output pixel, or
-    of an input pixel if that is larger. Each row sums to 1.
+    As in Pillow's `precompute_coeffs`, the kernel has the width of output pixels when
+    shrinking, and of input pixels when enlarging. Each row of the matrix sums to 1.
 
     Args:
       start: Start of the box along the axis, in input pixels.
@@ -108,7 +108,7 @@ def weights(
         inside = (pixels > jnp.floor(start)) & (pixels < jnp.ceil(stop))
         raw = jnp.where(inside, raw, 0)
     grains = jnp.round(raw / jnp.sum(raw, axis=1, keepdims=True) * GRAIN)
-    # The largest weight absorbs the rounding error, so that constants are preserved.
+    # The rounding error is added to the largest weight, so that the sum is exactly 1.
     missing = GRAIN - jnp.sum(grains, axis=1, keepdims=True)
     largest = jnp.arange(stored) == jnp.argmax(grains, axis=1)[:, None]
     return (grains + jnp.where(largest, missing, 0)) / GRAIN
@@ -123,7 +123,7 @@ def resize_nearest(pixels: jax.Array, box: Box, size: int) -> jax.Array:
 
 
 def _nearest(start: jax.Array, stop: jax.Array, stored: int, size: int) -> jax.Array:
-    # Multiply before dividing, so that integral centres are exact.
+    # Multiply before dividing, so that centres at integers are exact.
     middles = (jnp.arange(size, dtype=jnp.float32) + 0.5) * (stop - start) / size
     return jnp.clip(jnp.floor(start + middles).astype(jnp.int32), 0, stored - 1)
 
@@ -142,6 +142,6 @@ def _product(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
 
 
 def _rounded(axes: str, matrix: jax.Array, image: jax.Array) -> jax.Array:
-    """Resample along one axis and round to uint8, as Pillow does in each pass."""
+    """Resample along one axis, and round to uint8, as Pillow does after each axis."""
     exact = _product(axes, matrix, image.astype(jnp.float32))
     return jnp.clip(jnp.floor(exact + 0.5), 0, 255).astype(jnp.uint8)

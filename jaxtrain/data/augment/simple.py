@@ -16,25 +16,25 @@ from jaxtrain.data.target_changes import Follow
 # Height and width of an image, in pixels.
 Shape = tuple[int, int]
 ERASING_TRIES = 10
-# Random erasing: ranges of the rectangle's area relative to the image, and of its
-# aspect ratio, height / width.
+# Random erasing: range of the rectangle's area relative to the image, and range of the
+# rectangle's height / width.
 ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 
 def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Pad with zeros and crop at a random position (He et al. 2016, CIFAR-10)."""
+    """Draw a crop of the image padded with zeros (He et al. 2016, CIFAR-10)."""
     padding = config.crop_padding
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
     return PaddedCrop(padding, top, left)
 
 
 def vertical_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Flip vertically with probability one half."""
+    """Draw a vertical flip, with probability 0.5."""
     return _flip(key, shape, 0)
 
 
 def horizontal_flip(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Flip horizontally with probability one half."""
+    """Draw a horizontal flip, with probability 0.5."""
     return _flip(key, shape, 1)
 
 
@@ -44,9 +44,9 @@ def _flip(key: jax.Array, shape: Shape, dim: int) -> Geometry:
 
 
 def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Rotate by an angle uniform in -`config.rotation`..`config.rotation` degrees.
+    """Draw a rotation, uniform in -`config.rotation`..`config.rotation` degrees.
 
-    Uncovered corners become black.
+    Corners of the result that are outside the image are black.
     """
     return Affine(affine.random_rotation(key, config.rotation, *shape))
 
@@ -54,15 +54,16 @@ def rotation(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
 def alternating_flip(
     batch: dict[str, Any], root: jax.Array, follow: Follow
 ) -> dict[str, Any]:
-    """Flip a random half of the examples horizontally, and the other half next epoch.
+    """Flip each example horizontally in every second epoch.
 
-    Each example is thus flipped in one of any two consecutive epochs. Independent flips
-    would repeat the orientation of half of the examples (Jordan 2024, arXiv:2404.00498,
-    section 3.6). The copies of an example in a batch alternate.
+    A random half of the examples is flipped in the first epoch. Independent flips would
+    repeat the previous orientation of half of the examples (Jordan 2024,
+    arXiv:2404.00498, section 3.6). With repeated examples, every second copy in a batch
+    is flipped.
 
     Args:
       batch: Batch with `epoch`, and `repeat` if examples are repeated, int32 (B,).
-      root: Root key of the run, which determines the examples to flip first.
+      root: Root key of the run, for the choice of the first half.
       follow: Function (target, `Geometry`) -> target, which applies the flip of an
         image to its target.
     """
@@ -101,8 +102,8 @@ def erasing(
 ) -> jax.Array:
     """Erase a random rectangle (Zhong et al. 2017, arXiv:1708.04896).
 
-    The first of ten draws of area and aspect ratio that fits into the image is used. If
-    none fits, the image is unchanged, as in torchvision.
+    Ten rectangles are drawn, and the first that fits into the image is erased. If none
+    fits, the image is unchanged, as in torchvision.
     """
     height, width, _ = image.shape
     shape_key, noise_key = jax.random.split(key)

@@ -1,7 +1,7 @@
 """SpecAugment: time and frequency masks of spectrograms, filled with the mean.
 
-The implementation follows sections 2 and 3 of Park et al. 2019 (arXiv:1904.08779),
-without time warping, the augmentation with the least effect in that paper.
+The implementation follows sections 2 and 3 of Park et al. 2019 (arXiv:1904.08779), but
+omits time warping, which had the smallest effect in the paper.
 """
 
 import jax
@@ -30,10 +30,10 @@ def frequency_masks(
 
 
 def _bands(key: jax.Array, size: int, num: int, most: int) -> jax.Array:
-    """Draw the mask of the union of `num` random ranges along an axis, bool (size,).
+    """Draw a mask along an axis, bool (size,), that is the union of `num` ranges.
 
-    The width of a range is uniform in 0..`most`, and its start is uniform among the
-    positions for which the range is inside the spectrogram.
+    The width of a range is uniform in 0..`most`. Its start is uniform among all
+    positions with the entire range inside the spectrogram.
     """
     most = min(most, size)
     widths_key, places_key = jax.random.split(key)

@@ -1,4 +1,4 @@
-"""Resizing of random crops, centre crops or full images to the model's input size."""
+"""Resizing of random crops, centre crops and full images to the model's input size."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from jaxtrain.data.fit import Fit
 from jaxtrain.data.random_windows import CROP_TRIES, Window, largest_window
 from jaxtrain.data.target_changes import Follow
 
-# Fold-in constant of the PRNG keys of windows (see `AUGMENTATIONS`).
+# Constant folded into the PRNG keys of windows (see `AUGMENTATIONS`).
 NUMBER = 3
 
 
@@ -37,8 +37,8 @@ def random_windows(
 def cut_windows(batch: dict[str, Any], size: int, fit: Fit) -> dict[str, Any]:
     """Resize the crop window of each canvas to (size, size).
 
-    Targets are unchanged, because canvases are not used for masks, boxes and other
-    targets with image coordinates (see `jaxtrain.data.canvas`).
+    Targets are unchanged: canvases are not used for targets with image coordinates,
+    such as masks and boxes (see `jaxtrain.data.canvas`).
     """
 
     def one(canvas: jax.Array, sides: jax.Array) -> jax.Array:
@@ -77,7 +77,7 @@ def _resize_box(
 
 
 def random_window(key: jax.Array, height: int, width: int, window: Window) -> Box:
-    """Draw a window on the device; see `jaxtrain.data.random_windows.random_window`."""
+    """Draw a crop window, as `data.random_windows.random_window` does on the host."""
     draws = jax.random.uniform(key, (2 * CROP_TRIES + 2,), jnp.float32)
     (least, most), ratio = window.scale, jnp.log(np.array(window.ratio, np.float32))
     area = height * width * (least + (most - least) * draws[2::2])
@@ -94,7 +94,7 @@ def random_window(key: jax.Array, height: int, width: int, window: Window) -> Bo
 
 
 def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
-    """Return a position in 0..`room`: random if `random` is True, else the middle."""
-    # In float32, a draw just below 1 may be rounded to the position `room` + 1.
+    """Return an integral position in 0..`room`, either random or the middle."""
+    # Rounding in float32 of a draw just below 1 may give the position `room` + 1.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))
