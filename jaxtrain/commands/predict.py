@@ -96,7 +96,7 @@ class ImageArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictArguments(*(p.Options for p in PREDICTIONS.values()), ImageArguments):
-    """Predict images with a trained model: a table, features, explanations."""
+    """Predict images with a trained model; write a table, features or explanations."""
 
 
 def run(arguments: PredictArguments, signals: StopSignals) -> None:

@@ -15,13 +15,13 @@ def platform_option() -> Any:
 
 
 def trust_option(named: str = "the directory names") -> Any:
-    """Field for the option `--trust`, bool: load the custom code named in saved files.
+    """Field for the option `--trust`, bool: run the custom code named in saved files.
 
     Args:
       named: End of the phrase "the custom code that" in the help.
     """
     return field(
         False,
-        help=f"Load the custom code that {named}: its files are shown, and compared "
+        help=f"Run the custom code that {named}, after its files are shown and compared "
         "with the recorded digests.",
     )
