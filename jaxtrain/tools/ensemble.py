@@ -40,9 +40,9 @@ class Ensembled:
 
     Attributes:
       model: The ensemble.
-      config: Config of the new workdir, from the first run.
-      validation: Metrics of the ensemble on the validation split. None if the runs do
-        not share a validation split on which no run was trained.
+      config: Config of the first run, for the new workdir.
+      validation: Metrics of the ensemble on the validation split. None without a common
+        validation split that excludes the training images of all runs.
       test: Metrics of the ensemble on the test split.
       each: Metrics of each member on the test split.
     """
@@ -86,15 +86,16 @@ def _evaluate(
     model: TrainedModel, config: Config, split: str
 ) -> tuple[Task, PassResult]:
     subject, source = open_subject(model, config, config.data, split)
-    if split == "validation":  # Discard the first member's thresholds, to fit new ones.
+    if split == "validation":  # Fit thresholds of the ensemble.
         subject.task.chosen = None
     return subject.task, Pass(subject=subject)(source, split).checked(split)
 
 
 def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
-    """Write an ensemble as the workdir of a finished run, for use with all commands.
+    """Save an ensemble as the workdir of a finished run.
 
-    The checkpoint has no optimizer state, so training cannot be resumed from it.
+    Commands accept this workdir, except training: the checkpoint has no optimizer
+    state.
 
     Args:
       made: Ensemble to write.
@@ -102,7 +103,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
       out: New workdir to create.
 
     Raises:
-      UserError: A run is not finished, or the folder cannot be written.
+      UserError: A run is not finished, or `out` cannot be written.
     """
     ends = [read_end(run) for run in runs]
     first = RunId.read(runs[0])
@@ -136,7 +137,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         folder = partial / CHECKPOINTS / str(step)
         made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
-        # `progress` in the checkpoint holds the fitted thresholds (`chosen`).
+        # Fitted values (`chosen`) are saved in `progress` of the checkpoint instead.
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, run.stamp(about.to_dict()))
         summary = _summary(made, runs, ends)

@@ -1,4 +1,4 @@
-"""Advice on the speed of a run: its bottleneck, and options that help."""
+"""Advice on the speed of a run: bottlenecks, and options that help."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -6,16 +6,16 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# Minimum seconds of an account (see `clock.ACCOUNTS`) to be reported as a bottleneck.
+# Minimum seconds of a bottleneck, the time in one of `clock.ACCOUNTS`.
 MIN_SECONDS = 10.0
 # Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
 LOW_MFU = 0.2
-# Minimum fraction of the time in steps for steps to be reported as a bottleneck.
+# Steps are a bottleneck only if they take more than this fraction of the time.
 MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """Advice for a time account whose fraction of a run's time exceeds `above`."""
+    """Advice for a run in which `account` exceeds the fraction `above` of the time."""
 
     account: str
     name: str
@@ -86,7 +86,7 @@ def _has_image_files(data: DataConfig) -> bool:
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Fraction of each account in the total time, largest first."""
+    """Fraction of the total time in each account, in descending order."""
     total = sum(seconds.values())
     largest = sorted(seconds, key=lambda name: -seconds[name])
     return {name: seconds[name] / total for name in largest} if total > 0 else {}
@@ -95,10 +95,10 @@ def shares(seconds: Mapping[str, float]) -> dict[str, float]:
 def advise(
     seconds: Mapping[str, float], mfu: float | None, config: Config | None
 ) -> list[str]:
-    """List bottlenecks with advice, largest share first.
+    """Return bottlenecks with advice, the slowest first.
 
     Args:
-      seconds: Seconds of each account (see `clock.ACCOUNTS`).
+      seconds: Time of the run in each of `clock.ACCOUNTS`, in seconds.
       mfu: Model FLOP utilization of the steps; None if unknown.
       config: Config of the run; None if unknown.
     """

@@ -1,4 +1,4 @@
-"""Predictions of a run's model for all examples of the run's splits."""
+"""Predictions for all examples of the splits of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from jaxtrain.tools.evaluation.subject import task_of_model
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
-    """Predict class probabilities with the best checkpoint of a run.
+    """Predict class probabilities for all splits, with the best checkpoint of a run.
 
     Args:
       config: Config of the run.
