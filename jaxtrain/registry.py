@@ -46,7 +46,7 @@ def call_row(table: Mapping[str, Any], part: Any, field: str, *args: Any) -> Any
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:
-    """Return the table row of a name, or import custom code.
+    """Return the table row, or the custom code, that `name` refers to.
 
     Raises:
       UserError: The name is neither in the table nor a reference to custom code.
@@ -68,7 +68,7 @@ def unknown(table: Iterable[str], field: str, name: str) -> str:
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call `part`, a table row or custom code; check the signature of custom code."""
+    """Call `part`, a table row, or custom code after a check of its signature."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)

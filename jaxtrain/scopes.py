@@ -75,7 +75,7 @@ def scope_of(eqn: Any) -> str:
 def parse_scope(op_name: str) -> Scope | None:
     """Parse the innermost scope in an instruction's `op_name`; None without a scope.
 
-    The scope of a layer of another model is that model.
+    Layers of another model have the scope of that model.
     """
     scopes = _SCOPE.findall(op_name)
     if not scopes:

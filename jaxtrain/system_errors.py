@@ -1,4 +1,4 @@
-"""User errors for system errors: memory, disks, resource limits, permissions."""
+"""Conversion of system errors to user errors: memory, disks, limits, permissions."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ FIXES = {
 LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16
-# Parts of messages of Python's exceptions.
+# Substrings of messages of Python exceptions.
 NO_THREAD = "can't start new thread"
 NO_TEMPORARY = "No usable temporary directory"
 

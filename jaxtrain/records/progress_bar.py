@@ -113,8 +113,8 @@ class Remaining:
       step: Completed steps at the start.
       total_steps: Number of steps of the run.
       seconds: Clock in seconds.
-      evaluated_after: Function from a step to the total number of batches, a float,
-        in all later evaluations.
+      evaluated_after: Function from a step to the (fractional) number of batches in all
+        later evaluations.
     """
 
     def __init__(

@@ -26,8 +26,8 @@ class RunLog:
 
     Args:
       run: Run to log.
-      wall_seconds: Function that returns the duration of the run in seconds, with the
-        time before a resume.
+      wall_seconds: Function that returns the duration of the run in seconds, including
+        the time before a resume.
     """
 
     def __init__(self, run: LoggedRun, wall_seconds: Callable[[], float]):
@@ -87,7 +87,7 @@ class Interval:
         self.num_new += metrics["loss"].shape[0]
 
     def values(self) -> dict[str, list[float]]:
-        """Wait for dispatched steps; return one value per step of each metric."""
+        """Return one value per step of each metric; blocks until all are computed."""
         for metrics in jax.device_get(self._on_device):
             for name, values in metrics.items():
                 self._values.setdefault(name, []).extend(map(float, values))
@@ -95,7 +95,7 @@ class Interval:
         return self._values
 
     def losses(self) -> tuple[float, int]:
-        """Return the sum and the number of the finite losses, except skipped steps."""
+        """Return the sum and the number of finite losses, without skipped steps."""
         values = self.values()
         losses = np.asarray(values.get("loss", []), np.float64)
         taken = np.asarray(values.get("skipped", []), np.float64) == 0
@@ -105,8 +105,8 @@ class Interval:
     def summary(self) -> dict[str, float]:
         """Return the metrics of a log line: means over the steps that were not skipped.
 
-        Exceptions are the numbers of skipped steps and of loss spikes, and the last
-        values of the learning rate, loss scale and sparsity.
+        Skipped steps and loss spikes are counted. Learning rate, loss scale and
+        sparsity are last values.
         """
         values = {name: np.asarray(v) for name, v in self.values().items()}
         taken = values["skipped"] == 0

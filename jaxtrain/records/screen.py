@@ -47,8 +47,8 @@ class Screen:
       epoch: Function that converts steps to epochs.
       shown: Names of the metrics to show.
       earlier_seconds: Duration of the run before a resume, in seconds.
-      evaluated_after: Function from a step to the total number of batches, a float,
-        in all later evaluations.
+      evaluated_after: Function from a step to the (fractional) number of batches in all
+        later evaluations.
       console: Console to print to. Defaults to standard output.
       seconds: Clock in seconds.
     """
@@ -80,7 +80,7 @@ class Screen:
             self._print(FIRST_STEP)
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        """Print a record as a line; a progress bar shows training metrics instead."""
+        """Print a record as a line; if there is a bar, show training metrics in it."""
         if kind == "event":
             self._line(step, _describe_event(values))
         elif kind == "eval":

@@ -30,7 +30,7 @@ DATA = "data.json"
 # Digests of custom modules, written whenever the run starts or resumes.
 OWN_PARTS = "own_parts.json"
 TENSORBOARD = "tensorboard"
-# Directories that a run writes; links from them to outside the workdir are errors.
+# Directories that a run writes, which must not be links to outside the workdir.
 FOLDERS = (
     *(CHECKPOINTS, "wandb", TENSORBOARD),
     *(f"{TENSORBOARD}/plugins", f"{TENSORBOARD}/plugins/profile"),
@@ -141,7 +141,7 @@ def write_start(
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
-    """Return the recorded digests of custom modules by file name; {} without modules.
+    """Return the recorded digests of custom modules by file name, {} if there are none.
 
     Raises:
       UserError: The file is damaged, or belongs to another run.
@@ -178,8 +178,8 @@ def read_summary(
 def folder_of_results(out: Path) -> Iterator[None]:
     """Context manager: create an output directory before the results are computed.
 
-    Raises early, because the results may take hours. Removes the directory if the block
-    fails and leaves it empty.
+    Errors are raised early, because the results may take hours. The directory is
+    removed if the block fails and leaves the directory empty.
 
     Raises:
       UserError: The directory is not writable.

@@ -40,8 +40,8 @@ class LoggedRun:
       total_steps: Number of steps of the run.
       epoch: Function that converts steps to epochs.
       task: Task of the run; selects the metrics to show, and draws figures.
-      evaluated_after: Function from a step to the total number of batches, a float,
-        in all later evaluations.
+      evaluated_after: Function from a step to the (fractional) number of batches in all
+        later evaluations.
     """
 
     workdir: Path

@@ -43,7 +43,7 @@ class Task:
         `CustomConfig` are passed unchecked. A subclass that overrides `__init__` does
         not inherit `Options`.
       output_spec: Output shape for one image, such as (height, width, features) for a
-        map, or dicts and tuples of shapes for several heads. Defaults to
+        feature map, or dicts and tuples of shapes for several heads. Defaults to
         (num_outputs,).
       num_outputs: Number of features of the last layer. Defaults to the sum of the last
         dims in `output_spec`.
@@ -60,8 +60,8 @@ class Task:
         `train.tta`.
       chosen: Values fitted on the validation split (`choose`), such as thresholds; {}
         without validation. None during the evaluation of the validation split.
-      whole_images: Whether targets describe full images; proposed recipes then crop and
-        flip images only if `advice` proposes it.
+      whole_images: Whether targets depend on the entire image; proposed recipes then
+        crop and flip images only if `advice` proposes it.
       size_multiple: Required divisor of image height and width with the default
         options; proposed recipes round image sizes up to a multiple of it.
       classes_fact: Key of the class names in `Store.facts`; None for tasks without

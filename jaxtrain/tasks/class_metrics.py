@@ -47,7 +47,7 @@ def _top5(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def class_counts(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count hits, examples and predictions of each class, (3, classes)."""
+    """Count correct predictions, examples and predictions per class, (3, classes)."""
     true, predicted = _one_hots(logits, labels, mask)
     return jnp.stack([jnp.sum(x, 0) for x in (true * predicted, true, predicted)])
 
@@ -92,7 +92,7 @@ def balanced_accuracy(counts: np.ndarray, num_examples: int) -> float:
 def macro_f1(counts: np.ndarray, num_examples: int) -> float:
     """Mean F1 score over classes with examples or predictions.
 
-    F1 is the harmonic mean of precision and recall, and 0 for a class without hits.
+    F1 is the harmonic mean of precision and recall; 0 without correct predictions.
     """
     hits, examples, predictions = counts.tolist()
     rows = zip(hits, examples, predictions, strict=True)

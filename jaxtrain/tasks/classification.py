@@ -265,8 +265,7 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
     """Whether the class of each example is known, bool (B,).
 
-    For a mixed example, both classes must be known; the partner only if its weight is
-    not 0.
+    For a mixed example both classes must be known, or only `label` if it has weight 1.
     """
     if isinstance(target, MixedLabels):
         one, other = target.label >= 0, target.partner >= 0

@@ -43,10 +43,10 @@ class OutputFacts:
     fit: "Fit | None" = None
 
     def in_file(self, points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Convert points to pixels of the image file; they may be outside the image.
+        """Convert points in the model's input image to points in the image file.
 
         Args:
-          points: Points (..., 2) as (x, y), in pixels of the model's input image.
+          points: Points (..., 2) as (x, y), in pixels; may be outside of the image.
           size: Height and width of the image file.
         """
         rows, columns, _ = self.image_shape
@@ -74,7 +74,7 @@ class OutputDecoder:
       in_units: Description of the outputs, for messages, if they need more than the 256
         levels of int8; else None.
       command_options: Options of `predict` to suggest after a run.
-      draws: Whether predictions are drawn on images (`Prediction.draw`).
+      draws: Whether predictions can be drawn on images (`Prediction.draw`).
       embeds: Whether the features of an image are the result of `values`, rather than
         the inputs of the last layer.
       agrees: Format string for the result of `agreement`, in messages.

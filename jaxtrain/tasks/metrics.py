@@ -26,7 +26,7 @@ class Metric:
 
     Attributes:
       add: Function `(outputs, target, mask) -> array`, on the device: the sum over the
-        examples of a batch with mask 1.
+        examples with mask 1 in a batch.
       value: Function `(sum of all batches, num_examples) -> value`, or `(per-example
         arrays, num_examples) -> value`, on the host. The value is a number or nested
         lists, or None if undefined.
@@ -73,7 +73,7 @@ class Goal:
 
 
 def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Format the numbers of `names` with 4 decimals; omit other and missing values."""
+    """Format with 4 decimals the values of `names` that are numbers; omit others."""
     return {
         name: f"{values[name]:.4f}"
         for name in names
@@ -89,7 +89,7 @@ def scalars(values: dict[str, Any]) -> dict[str, Any]:
 def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
     """Class with the lowest value of a metric; None if no class has a value."""
     found = values.get(metric)
-    # The value is None for a class without examples, and 0 for a class without hits.
+    # None means a class without examples; 0 means no correct predictions.
     known = enumerate(found if isinstance(found, list) else [])
     rated = [(value, i) for i, value in known if value is not None]
     return min(rated)[1] if rated else None

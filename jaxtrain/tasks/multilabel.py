@@ -191,7 +191,7 @@ class Multilabel(Task):
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
     def labelled(self, target: jax.Array) -> jax.Array:
-        """Mask of images with a known label; others, of loss 0, would bias the mean."""
+        """Mask of images with a known label; other images would add 0 to the loss."""
         return jnp.any(~jnp.isnan(target), axis=-1)
 
     @classmethod
@@ -254,7 +254,7 @@ def _named(names: Sequence[str]) -> str:
 def _positive_weights(
     weights: str | tuple[float, ...] | None, targets: np.ndarray
 ) -> np.ndarray | None:
-    """Positive weight of each label, (labels,).
+    """Weight of the positive loss term of each label, (labels,), or None.
 
     Raises:
       UserError: The number of weights differs from the number of labels.

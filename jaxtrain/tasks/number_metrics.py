@@ -43,7 +43,7 @@ def error_sums(
 
 
 def coverage_sums(inside: jax.Array, known: jax.Array) -> jax.Array:
-    """Count the known targets, and the known targets in the interval, (2, columns)."""
+    """Count known targets, and known targets in prediction intervals, (2, columns)."""
     counts = jnp.sum(known, 0), jnp.sum(known & inside, 0)
     return jnp.stack(counts).astype(jnp.int32)
 

@@ -82,6 +82,6 @@ def make_readout(
         columns,
         values,
         shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # One decimal more than float32 resolves for a number equal to the deviation.
+        # 8 digits of the deviation, one more than float32 has.
         decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
     )

@@ -47,7 +47,7 @@ class Readout(NamedTuple):
         return np.stack([np.round(x, places) for x, places in each], -1)
 
     def traced(self, outputs: jax.Array) -> jax.Array:
-        """Apply `of` and add the shift, in the dtype of the result of `of`. Traced."""
+        """Apply `of`, and add `shift` without a change of dtype. Traced."""
         numbers = self.of(outputs)
         if self.shift is None:
             return numbers

@@ -1,4 +1,4 @@
-"""Interface of tasks that recipes for new data sets can propose."""
+"""Interface of tasks that can be proposed for new data sets."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable

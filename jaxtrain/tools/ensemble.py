@@ -39,10 +39,10 @@ class Ensembled:
     """An ensemble and its metrics.
 
     Attributes:
-      model: The ensemble.
+      model: Ensemble, with the weights of all members.
       config: Config of the first run, for the new workdir.
-      validation: Metrics of the ensemble on the validation split. None without a common
-        validation split that excludes the training images of all runs.
+      validation: Metrics of the ensemble on the validation split. None unless the runs
+        share a validation split that none of them was trained on.
       test: Metrics of the ensemble on the test split.
       each: Metrics of each member on the test split.
     """
@@ -59,7 +59,7 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
 
     Args:
       models: Two or more models that differ only in their weights.
-      configs: Config of the run of each model. The first defines the data.
+      configs: Configs of the runs, one per model. The first config defines the data.
 
     Raises:
       UserError: The models differ in more than weights, or the task does not support
@@ -94,7 +94,7 @@ def _evaluate(
 def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
     """Save an ensemble as the workdir of a finished run.
 
-    Commands accept this workdir, except training: the checkpoint has no optimizer
+    All commands but training accept this workdir; its checkpoint has no optimizer
     state.
 
     Args:

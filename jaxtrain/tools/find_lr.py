@@ -1,7 +1,7 @@
 """Learning-rate range test (Smith 2017, arXiv:1506.01186).
 
-The learning rate grows exponentially in a short training run. It is good where the loss
-falls fastest. The rules that suggest a learning rate are from fastai's `lr_find`.
+The learning rate grows exponentially in a short training run. Learning rates at which
+the loss falls fast are good. The suggestion rules are from fastai's `lr_find`.
 """
 
 import contextlib

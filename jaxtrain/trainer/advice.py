@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# Minimum seconds of a bottleneck, the time in one of `clock.ACCOUNTS`.
+# An account (see `clock.ACCOUNTS`) of fewer seconds is not a bottleneck.
 MIN_SECONDS = 10.0
 # Training convolutional networks in bfloat16 reaches 0.3 to 0.5 of a GPU's peak.
 LOW_MFU = 0.2
@@ -95,7 +95,7 @@ def shares(seconds: Mapping[str, float]) -> dict[str, float]:
 def advise(
     seconds: Mapping[str, float], mfu: float | None, config: Config | None
 ) -> list[str]:
-    """Return bottlenecks with advice, the slowest first.
+    """Return bottlenecks with advice, largest first.
 
     Args:
       seconds: Time of the run in each of `clock.ACCOUNTS`, in seconds.

@@ -40,7 +40,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     """
     if cluster.current().num == 1:
         return
-    # Without paths of the data (`same_data`): `check_same_data` compares the data later.
+    # Omit the paths of the data: `check_same_data` compares the data later.
     fields = config_lib.shared_values(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}

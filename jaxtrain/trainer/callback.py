@@ -48,10 +48,10 @@ class Callback:
         """Called before the first step, also when a run is resumed."""
 
     def on_step_start(self, run: "RunState", batch: "StepBatch") -> None:
-        """Called before a call (one or more training steps) is dispatched."""
+        """Called before the dispatch of one or more training steps."""
 
     def on_step_end(self, run: "RunState", metrics: dict[str, Any]) -> None:
-        """Called after a call (one or more training steps) is dispatched.
+        """Called after the dispatch of one or more training steps.
 
         Args:
           run: State of the run.
@@ -59,7 +59,7 @@ class Callback:
         """
 
     def on_metrics(self, run: "RunState", call: "Call") -> None:
-        """Called after a call (one or more training steps) is finished, in order.
+        """Called for each dispatch whose steps have finished, in order.
 
         Raises:
           BadNumbersError: The callback ends the run, with exit code 5.
@@ -72,7 +72,7 @@ class Callback:
         """Called after an evaluation."""
 
     def on_save(self, run: "RunState") -> None:
-        """Called before a save, to update `run.progress`."""
+        """Called before a checkpoint is saved; may update `run.progress`."""
 
     def on_stop(self, run: "RunState") -> None:
         """Called after the last step, also if the run was stopped early."""

@@ -84,14 +84,14 @@ class CallQueue:
         return self._step_seconds * self._calls[-1].num_steps
 
     def most(self) -> int:
-        """Maximum number of calls in flight, a function of `call_seconds`."""
+        """Maximum number of calls in flight; depends on `call_seconds`."""
         return calls_ahead(self.call_seconds())
 
     def wait(self, most: int) -> None:
         """Wait until at most `most` calls are in flight."""
         for call in list(self._calls)[: max(0, len(self._calls) - most)]:
             if call.finished == math.inf:
-                # `device_get` would wait too, using a tenth of the CPU time of a step.
+                # Waiting in `device_get` would take a tenth of the CPU time of a step.
                 call.metrics["bad_steps"].block_until_ready()
                 self.look()
 

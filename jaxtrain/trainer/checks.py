@@ -130,7 +130,7 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
-    """Check that the task supports all config fields with other than default values."""
+    """Check that the task supports all config fields that differ from their default."""
     unusual = with_metadata(config_lib.Config, "unusual")
     unusual = {p: why for p, why in unusual.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
@@ -158,7 +158,7 @@ def check_required(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
-    """Check that layers to be unfrozen are unfrozen before the run ends."""
+    """Check that the run does not end before frozen layers are unfrozen."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
     if start is not None and start >= steps:
         train = config.train
@@ -172,7 +172,7 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
 
 
 def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
-    """Check that 8-bit outputs suffice for the predictions of the task."""
+    """Check that int8 outputs (`model.quantize`) suffice for the task."""
     if config.model.quantize is None:
         return
     from jaxtrain.trainer.task_decoder import decoder_of

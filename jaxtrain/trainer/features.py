@@ -37,8 +37,8 @@ class FeaturePlan:
 
     Attributes:
       part: Frozen first pieces of the model, whose output is cached.
-      features: Abstract arrays for all training examples: `image` (any pytree, the
-        cached output) and `target`.
+      features: Abstract arrays for all training examples: `image` (the cached output,
+        any pytree) and `target`.
       obstacle: Reason why features are not cached, or None.
     """
 

@@ -33,8 +33,8 @@ def make_timetable(
 ) -> Timetable:
     """Create the timetable of a run, with epochs converted to steps.
 
-    An epoch has `num_examples // batch_size` steps. The remaining examples, other
-    examples in each epoch, are dropped.
+    An epoch has `num_examples // batch_size` steps. The remaining examples, which
+    differ between epochs, are dropped.
 
     Args:
       config: Config of the run.
@@ -130,7 +130,7 @@ def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
 
 
 def _period(steps: int | None, default: int) -> int:
-    """Return `default` if `steps` is None, else at least 1."""
+    """Return `steps`, at least 1; `default` if `steps` is None."""
     return default if steps is None else max(1, steps)
 
 
@@ -173,7 +173,7 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
 
 
 def _low_rate_start(config: Config, timetable: Timetable) -> float:
-    """Fraction of a run after which the rate stays below LOW_RATE of its peak, or 1."""
+    """Fraction of the run after which the learning rate stays low; 1 if it does not."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule.name == "plateau":
         return 1.0

@@ -46,7 +46,7 @@ class Asked:
 
     @property
     def view(self) -> View:
-        """Test-time augmentation of images."""
+        """Function that applies the test-time augmentation."""
         return named(self.tta)
 
 
@@ -144,7 +144,7 @@ def _check(asked: Asked, subject: Subject) -> None:
 def _describe(
     subject: Subject, data: DataConfig, asked: Asked, found: PassResult
 ) -> dict[str, Any]:
-    """Return the result; keys that are not requested or not applicable are None."""
+    """Return the result, with None for keys that `evaluate` may compute later."""
     return {
         "schema": SCHEMA,
         "run_id": subject.model.origin["run"],

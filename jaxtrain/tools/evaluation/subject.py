@@ -126,7 +126,7 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
 
 
 def _check_fields(run: DataConfig, given: DataConfig) -> None:
-    """Raise UserError if a field that must equal the field of the run differs."""
+    """Raise UserError if `given` changes a field that evaluations take from the run."""
     for name in (field.name for field in dataclasses.fields(run)):
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
