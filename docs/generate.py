@@ -96,16 +96,16 @@ the sources of its published results. `python docs/generate.py` writes this page
 
 {table}
 
-- **image**: default height and width; most models support other sizes.
-- **parameters**: trainable parameters with auxiliary heads, for 1,000 classes (10 for images of 28
-  or 32 pixels, 21 for segmentation models).
-- **GFLOPs**: 10^9 floating-point operations of the compiled evaluation of one image. A
-  multiplication and an addition count as two operations (many tables count one), and products with
-  padding as none.
+- **image**: default height and width in pixels; most models support other sizes.
+- **parameters**: trainable parameters, including auxiliary heads, for 1,000 classes (10 for images
+  of 28 or 32 pixels, 21 for segmentation models, 80 for `fcos`).
+- **GFLOPs**: 10^9 floating-point operations of the compiled forward pass in evaluation, for one
+  image. A multiply-add counts as two operations (as one in many other tables). Products with zero
+  padding are not counted.
 - **step MiB**: peak memory of the compiled training step on 32 images, for XLA:CPU, SGD with
   momentum and float32. A GPU needs a different amount: see [plan](plan.md).
-- **published**: published accuracy, not measured here: top-1 in percent on ImageNet's validation
-  images (CIFAR-10's test images for 32x32), or mean IoU of
+- **published**: accuracy reported by others: top-1 in percent on ImageNet's validation images, or
+  on CIFAR-10's test images for 32x32; mean IoU in percent for
   [segmentation models](segmentation-models.md).
 - **weights**: libraries with compatible [weights](fine-tuning.md#pretrained-weights).
 """  # noqa: E501

@@ -176,8 +176,8 @@ class AugmentConfig(Section):
     cutmix: float = field(
         0.0,
         help="CutMix: alpha of the Beta(alpha, alpha) distribution of the area ratio; "
-        "0: none. With both mixup and cutmix, each step applies one, with probability "
-        "0.5.",
+        "0: none. With both mixup and cutmix, each step applies one of "
+        "them, each with probability 0.5.",
         other_names="cutmix",
     )
 

@@ -12,7 +12,7 @@ class CheckpointConfig(Section):
 
     every_epochs: float | None = field(
         None,
-        help="Epochs between checkpoints; default: 1. One is always saved at the end.",
+        help="Epochs between checkpoints; default: 1. The final state is always saved.",
         common=True,
         one_of="checkpoints",
     )

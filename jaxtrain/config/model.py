@@ -14,7 +14,7 @@ COMBINATIONS = (
     Incompatible(
         QUANTIZE,
         option("model", "transform"),
-        "a custom function may compute with weights that are not rounded",
+        "a custom function may compute with unquantized weights",
         "leave one of them out",
     ),
     Incompatible(

@@ -84,8 +84,8 @@ class Weights:
         differences = self.differences(shapes_of(wanted))
         if differences:
             raise UserError(
-                f"{complaint}: {differences}; the code of the model or the weight "
-                "file has changed: restore the original"
+                f"{complaint}: {differences}; the weight file or the model's "
+                "code has changed; restore the original"
             )
 
 

@@ -36,12 +36,14 @@ def test_the_largest_comes_first():
 
 
 def test_slow_steps_are_told_where_they_are_the_run():
-    (told,) = advise(QUIET, 0.1, FP32)
-    assert "10% of the device's peak" in told and "bf16" in told
-    (told,) = advise(QUIET, 0.1, BF16)
+    (told,) = advise(QUIET, 0.05, FP32)
+    assert "5% of the device's peak" in told and "bf16" in told
+    (told,) = advise(QUIET, 0.05, BF16)
     assert "bf16" not in told
-    (told,) = advise({**QUIET, "data_wait": 5000.0}, 0.1, BF16)
+    (told,) = advise({**QUIET, "data_wait": 5000.0}, 0.05, BF16)
     assert told.startswith("waiting for data")
+    # ResNet-50 in bfloat16 on an H100, whose memory bandwidth bounds it.
+    assert not advise(QUIET, 0.138, BF16)
 
 
 @pytest.mark.plugins
