@@ -77,7 +77,7 @@ def check_folder(
 ) -> None:
     """Check recursively that a directory contains only regular files and directories.
 
-    Called before a library that would open any file, such as a pipe.
+    Called before a library reads the directory, because the library would open pipes.
 
     Args:
       folder: Directory to check.

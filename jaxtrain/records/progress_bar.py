@@ -61,7 +61,7 @@ class TerminalBar:
 
 
 class NotebookBar:
-    """Progress bar in a notebook, in HTML, as rich's bar requires ipywidgets."""
+    """HTML progress bar for notebooks; rich's bar would require ipywidgets."""
 
     def __init__(self, get_state: Callable[[], BarState]):
         # Imported lazily, as IPython is installed only with notebooks.
@@ -71,7 +71,7 @@ class NotebookBar:
         self._handle = display(self._shown(), display_id=True)
 
     def refresh(self) -> None:
-        """Redraw the bar if the last time was at least `EVERY_SECONDS` ago."""
+        """Redraw the bar, at most once in `EVERY_SECONDS`."""
         now = time.monotonic()
         if now - self._completed_at >= EVERY_SECONDS:
             self._completed_at = now
@@ -105,9 +105,9 @@ def make_bar(
 class Remaining:
     """Estimates the time per step and the remaining time of a run.
 
-    Step times, an exponential moving average, include checkpoint saves. They exclude
-    the first step, which is compiled, and evaluations, whose time is estimated from
-    their number of examples.
+    The time per step, an exponential moving average, includes checkpoint saves, but not
+    the compilation of the first step. The time of later evaluations is estimated from
+    the number of examples.
 
     Args:
       step: Completed steps at the start.

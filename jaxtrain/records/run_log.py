@@ -105,7 +105,7 @@ class Interval:
     def summary(self) -> dict[str, float]:
         """Return the metrics of a log line: means over the steps that were not skipped.
 
-        Skipped steps and loss spikes are counted. Learning rate, loss scale and
+        `skipped_steps` and `loss_spikes` are counts. Learning rate, loss scale and
         sparsity are last values.
         """
         values = {name: np.asarray(v) for name, v in self.values().items()}

@@ -22,7 +22,7 @@ from jaxtrain.tasks.metrics import formatted
 
 # Without a progress bar, a status line is printed after this time without output.
 QUIET_SECONDS = 60.0
-# Formats of GPU telemetry.
+# Format strings of GPU telemetry.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
@@ -32,7 +32,7 @@ MACHINE = {
 # Smallest `data_wait`, a fraction of the time, that is shown.
 LONG_WAIT = 0.05
 FIRST_STEP = "compiling, first step"
-# Number of earlier evaluations to show when a run resumes.
+# Maximum number of earlier evaluations to show when a run resumes.
 NUM_EARLIER = 10
 
 

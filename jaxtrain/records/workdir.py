@@ -52,7 +52,7 @@ class RunEnd(TypedDict):
 
 
 def resolve_link(workdir: Path) -> Path:
-    """Resolve a workdir that is a link, because the link may change during a run.
+    """Resolve a workdir that is a symbolic link, which may change during the run.
 
     Raises:
       UserError: The link is broken, or the target's name is not UTF-8.

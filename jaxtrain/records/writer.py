@@ -63,7 +63,7 @@ class MetricWriter(Protocol):
         Args:
           kind: "train", "eval" or "event".
           step: Completed steps of the run.
-          values: Values by name: numbers, possibly NaN, strings, and nested lists of
+          values: Values by name: numbers (possibly NaN), strings, and nested lists of
             numbers and strings.
         """
 
@@ -132,7 +132,7 @@ class AppendedFile:
 
 
 def scalars_by_split(kind: str, values: Values) -> dict[str, float]:
-    """Return the numbers of a record by name, prefixed as in `test/loss`.
+    """Return the numbers of a record by prefixed name, such as `test/loss`.
 
     The prefix is the split, `system` for telemetry, or the kind if there is no split.
     """

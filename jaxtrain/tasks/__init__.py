@@ -72,6 +72,6 @@ def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
 
 
 def title(metric: str) -> str:
-    """Title in reports of a metric, or of another recorded value."""
+    """Report title of a metric, or of another recorded value."""
     known = known_metrics().get(metric)
     return (known and known.title) or metric.replace("_", " ")

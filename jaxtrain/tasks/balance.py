@@ -57,7 +57,8 @@ def relative_weights(
       counts: Number of training examples of each class, (C,).
 
     Raises:
-      UserError: The number of weights differs from the number of classes, or all are 0.
+      UserError: The number of weights differs from the number of classes, or all
+        examples have weight 0.
     """
     if isinstance(weights, str):
         numbers = np.asarray(counts, float)

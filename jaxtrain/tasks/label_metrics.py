@@ -14,7 +14,7 @@ import numpy as np
 from jaxtrain.dtypes import widen
 
 Kept = Mapping[str, np.ndarray]
-# Threshold of labels without fitted thresholds.
+# Default probability threshold.
 THRESHOLD = 0.5
 # Bound on the relative error of float32 probabilities, up to 3.3e-7 in XLA's sigmoid.
 ROUNDING = 1e-6

@@ -19,8 +19,8 @@ from jaxtrain.tasks.number_losses import (
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
 from jaxtrain.tasks.outputs import Readout
 
-# Ratio of mean to standard deviation above which predictions are computed in float64,
-# because float32 rounding would exceed 1e-4 standard deviations.
+# Ratio of mean to standard deviation above which the mean is added to predictions in
+# float64, because float32 rounding would exceed 1e-4 standard deviations.
 FAR = 1e-4 * 2**24
 
 
@@ -82,6 +82,6 @@ def make_readout(
         columns,
         values,
         shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # 8 digits of the deviation, one more than float32 has.
+        # 8 digits of the standard deviation; float32 has 7.
         decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
     )

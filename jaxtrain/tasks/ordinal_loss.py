@@ -34,7 +34,7 @@ class OrdinalLoss(NumberLoss):
         return False
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
-        """Compute the mean of the binary cross entropies over the levels.
+        """Compute the binary cross entropy, averaged over the levels.
 
         The cross entropy of a level is 0 if its condition, number >= previous level, is
         false. The paper instead excludes such levels from a mean over the batch; the

@@ -70,7 +70,7 @@ def overlay(
     Args:
       image: Image to draw the translucent colours on.
       classes: Class of each pixel, int (H, W); 0 or less is transparent.
-      colours: Colours of the classes from 1 on, uint8 (N, 3), repeated cyclically.
+      colours: Colours of classes 1, 2, ..., uint8 (N, 3), repeated cyclically.
 
     Returns:
       The image, uint8 (H, W, 3).
@@ -116,7 +116,7 @@ def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 def labelled_boxes(
     image: np.ndarray, boxes: np.ndarray, classes: np.ndarray, texts: Sequence[str]
 ) -> np.ndarray:
-    """Draw labelled boxes on an image, uint8 (H, W, C), coloured by class.
+    """Draw labelled boxes, coloured by class, on an image, uint8 (H, W, C).
 
     Args:
       image: Image to draw on.

@@ -17,7 +17,7 @@ def all_metrics(task: Task) -> Mapping[str, Metric]:
 
 
 def goal(task: Task, field: str, metric: str) -> Goal:
-    """Return the metric that a config field names, with its direction.
+    """Return `metric`, the value of the config field `field`, with its direction.
 
     Raises:
       UserError: The metric is unknown or has no direction.

@@ -26,7 +26,7 @@ from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.schedules import Schedule
 
 # Decay of the moving average of the loss, and ratio of this average to its minimum at
-# which the test ends.
+# which the range test ends.
 SMOOTHING = 0.98
 DIVERGED = 4.0
 # The suggestion rules ignore the first tenth of the steps, and the last five steps.

@@ -1,4 +1,4 @@
-"""Opening of a trained model, its task and a split to evaluate."""
+"""Preparation of a trained model, its task and a split for an evaluation."""
 
 import dataclasses
 from collections.abc import Mapping
