@@ -52,7 +52,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
 def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the contents of a regular file."""
     with open_regular(path, max_bytes) as file:
-        # `os.read` allocates its second argument: pass the file size, not `max_bytes`.
+        # `os.read` allocates the requested size, so request only the size of the file.
         parts, left = [], os.fstat(file.fileno()).st_size + 1
         while left > 0 and (part := os.read(file.fileno(), left)):
             parts.append(part)

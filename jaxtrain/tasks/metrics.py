@@ -138,7 +138,7 @@ def values_of(
 
 
 def goal_of(metrics: Mapping[str, Metric], field: str, metric: str) -> Goal:
-    """Return `metric`, the value of the config field `field`, with its direction.
+    """Return the `Goal` for `metric`, the value of the config field `field`.
 
     Raises:
       UserError: The metric is unknown or has no direction.

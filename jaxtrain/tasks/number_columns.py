@@ -13,7 +13,7 @@ from jaxtrain.config.regression import MAX_LEVELS
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING, is_rounded, original
 from jaxtrain.errors import UserError, counted
 
-# Name of a column without a name.
+# Default column name.
 UNNAMED = "target"
 
 

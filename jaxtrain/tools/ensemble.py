@@ -86,7 +86,7 @@ def _evaluate(
     model: TrainedModel, config: Config, split: str
 ) -> tuple[Task, PassResult]:
     subject, source = open_subject(model, config, config.data, split)
-    if split == "validation":  # Fit thresholds of the ensemble.
+    if split == "validation":  # With None, thresholds are fitted to the ensemble.
         subject.task.chosen = None
     return subject.task, Pass(subject=subject)(source, split).checked(split)
 

@@ -97,7 +97,7 @@ def check_rate_factor(config: Config) -> Iterator[Problem]:
 
 
 def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
-    """Check that the task supports image mixing, and mixed images share a device."""
+    """Check that the task can mix images, and that mixed images share a device."""
     augment = config.data.augment
     if not augment.mixes:
         return

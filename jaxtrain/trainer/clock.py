@@ -62,7 +62,7 @@ class Clock:
 
     @contextlib.contextmanager
     def charging(self, account: Account) -> Iterator[None]:
-        """Add the time spent in this context to an account."""
+        """Context manager: add the duration of the block to an account."""
         before = self.switch(account)
         try:
             yield
@@ -70,7 +70,7 @@ class Clock:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of the run in each account, with the time before a resume."""
+        """Seconds of the run in each account, including the time before a resume."""
         self._charge()
         return dict(self._seconds)
 
@@ -119,7 +119,7 @@ class Clock:
         )
 
     def _charge(self) -> None:
-        """Add the time since the last call to the current account and to `compile`."""
+        """Divide the time since the last call between current account and `compile`."""
         now, compiled_seconds = self._now(), self._compile_seconds()
         compiling = compiled_seconds - self._compiled
         self._seconds[self._account] += now - self._charged_at - compiling

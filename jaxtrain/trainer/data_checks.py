@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
     from jaxtrain.data.sources import Splits
 
-# Kind of the problem that the task does not support the data.
+# Kind of problem: the task does not support the data.
 TASK = "task"
 
 
@@ -141,7 +141,7 @@ def check_sizes(config: Config, splits: Splits, task: Task) -> Iterator[Problem]
     )
 
 
-# Kind of a problem -> check.
+# Kind of problem -> check function.
 CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]] = {
     "channels": check_statistics,
     "augment": check_augment,
@@ -150,7 +150,7 @@ CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]]
     "sampling": check_order,
     "split_sizes": check_sizes,
 }
-# Kinds of checks that require a recipe.
+# Kinds of problems whose check requires a recipe.
 OF_RECIPE = frozenset({"split_sizes"})
 
 

@@ -43,7 +43,7 @@ def validate(run: RunState) -> None:
 
 
 def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
-    """Restore the best checkpoint into the run, and evaluate it on the test split.
+    """Restore the best checkpoint, and evaluate its weights on the test split.
 
     Returns:
       The test evaluation, and the validation metrics of the same weights (None if not
@@ -65,9 +65,9 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
 
 
 def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
-    """Load the best checkpoint into the run.
+    """Load the best checkpoint into the state of the run.
 
-    `evaluate`, `predict`, `export` and `serve` use the same checkpoint. A damaged
+    `evaluate`, `predict`, `export` and `serve` also use the best checkpoint. A damaged
     checkpoint is moved aside, and the best remaining checkpoint is loaded.
 
     Returns:

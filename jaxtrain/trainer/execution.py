@@ -115,7 +115,7 @@ class Execution(abc.ABC):
         return {}
 
 
-# Executions by name: `whole` on one mesh, and executions of plug-ins.
+# Executions by name: `whole`, on one mesh, and executions of plug-ins.
 EXECUTIONS: Table[type[Execution]] = Table(
     "executions", {"whole": "jaxtrain.trainer.single_program:SingleProgram"}
 )

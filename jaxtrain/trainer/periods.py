@@ -186,7 +186,7 @@ def _low_rate_start(config: Config, timetable: Timetable) -> float:
 def check_split_sizes(
     config: Config, num_examples: int, *, has_validation: bool
 ) -> Iterator[Problem]:
-    """Check that the training split fills a batch, and required splits exist.
+    """Check that the training split fills a batch, and that required splits exist.
 
     Args:
       config: Config of the run.

@@ -83,7 +83,7 @@ def open_subject(
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
-    """Create the config of a model without a run, and complete the data config.
+    """Create the config of a model without a run, and fill in the data config.
 
     Args:
       model: Model, which defines the preprocessing.
