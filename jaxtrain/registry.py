@@ -68,14 +68,14 @@ def unknown(table: Iterable[str], field: str, name: str) -> str:
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call a table row or custom code; the signature of custom code is checked first."""
+    """Call a table row or custom code; first check the signature of custom code."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)
 
 
 def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
-    """Raise UserError if `part`, which is custom code, does not accept the arguments."""
+    """Raise UserError if the custom code `part` does not accept the arguments."""
     if not callable(part):
         raise UserError(
             f"{field} = {name!r}: expected a class or a function, got {part!r}"

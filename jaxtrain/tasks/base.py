@@ -250,7 +250,7 @@ class Task:
           outputs: Outputs of the model for the image, on the host.
 
         Returns:
-          Images, uint8 (H, W, C), and texts by title. The report truncates long texts.
+          Images, uint8 (H, W, C), or texts, by title. The report truncates long texts.
         """
         return {"target": in_numbers(target), "prediction": in_numbers(outputs)}
 

@@ -97,7 +97,7 @@ def _check_outputs(task: Task, name: str) -> None:
 
 
 def _check_changes(task: Task, name: str) -> None:
-    """Check that `transform_target` and `target_changes` are both defined, or none."""
+    """Check that a task defines `transform_target` and `target_changes`, or neither."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: list the "

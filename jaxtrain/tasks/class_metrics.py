@@ -17,7 +17,7 @@ def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
 
     Args:
       values: Value of each example, (B,).
-      known: Whether the class of each example is known, (B,). None means all.
+      known: Whether the class of each example is known, (B,). None if all are known.
     """
     if known is None:
         return jnp.mean(values, dtype=jnp.float32)

@@ -15,7 +15,7 @@ Pair = Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, float]]
 
 
 def largest(outputs: np.ndarray) -> tuple[Any, str]:
-    """Return the largest absolute output, a divisor of differences (`Scale`)."""
+    """Return the largest absolute output, to divide differences by, and its name."""
     return np.abs(outputs).max(), "the largest"
 
 

@@ -109,7 +109,7 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
 
 
 def as_number(x: float, std: float) -> str:
-    """Format a number with a resolution of 1 % of `std`, and at least 4 digits."""
+    """Format a number with 4 or more significant digits, to resolve 1 % of `std`."""
     digits = 4 if x == 0 else math.ceil(math.log10(abs(x) / std)) + 3
     return f"{x:.{min(17, max(4, digits))}g}"
 

@@ -1,7 +1,7 @@
 """Learning-rate range test (Smith 2017, arXiv:1506.01186).
 
-The learning rate grows exponentially in a short training run. Learning rates at which
-the loss falls fast are good. The suggestion rules are from fastai's `lr_find`.
+The learning rate grows exponentially in a short training run. A learning rate is good
+if the loss falls fast there. The suggestion rules are from fastai's `lr_find`.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class RangeTest:
 
 
 def rising(start: float, end: float, num_steps: int) -> Schedule:
-    """Return a schedule that grows exponentially from `start` to `end`."""
+    """Return a learning-rate schedule that grows exponentially to `end`."""
     factor = end / start
 
     def schedule(step: ArrayLike) -> jax.Array:

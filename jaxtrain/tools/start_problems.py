@@ -13,7 +13,7 @@ def start_problems(config: Config, platform: Any = "auto") -> list[Problem]:
     """Return the problems that a run would report at its start on this machine.
 
     Args:
-      config: Config that passed its own checks.
+      config: Config that passed the config checks.
       platform: Platform of the run, a value of `--platform`.
     """
     parallel, collected = config.parallel, ProblemList()

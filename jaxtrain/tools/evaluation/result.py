@@ -200,8 +200,8 @@ def _keep(
 ) -> Keep:
     """Return the function that selects the per-example arrays to retain.
 
-    It selects only arrays that calibration or `parts` need, because all arrays are
-    computed, even unused ones.
+    It selects only arrays that calibration or `parts` need, because every selected
+    array is computed.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:
