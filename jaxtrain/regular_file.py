@@ -1,7 +1,7 @@
 """Safe reading of files of unknown origin.
 
-Opening a named pipe waits for a writer, and reading a device may never end. Here both
-raise OSError at once.
+Opening a named pipe waits for a writer, and reading a device may never end. The
+functions of this module raise OSError instead.
 """
 
 import contextlib

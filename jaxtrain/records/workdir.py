@@ -98,7 +98,7 @@ def open_workdir(
 
     Raises:
       UserError: The directory is not writable, contains a run with another config or
-        with other data, or contains a link to a directory outside.
+        with other data, or contains links to other directories.
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if resume_step is not None and not path.exists():

@@ -91,7 +91,7 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
 
 
 class Guarded(MetricWriter):
-    """Wrapper of a writer; warns about its first exception, and ignores others."""
+    """Wrapper of a writer; warns about the first exception, and ignores later ones."""
 
     def __init__(self, field: str, writer: MetricWriter):
         self._field, self._writer, self._warned = field, writer, False

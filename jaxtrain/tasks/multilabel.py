@@ -191,7 +191,7 @@ class Multilabel(Task):
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
     def labelled(self, target: jax.Array) -> jax.Array:
-        """Mask of images with a known label; others would lower the mean loss."""
+        """Mask of images with a known label; other images would lower the mean loss."""
         return jnp.any(~jnp.isnan(target), axis=-1)
 
     @classmethod

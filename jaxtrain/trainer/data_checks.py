@@ -66,7 +66,7 @@ def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Proble
     """Check the targets of the splits against the task.
 
     The host crops and resizes targets like images only if the store supports it.
-    Augmentations, in the training step, transform both.
+    Augmentations, in the training step, transform images and targets.
     """
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
