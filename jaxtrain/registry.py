@@ -19,7 +19,8 @@ class Row(NamedTuple):
 
     Attributes:
       build: Function or class to call.
-      Options: Config class of its keyword arguments, a `jaxtrain.config.part.Part`.
+      Options: Config class of the keyword arguments of `build`, a
+        `jaxtrain.config.part.Part`.
     """
 
     build: Callable[..., Any]

@@ -29,7 +29,7 @@ MACHINE = {
     "gpu_power_watts": "{:.0f} W",
     "gpu_temperature": "{:.0f} C",
 }
-# Smallest `data_wait`, a fraction of the time, that is shown.
+# `data_wait` (a fraction of the time) is shown only if it is at least this large.
 LONG_WAIT = 0.05
 FIRST_STEP = "compiling, first step"
 # Maximum number of earlier evaluations to show when a run resumes.

@@ -184,9 +184,9 @@ class Task:
 
         Args:
           forward: Function `(images, key, *, average=False) -> (outputs, new model
-            state)`, the model in training mode. Each call starts from the state before
-            the step. `average` uses the EMA weights (see `reads_average`), without
-            gradients.
+            state)` that runs the model in training mode. Each call starts from the
+            model state before the step. `average` uses the EMA weights (see
+            `reads_average`), without gradients.
           batch: Preprocessed batch, with `image`, stored `target` and `index`.
           key: PRNG key for `forward`.
         """

@@ -68,8 +68,8 @@ METRICS = _metrics(label_metrics.best_thresholds)
 class Multilabel(Task):
     """Multi-label classification, with targets (B, labels) of 1, 0 or unknown.
 
-    Unknown labels are -1 or NaN, and are excluded from the loss, a mean over labels,
-    and from metrics. Outputs are logits.
+    Unknown labels, -1 or NaN, are excluded from metrics and from the loss, which is a
+    mean over labels. Outputs are logits.
 
     Args:
       image_shape: Shape of the images (H, W, C).

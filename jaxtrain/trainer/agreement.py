@@ -98,7 +98,7 @@ def compare(values: Mapping[str, Any]) -> None:
     """Check that all processes have the same values.
 
     Args:
-      values: JSON values of this process, by a name for the message.
+      values: JSON values of this process, by their name in messages.
 
     Raises:
       UserError: Some values differ; the message lists them.

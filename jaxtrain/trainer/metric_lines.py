@@ -36,7 +36,7 @@ class MetricLines(Callback):
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         if evaluation.split == "test" and self._interval.values():
-            # Log the steps since the last log line, an incomplete interval.
+            # Log the last interval, which is incomplete.
             self._write(run, run.step, run.calls.finished)
         told: dict[str, Any] = {"split": evaluation.split, **evaluation.metrics}
         if evaluation.split == "test":

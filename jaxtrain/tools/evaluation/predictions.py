@@ -23,8 +23,8 @@ def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
       workdir: Directory of the run.
 
     Returns:
-      Probabilities by split, in order of the examples' indices, float32 (n, classes);
-      NaN for unreadable images.
+      Probabilities by split, float32 (n, classes), in the order of the examples; NaN
+      for unreadable images.
 
     Raises:
       UserError: The task has no classes, or the run has no checkpoint.
