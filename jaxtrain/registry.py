@@ -1,4 +1,4 @@
-"""Lookup of table rows by config fields."""
+"""Registries (tables): lookup of a row by the name in a config field."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -8,16 +8,19 @@ from jaxtrain import own
 from jaxtrain.errors import UserError, nearest
 
 T = TypeVar("T")
-# Hint with similar names, placed before the list of known names, which may be long.
+# Hint in a message, before the list of all names, which may be long.
 NEAREST = " (perhaps you meant {})"
-# Maximum number of names in a message.
+# Maximum number of names to list in a message.
 NUM_OWNERS = 8
 
 
 class Row(NamedTuple):
-    """A row of a table: a callable, and the config class of its keyword arguments.
+    """Row of a registry (table).
 
-    The config class is a `jaxtrain.config.part.Part`.
+    Attributes:
+      build: Function or class to call.
+      Options: Config class of the keyword arguments of `build`, a
+        `jaxtrain.config.part.Part`.
     """
 
     build: Callable[..., Any]
@@ -25,17 +28,16 @@ class Row(NamedTuple):
 
 
 def call_row(table: Mapping[str, Any], part: Any, field: str, *args: Any) -> Any:
-    """Call the table row that a part selects, with `args` and the part's options.
+    """Call the table row named `part.name`, with `args` and the options in `part`.
 
     Args:
       table: Rows by name, each a `Row` or a function.
-      part: Part of the config, a `jaxtrain.config.part.Part`.
-      field: Path of the part's name in the config, such as optimizer.name.
-      *args: Positional arguments of all rows.
+      part: Config section, a `jaxtrain.config.part.Part`.
+      field: Path of `part.name` in the config, such as optimizer.name.
+      *args: Positional arguments of the row.
 
     Raises:
-      UserError: The name is unknown, or user-defined code does not accept the
-        arguments.
+      UserError: The name is unknown, or custom code does not accept the arguments.
     """
     row, options = find_row(table, field, part.name), part.arguments()
     build = row.build if isinstance(row, Row) else row
@@ -45,7 +47,7 @@ def call_row(table: Mapping[str, Any], part: Any, field: str, *args: Any) -> Any
 
 
 def find_row(table: Mapping[str, T], field: str, name: str) -> T:
-    """Return the row of a name, or the custom code that the name refers to.
+    """Return the table row, or the custom code, that `name` refers to.
 
     Raises:
       UserError: The name is neither in the table nor a reference to custom code.
@@ -59,7 +61,7 @@ def find_row(table: Mapping[str, T], field: str, name: str) -> T:
 
 
 def unknown(table: Iterable[str], field: str, name: str) -> str:
-    """Return the message about a name that is not in a table."""
+    """Return the error message for a name that is not in a table."""
     return (
         f"{field} = {name!r}{nearest(name, table, NEAREST, num=3)}: expected "
         f"{', '.join(table)}, or {own.FORMS}"
@@ -67,14 +69,14 @@ def unknown(table: Iterable[str], field: str, name: str) -> str:
 
 
 def call_own(field: str, name: str, part: Any, *args: Any, **options: Any) -> Any:
-    """Call a table row, or custom code after a check of its signature."""
+    """Call a table row or custom code; first check the signature of custom code."""
     if own.is_own(name):
         check_call(field, name, part, *args, **options)
     return part(*args, **options)
 
 
 def check_call(field: str, name: str, part: Any, *args: Any, **options: Any) -> None:
-    """Raise UserError if `part`, custom code, cannot be called with the arguments."""
+    """Raise UserError if the custom code `part` does not accept the arguments."""
     if not callable(part):
         raise UserError(
             f"{field} = {name!r}: expected a class or a function, got {part!r}"

@@ -1,7 +1,7 @@
 """Safe reading of files of unknown origin.
 
-Opening a named pipe waits for a writer, and a device may never end. These functions
-open only regular files, or raise OSError at once.
+Opening a named pipe waits for a writer, and reading a device may never end. The
+functions of this module raise OSError instead.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import stat
 
 AnyPath = str | bytes | os.PathLike[str]
 
-# Maximum size of a JSON file: a million class names fit.
+# Maximum size of a JSON file, in bytes: a million class names fit.
 MAX_BYTES = 2**26
-# Maximum size of metrics.jsonl: a few million lines.
+# Maximum size of metrics.jsonl, in bytes: a few million lines.
 MAX_TABLE_BYTES = 2**30
 
 
@@ -26,10 +26,9 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
       max_bytes: Maximum size in bytes. None sets no limit.
 
     Raises:
-      OSError: The file cannot be opened, is a directory, a pipe, a socket or a device,
-        or is larger than `max_bytes`.
+      OSError: The file cannot be opened, is not regular, or is larger than `max_bytes`.
     """
-    # Without O_NONBLOCK opening a pipe would wait for a writer.
+    # Without O_NONBLOCK, `os.open` would wait for a writer of a pipe.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(path, flags)
     try:
@@ -53,7 +52,7 @@ def open_regular(path: AnyPath, max_bytes: int | None = None) -> io.BufferedRead
 def read_bytes(path: AnyPath, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the contents of a regular file."""
     with open_regular(path, max_bytes) as file:
-        # Read the size of the file: a read of `max_bytes` would allocate `max_bytes`.
+        # `os.read` allocates the requested size, so request only the size of the file.
         parts, left = [], os.fstat(file.fileno()).st_size + 1
         while left > 0 and (part := os.read(file.fileno(), left)):
             parts.append(part)
@@ -76,17 +75,17 @@ def read_text(
 def check_folder(
     folder: AnyPath, above: frozenset[tuple[int, int]] = frozenset()
 ) -> None:
-    """Check that a directory contains only regular files and directories, recursively.
+    """Check recursively that a directory contains only regular files and directories.
 
-    Called before a library opens the files itself.
+    Called before a library reads the directory, because the library would open pipes.
 
     Args:
       folder: Directory to check.
-      above: (device, inode) of the parent directories of `folder`. Links to a parent
+      above: (device, inode) of each parent directory of `folder`. Links to a parent
         are not followed, so that the recursion ends.
 
     Raises:
-      OSError: The directory contains something else, or cannot be listed.
+      OSError: The directory contains other files, such as a pipe, or cannot be listed.
     """
     status = os.stat(folder)
     identity = status.st_dev, status.st_ino
@@ -103,10 +102,10 @@ def check_folder(
 
 
 def make_private(folder: str | os.PathLike[str]) -> bool:
-    """Create a directory with mode 0700 if it is missing; return whether it is private.
+    """Create a directory with mode 0700 if missing; return whether it is private.
 
-    A directory is private if the directory, and a link at its path, belong to the
-    effective user, and if only this user can write to the directory.
+    A directory is private if it belongs to the effective user and only this user can
+    write to it. If the path is a link, the link must belong to the user, too.
     """
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     with contextlib.suppress(FileExistsError):

@@ -1,8 +1,8 @@
 """Named scopes that attribute instructions of a compiled program to parts of a step.
 
-`jax.named_scope` stores scopes in the metadata of instructions (`op_name`), where
-profilers find them; the program is otherwise unchanged. JAX adds the transforms of
-differentiation, such as `transpose(jvp(part:loss))/layer:conv1/dot`.
+`jax.named_scope` stores scopes in the `op_name` metadata of instructions, which
+profilers show; the program is otherwise unchanged. JAX adds names of transformations,
+as in `transpose(jvp(part:loss))/layer:conv1/dot`.
 """
 
 import functools
@@ -22,12 +22,13 @@ T = TypeVar("T")
 
 
 class Scope(NamedTuple):
-    """Layer or part of a step that an instruction belongs to.
+    """Scope of an instruction: a layer, or another part of a training step.
 
     Attributes:
-      name: Path of a layer, or name of another part of a step.
-      is_layer: Whether it is a layer of the model.
-      backward: Whether it belongs to the backward pass, including rematerialization.
+      name: Path of the layer, or name of the other part.
+      is_layer: Whether the scope is a layer of the model.
+      backward: Whether the instruction belongs to the backward pass, which includes
+        rematerialization.
     """
 
     name: str
@@ -36,20 +37,20 @@ class Scope(NamedTuple):
 
 
 def layer(path: str) -> Any:
-    """Return the named scope of a layer, by its path."""
+    """Return the named scope of the layer at `path`."""
     return jax.named_scope("layer:" + path.replace("/", _SLASH))
 
 
 def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that runs a function in the scope of a part of a step."""
+    """Decorator: run a function in the scope of a part of a step, such as the loss."""
     return _scoped(f"part:{name}")
 
 
 def other_model(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Return a decorator that runs a function in the scope of another model.
+    """Decorator: run a function in the scope of another model, such as a teacher.
 
-    All layers of the other model count as a single part of the step, because their
-    names may equal names of layers in the trained model.
+    All layers of the other model are a single part of the step, because the trained
+    model may have layers of the same names.
     """
     return _scoped(f"model:{name}")
 
@@ -67,17 +68,14 @@ def _scoped(scope: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
 
 
 def scope_of(eqn: Any) -> str:
-    """Return the scopes, separated by slashes, in which a jaxpr equation was traced.
-
-    JAX stores the scopes only in the `SourceInfo` of an equation.
-    """
+    """Return the scopes of a jaxpr equation, separated by slashes."""
     return str(eqn.source_info.name_stack)
 
 
 def parse_scope(op_name: str) -> Scope | None:
-    """Parse the innermost scope from an instruction's metadata, or return None.
+    """Parse the innermost scope in an instruction's `op_name`; None without a scope.
 
-    Layers of another model are attributed to that model.
+    Layers of another model have the scope of that model.
     """
     scopes = _SCOPE.findall(op_name)
     if not scopes:

@@ -1,7 +1,7 @@
-"""Display of the slow phases of a start.
+"""Console display of slow start-up phases, such as loading JAX.
 
-In terminals the current phase is shown with its duration; elsewhere each phase is
-printed as a line.
+Terminals show the current phase and its duration; elsewhere, each phase is printed as a
+line.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ PER_SECOND = 4
 
 class _Shown:
     def __init__(self, part: str):
-        # Imported lazily: few commands need it.
+        # rich is imported lazily: few commands need it.
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
@@ -56,7 +56,7 @@ _shown: _Shown | None = None
 
 @contextlib.contextmanager
 def showing(part: str) -> Iterator[None]:
-    """Show the phases of a start, first `part`, in this context or until `end`."""
+    """Context manager: show start-up phases, beginning with `part`."""
     global _shown
     end()
     _shown = _Shown(part)
@@ -67,13 +67,13 @@ def showing(part: str) -> Iterator[None]:
 
 
 def begin(part: str) -> None:
-    """Show the next phase, `part`; has no effect outside `showing`."""
+    """Show `part` as the current phase; no effect outside `showing`."""
     if _shown is not None:
         _shown.begin(part)
 
 
 def end() -> None:
-    """Stop showing phases, before other output."""
+    """Stop showing phases. Called before other output."""
     global _shown
     if _shown is not None:
         _shown.end()

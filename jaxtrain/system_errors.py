@@ -1,4 +1,4 @@
-"""Messages for errors of the environment: memory, disks, limits, permissions."""
+"""Conversion of system errors to user errors: memory, disks, limits, permissions."""
 
 import contextlib
 import errno
@@ -29,23 +29,23 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
-# Too many open files; messages omit the path.
+# Errors of too many open files; their messages omit the path.
 LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16
-# Parts of messages of Python's exceptions.
+# Substrings of messages of Python exceptions.
 NO_THREAD = "can't start new thread"
 NO_TEMPORARY = "No usable temporary directory"
 
 
 def as_user_error(error: BaseException) -> UserError | None:
-    """Convert an error of the environment, such as a full disk, to a UserError.
+    """Convert a system error, such as a full disk, to a UserError with a remedy.
 
     Args:
-      error: Caught error; the exceptions that caused it are inspected, too.
+      error: Caught exception, whose chained exceptions are inspected, too.
 
     Returns:
-      The UserError with the remedy, or None if the error is a bug.
+      The UserError; None for other exceptions, which are bugs.
     """
     if is_out_of_memory(error):
         reason = next(iter(str(error).splitlines()), "").strip()
@@ -88,11 +88,11 @@ def _describe(error: BaseException) -> str | None:
 
 
 def remedy(number: int | None, otherwise: str = SPACE) -> str:
-    """Return advice after a system error, as an imperative.
+    """Return the remedy for a system error, as an imperative.
 
     Args:
-      number: Error number (errno).
-      otherwise: Advice for unknown errors.
+      number: Value of `errno`, or None.
+      otherwise: Remedy for other values of `errno`.
     """
     if number == errno.EMFILE:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -118,7 +118,7 @@ def raise_file_limit() -> float:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_OPEN if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN)
     if soft != resource.RLIM_INFINITY and soft < most:
-        with contextlib.suppress(OSError, ValueError):  # macOS may allow less.
+        with contextlib.suppress(OSError, ValueError):  # macOS has lower limits.
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             soft = most
     return math.inf if soft == resource.RLIM_INFINITY else soft

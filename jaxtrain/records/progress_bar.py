@@ -13,14 +13,14 @@ from rich.text import Text
 
 # Seconds between refreshes of a bar.
 EVERY_SECONDS = 1.0
-# Half-life of step times in the estimate, as a fraction of the run's steps.
+# Half-life of the moving average of step times, as a fraction of `total_steps`.
 HALF_LIFE = 0.1
-# Fraction of a step in the forward pass: the backward pass has twice the FLOPs.
+# Forward time / step time: the backward pass has twice the FLOPs of the forward pass.
 FORWARD_SHARE = 1 / 3
 
 
 class BarState(NamedTuple):
-    """Contents of a bar: steps, activity or metrics, elapsed and remaining time."""
+    """Contents of a progress bar; `text` shows the metrics or the current activity."""
 
     step: int
     total_steps: int
@@ -29,7 +29,7 @@ class BarState(NamedTuple):
 
 
 class TerminalBar:
-    """Progress bar in a terminal, drawn by a thread while the loop waits."""
+    """Progress bar in a terminal, refreshed by a background thread."""
 
     def __init__(
         self, console: rich.console.Console, get_state: Callable[[], BarState]
@@ -61,17 +61,17 @@ class TerminalBar:
 
 
 class NotebookBar:
-    """Progress bar as an HTML element, since rich's bar requires ipywidgets."""
+    """HTML progress bar for notebooks; rich's bar would require ipywidgets."""
 
     def __init__(self, get_state: Callable[[], BarState]):
-        # IPython is imported here, as it is installed only with notebooks.
+        # Imported lazily, as IPython is installed only with notebooks.
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
         self._get_state, self._completed_at = get_state, time.monotonic()
         self._handle = display(self._shown(), display_id=True)
 
     def refresh(self) -> None:
-        """Redraw the bar, at most about every second."""
+        """Redraw the bar, at most once in `EVERY_SECONDS`."""
         now = time.monotonic()
         if now - self._completed_at >= EVERY_SECONDS:
             self._completed_at = now
@@ -94,8 +94,8 @@ def make_bar(
     """Return a progress bar, or None if the console is not interactive.
 
     Args:
-      console: Console of the output.
-      get_state: Function that returns the contents; also called from another thread.
+      console: Console to draw on.
+      get_state: Thread-safe function that returns the contents of the bar.
     """
     if console.is_jupyter:
         return NotebookBar(get_state)
@@ -103,18 +103,18 @@ def make_bar(
 
 
 class Remaining:
-    """Estimator of the seconds per step, and of the remaining seconds.
+    """Estimates the time per step and the remaining time of a run.
 
-    Saves between steps count as part of the steps; evaluations are estimated from their
-    number of examples. Time before the first step, such as compilation, is ignored.
-    Step times are averaged with exponential decay, to follow changes of speed.
+    The time per step, an exponential moving average, includes checkpoint saves, but not
+    the compilation of the first step. The time of later evaluations is estimated from
+    the number of examples.
 
     Args:
       step: Completed steps at the start.
       total_steps: Number of steps of the run.
       seconds: Clock in seconds.
-      evaluated_after: Function from a step to the number of examples of all later
-        evaluations, divided by the batch size.
+      evaluated_after: Function from a step to the (fractional) number of batches in all
+        later evaluations.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Remaining:
         self.step = step
         self._total_steps, self._seconds = total_steps, seconds
         self._evaluated_after = evaluated_after
-        # Seconds per batch of an evaluation; None if unknown.
+        # Seconds per evaluation batch; None before the first evaluation.
         self._batch_seconds: float | None = None
         self._completed_at: float | None = None  # Time at which `step` was completed.
         self._num_steps = self._num_seconds = 0.0  # Sums with exponential decay.
@@ -153,23 +153,23 @@ class Remaining:
 
         Args:
           num_batches: Number of evaluated examples, divided by the batch size.
-          seconds: Duration without compilation, in seconds.
-          pause: Total time between the steps, in seconds.
+          seconds: Duration of the evaluation without compilation, in seconds.
+          pause: Duration of the evaluation with compilation, in seconds.
         """
         self._batch_seconds = seconds / num_batches
         if self._completed_at is not None:
             self._completed_at += pause
 
     def step_seconds(self) -> float | None:
-        """Return the seconds per step, or None before two steps were completed."""
+        """Return the average seconds per step; None until two steps are completed."""
         return self._num_seconds / self._num_steps if self._num_steps else None
 
     def left(self) -> float | None:
-        """Return the remaining seconds, or None before two steps were completed."""
+        """Return the remaining seconds of the run; None if `step_seconds` is None."""
         one = self.step_seconds()
         if one is None or self._completed_at is None:
             return None
-        # The elapsed part of the current step counts as at most one average step.
+        # Elapsed seconds of the current step, limited to the average of a step.
         started = min(self._seconds() - self._completed_at, one)
         batch = FORWARD_SHARE * one
         if self._batch_seconds is not None:
@@ -188,5 +188,5 @@ def duration(seconds: float | None) -> str:
 
 
 def short_duration(seconds: float) -> str:
-    """Format seconds as `S.S s`, or as H:MM:SS from one minute."""
+    """Format seconds as `S.S s` if less than a minute, else as H:MM:SS."""
     return f"{seconds:.1f} s" if seconds < 60 else duration(seconds)

@@ -17,17 +17,17 @@ from jaxtrain.records.screen import Screen
 from jaxtrain.records.workdir import METRICS
 from jaxtrain.records.writer import LoggedRun
 
-# Metrics of a step that are 0 or 1 -> names of their counts.
+# Step metric with values 0 and 1 -> name of its sum in a log line.
 COUNTED = {"skipped": "skipped_steps", "spike": "loss_spikes"}
 
 
 class RunLog:
-    """Sends each record of process 0 to the metric writers and the screen.
+    """Sends records to the metric writers and the screen, in process 0 only.
 
     Args:
       run: Run to log.
-      wall_seconds: Function that returns the total time of all starts of the run, in
-        seconds.
+      wall_seconds: Function that returns the duration of the run in seconds, including
+        the time before a resume.
     """
 
     def __init__(self, run: LoggedRun, wall_seconds: Callable[[], float]):
@@ -47,12 +47,12 @@ class RunLog:
         )
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Record and show values of `kind` train, eval or event at a step."""
+        """Write and show a record of `kind` "train", "eval" or "event"."""
         self.record(kind, step, **values)
         self.screen.write(kind, step, values)
 
     def record(self, kind: str, step: int, **values: Any) -> None:
-        """Send values to the metric writers, but not to the screen."""
+        """Send a record to the metric writers, but not to the screen."""
         wall = round(self._wall_seconds(), 3)
         values = {"epoch": self._epoch(step), "wall_seconds": wall, **values}
         for writer in self._writers:
@@ -73,21 +73,21 @@ class RunLog:
 
 
 class Interval:
-    """Step metrics since the last log line, left on the device until they are read."""
+    """Step metrics since the last log line, on the device until they are read."""
 
     def __init__(self, values: dict[str, list[float]] | None = None):
         self._values: dict[str, list[float]] = dict(values or {})
-        # Number of steps added by this process; steps of restored values do not count.
+        # Number of steps passed to `add`; excludes restored `values`.
         self.num_new = 0
         self._on_device: list[dict[str, jax.Array]] = []
 
     def add(self, metrics: dict[str, jax.Array]) -> None:
-        """Add the metrics of one call of the step program, each of shape (steps,)."""
+        """Add metrics of consecutive steps, arrays of shape (steps,)."""
         self._on_device.append(metrics)
         self.num_new += metrics["loss"].shape[0]
 
     def values(self) -> dict[str, list[float]]:
-        """Return one value per step, waiting for pending computations."""
+        """Return one value per step of each metric; blocks until all are computed."""
         for metrics in jax.device_get(self._on_device):
             for name, values in metrics.items():
                 self._values.setdefault(name, []).extend(map(float, values))
@@ -95,10 +95,7 @@ class Interval:
         return self._values
 
     def losses(self) -> tuple[float, int]:
-        """Return the sum and the number of the losses of steps that were not skipped.
-
-        Non-finite losses are ignored.
-        """
+        """Return the sum and the number of finite losses, without skipped steps."""
         values = self.values()
         losses = np.asarray(values.get("loss", []), np.float64)
         taken = np.asarray(values.get("skipped", []), np.float64) == 0
@@ -106,10 +103,10 @@ class Interval:
         return float(losses.sum()), losses.size
 
     def summary(self) -> dict[str, float]:
-        """Return means of the logged values, and counts of skipped steps and spikes.
+        """Return the metrics of a log line: means over the steps that were not skipped.
 
-        Skipped steps are excluded from the means. The learning rate, loss scale and
-        sparsity are the last values.
+        `skipped_steps` and `loss_spikes` are counts. Learning rate, loss scale and
+        sparsity are last values.
         """
         values = {name: np.asarray(v) for name, v in self.values().items()}
         taken = values["skipped"] == 0
@@ -125,7 +122,7 @@ class Interval:
 
 
 def show_table(title: str, rows: dict[str, Any]) -> None:
-    """Print a table of names and values."""
+    """Print a table of names and values, in process 0 only."""
     if jax.process_index() == 0:
         table = Table(title=title, title_justify="left", show_header=False)
         for name, value in rows.items():

@@ -20,35 +20,35 @@ from jaxtrain.records.progress_bar import (
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import formatted
 
-# Seconds without output before a status line, if there is no progress bar.
+# Without a progress bar, a status line is printed after this time without output.
 QUIET_SECONDS = 60.0
-# Formats of GPU telemetry.
+# Format strings of GPU telemetry.
 MACHINE = {
     "mfu": "MFU {:.0%}",
     "gpu_utilization": "GPU {:.0%}",
     "gpu_power_watts": "{:.0f} W",
     "gpu_temperature": "{:.0f} C",
 }
-# Minimum fraction of the total time at which the time waiting for data is shown.
+# `data_wait` (a fraction of the time) is shown only if it is at least this large.
 LONG_WAIT = 0.05
 FIRST_STEP = "compiling, first step"
-# Number of earlier evaluations to show when a run resumes.
+# Maximum number of earlier evaluations to show when a run resumes.
 NUM_EARLIER = 10
 
 
 class Screen:
     """A progress bar on interactive consoles, and status lines elsewhere.
 
-    The loop only updates the state; a thread draws it in terminals.
+    The training loop only updates the state; in terminals a thread draws the bar.
 
     Args:
       step: Completed steps at the start.
       total_steps: Number of steps of the run.
-      epoch: Function from a number of steps to epochs.
+      epoch: Function that converts steps to epochs.
       shown: Names of the metrics to show.
-      earlier_seconds: Total time of the run in its earlier starts, in seconds.
-      evaluated_after: Function from a step to the number of examples of all later
-        evaluations, divided by the batch size.
+      earlier_seconds: Duration of the run before a resume, in seconds.
+      evaluated_after: Function from a step to the (fractional) number of batches in all
+        later evaluations.
       console: Console to print to. Defaults to standard output.
       seconds: Clock in seconds.
     """
@@ -68,9 +68,9 @@ class Screen:
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
         self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # Texts of the bar: the latest metrics, or the first loss before any metrics.
+        # Text of the bar: the latest metrics; before them, the first loss.
         self._metrics = self._first_loss = ""
-        # Activity other than training, its start, and the time of the last line.
+        # Activity other than training, its start time, and the time of the last line.
         self._doing: str | None = FIRST_STEP
         self._doing_since = self._line_at = seconds()
         self._train_loss: float | None = None
@@ -80,7 +80,7 @@ class Screen:
             self._print(FIRST_STEP)
 
     def write(self, kind: str, step: int, values: Values) -> None:
-        """Show a record: events and evaluations as permanent lines."""
+        """Print a record as a line; if there is a bar, show training metrics in it."""
         if kind == "event":
             self._line(step, _describe_event(values))
         elif kind == "eval":
@@ -125,18 +125,18 @@ class Screen:
 
     @property
     def wants_loss(self) -> bool:
-        """Whether there is a progress bar without metrics yet."""
+        """Whether a progress bar is shown, and shows no metrics yet."""
         return self._bar is not None and not self._metrics
 
     def first_loss(self, loss: float) -> None:
-        """Show the loss of a step in the bar until the first log line."""
+        """Show a training loss in the bar until the first metrics are logged."""
         self._first_loss = f"loss {loss:.4f}"
 
     @contextlib.contextmanager
     def evaluating(
         self, split: str, num_batches: float, seconds: Callable[[], float]
     ) -> Iterator[None]:
-        """Context manager: show an evaluation, and exclude its time from the step time.
+        """Context manager: show an evaluation; exclude its duration from step times.
 
         Args:
           split: Name of the split.
@@ -158,7 +158,7 @@ class Screen:
         self._set_doing(None)
 
     def trained(self, loss: float | None) -> None:
-        """Set the mean training loss since the last evaluation, for the next line."""
+        """Set the mean training loss to print with the next evaluation."""
         self._train_loss = loss
 
     def close(self) -> None:
@@ -215,7 +215,7 @@ class Screen:
 
 
 def fold(text: str, width: int) -> str:
-    """Wrap a line at double spaces to `width` columns; indent continuation lines."""
+    """Wrap a line to `width` columns at double spaces; indent continuation lines."""
     first, *others = text.split("  ")
     lines = [first]
     for part in others:

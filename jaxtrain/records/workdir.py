@@ -23,23 +23,23 @@ from jaxtrain.records.folder_lock import LOCK, cannot_write
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 EVALUATION = "evaluation.json"
 REPORT = "report.html"
-# Comparison of several runs, or of the trials of a sweep.
+# Report that compares several runs, or the trials of a sweep.
 COMPARISON = "comparison.html"
 # Record of the data: see `data_record`.
 DATA = "data.json"
-# Digests of the files of custom modules at the last start of the run.
+# Digests of custom modules, written whenever the run starts or resumes.
 OWN_PARTS = "own_parts.json"
 TENSORBOARD = "tensorboard"
-# Directories that a run writes: each must be inside the workdir, like all checkpoints.
+# Directories that a run writes, which must not be links to outside the workdir.
 FOLDERS = (
     *(CHECKPOINTS, "wandb", TENSORBOARD),
     *(f"{TENSORBOARD}/plugins", f"{TENSORBOARD}/plugins/profile"),
 )
-# Key of `SUMMARY` of an ensemble: its member runs, with their metrics.
+# Key in the `SUMMARY` of an ensemble: list of member runs with their metrics.
 MEMBERS = "members"
 # Remedy for a damaged data record.
 WITHOUT_DATA = "move the file away to continue without a check for changed data"
-# Maximum number of changed fields whose old values a message gives as options.
+# Maximum number of changed fields for which a message lists options.
 MAX_OPTIONS = 3
 
 
@@ -52,7 +52,7 @@ class RunEnd(TypedDict):
 
 
 def resolve_link(workdir: Path) -> Path:
-    """Resolve a link once, because it may change during a run.
+    """Resolve a workdir that is a symbolic link, which may change during the run.
 
     Raises:
       UserError: The link is broken, or the target's name is not UTF-8.
@@ -81,23 +81,24 @@ def open_workdir(
     fresh: bool,
     resume_step: int | None = None,
 ) -> RunId:
-    """Check that a directory is empty or contains a run of the given config.
+    """Prepare the directory of a new run, or check that it contains the run to resume.
 
-    The caller must have locked the directory (see `folder_lock.locked`).
+    Also writes the config and the data record. The caller must hold the lock of the
+    directory (`folder_lock.locked`).
 
     Args:
       workdir: Directory of the run.
       config: Config of the run.
-      data: Record of the data.
-      fresh: Whether to move an old run aside first.
-      resume_step: Step to return to, which requires an existing run.
+      data: Data record (see `data_record`).
+      fresh: Whether to move an old run to another directory first.
+      resume_step: Step of the checkpoint to resume from; requires an existing run.
 
     Returns:
-      The id of the resumed run, or of a new run.
+      Id of the new run, or of the run to resume.
 
     Raises:
-      UserError: The directory is not writable, contains a run of another config or of
-        other data, or contains a link that leads outside.
+      UserError: The directory is not writable, contains a run with another config or
+        with other data, or contains links to other directories.
     """
     path, checkpoints = workdir / CONFIG, workdir / CHECKPOINTS
     if resume_step is not None and not path.exists():
@@ -110,7 +111,7 @@ def open_workdir(
         checkpoints.mkdir(exist_ok=True)
         for step in checkpoints.iterdir():
             links.check_inside(step, workdir)
-        # Without a checkpoint a run of any config may start.
+        # A run without checkpoints is replaced, even with another config.
         if any(step.name.isdigit() for step in checkpoints.iterdir()):
             old, run = _read_config(workdir)
             _check_no_ensemble(workdir, run)
@@ -126,7 +127,7 @@ def open_workdir(
 def write_start(
     workdir: Path, config: Config, data: dict[str, Any], run: RunId
 ) -> None:
-    """Write the records of a run's start: config, data, custom modules."""
+    """Write config, data record and digests of custom modules when a run starts."""
     (workdir / CHECKPOINTS).mkdir(exist_ok=True)
     # Check that the metrics file is writable. Hard links are allowed, because the file
     # is replaced before lines are appended.
@@ -140,7 +141,7 @@ def write_start(
 
 
 def read_own_parts(workdir: Path) -> dict[str, str]:
-    """Return the recorded digests of custom modules by file, or {}.
+    """Return the recorded digests of custom modules by file name, {} if there are none.
 
     Raises:
       UserError: The file is damaged, or belongs to another run.
@@ -160,8 +161,8 @@ def read_summary(
     Args:
       workdir: Directory of the run.
       total_steps: Number of steps of the run.
-      patience: `train.early_stop_patience`; with a larger value, or None, a run that
-        stopped early may continue.
+      patience: `train.early_stop_patience`. A run that stopped early is not finished
+        if the patience is now larger, or None.
     """
     path, run = workdir / SUMMARY, RunId.read(workdir)
     summary = read_of_run(path, RunEnd, run, advice="move the file away to continue")
@@ -175,9 +176,9 @@ def read_summary(
 
 @contextlib.contextmanager
 def folder_of_results(out: Path) -> Iterator[None]:
-    """Context manager: create a directory before its results are computed.
+    """Context manager: create an output directory before the results are computed.
 
-    Results may take hours, so an unusable directory must fail early. The directory is
+    Errors are raised early, because the results may take hours. The directory is
     removed if the block fails and leaves the directory empty.
 
     Raises:
@@ -247,12 +248,12 @@ def _check_unchanged(
 
 
 def _options(config: Config, fields: list[str]) -> str:
-    """Return options that set up to `MAX_OPTIONS` fields, or an empty string."""
+    """Return options that restore `fields`; "" for more than `MAX_OPTIONS` fields."""
     options = []
     for path in fields:
         value = config_lib.get(config, path)
         if isinstance(value, dict) or value == ():
-            return ""  # No single option can set a dict or an empty tuple.
+            return ""  # Options cannot set a dict or an empty tuple.
         values = value if isinstance(value, tuple) else (value,)
         name = f"--{path.replace('_', '-')}"
         options += [name, *(shlex.quote(str(v)) for v in values)]
@@ -260,7 +261,7 @@ def _options(config: Config, fields: list[str]) -> str:
 
 
 def _other_workdir(workdir: Path, fields: list[str]) -> str:
-    """Return advice on another workdir, which may start from the weights of the run."""
+    """Return advice to choose another workdir, if possible with the run's weights."""
     if any(path.startswith(("model.", "task")) for path in fields):
         return "choose another --workdir"
     weights = f"--model.pretrained {shlex.quote(str(workdir))}"
@@ -270,8 +271,8 @@ def _other_workdir(workdir: Path, fields: list[str]) -> str:
 def _move_aside(workdir: Path) -> Path:
     """Move the contents of a workdir, except the lock, to a new sibling directory.
 
-    The workdir itself remains, locked. Checkpoints are moved last: if the process is
-    killed in between, the next start refuses checkpoints without a config.
+    Checkpoints are moved last: if the process is killed before, the next start raises
+    an error, because the config is missing.
     """
     place, stamp = workdir.absolute(), time.strftime("%Y%m%d-%H%M%S")
     aside = unused(place.with_name(f"{place.name}.old-{stamp}"))
@@ -283,7 +284,7 @@ def _move_aside(workdir: Path) -> Path:
         aside.mkdir(mode=workdir.stat().st_mode & 0o777)
         for name in names:
             (workdir / name).rename(aside / name)
-    except BaseException as error:  # Including exceptions of signal handlers.
+    except BaseException as error:  # Includes exceptions raised by signal handlers.
         for name in names:
             if os.path.lexists(aside / name):
                 (aside / name).rename(workdir / name)

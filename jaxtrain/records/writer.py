@@ -1,4 +1,4 @@
-"""Interface of metric writers, the logged run, and append-only files."""
+"""Interface of metric writers, and append-only files."""
 
 import io
 import os
@@ -12,7 +12,7 @@ from jaxtrain.config import Config, LoggingConfig
 from jaxtrain.console import print_stderr
 from jaxtrain.tasks.base import Task, Values
 
-# Telemetry in records of kind train (see `trainer/telemetry.py`).
+# Names of telemetry values in records of kind train (see `trainer/telemetry.py`).
 SYSTEM = (
     "mfu",
     "data_wait",
@@ -30,18 +30,18 @@ APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedRun:
-    """The run that a writer logs.
+    """Properties of a run for its metric writers.
 
     Attributes:
       workdir: Directory of the run.
       config: Resolved config.
-      step: Completed steps at the start. Records of later steps may be repeated, as the
-        run resumes from a checkpoint.
+      step: Completed steps at the start. A resumed run may repeat records of later
+        steps.
       total_steps: Number of steps of the run.
-      epoch: Function from a number of steps to epochs.
-      task: Task, which names the metrics to show and draws figures of an evaluation.
-      evaluated_after: Function from a step to the number of examples of all later
-        evaluations, divided by the batch size.
+      epoch: Function that converts steps to epochs.
+      task: Task of the run; selects the metrics to show, and draws figures.
+      evaluated_after: Function from a step to the (fractional) number of batches in all
+        later evaluations.
     """
 
     workdir: Path
@@ -55,31 +55,31 @@ class LoggedRun:
 
 @runtime_checkable
 class MetricWriter(Protocol):
-    """Consumer of a run's records, in process 0. Methods do nothing by default."""
+    """Interface of metric writers, used in process 0. Methods do nothing by default."""
 
     def write(self, kind: str, step: int, values: Values) -> None:
         """Write a record.
 
         Args:
-          kind: One of train, eval and event.
+          kind: "train", "eval" or "event".
           step: Completed steps of the run.
-          values: Numbers, strings, or nested lists of numbers and strings, by name.
-            Numbers may be NaN.
+          values: Values by name: numbers (possibly NaN), strings, and nested lists of
+            numbers and strings.
         """
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Write the final summary, as in summary.json, of a finished run."""
+        """Write the summary of a finished run, the contents of summary.json."""
 
     def close(self) -> None:
         """Flush pending records and release resources."""
 
 
 class ConfiguredWriter(MetricWriter):
-    """A writer of `jaxtrain.records.writers.WRITERS`, enabled by the config.
+    """Base class of the writers in `jaxtrain.records.writers.WRITERS`.
 
     Attributes:
-      may_fail: Config field that a warning names if the writer fails. With None, a
-        failure ends the run.
+      may_fail: Config field to name in the warning about a failure. If None, a failure
+        of the writer ends the run.
     """
 
     may_fail: ClassVar[str | None] = None
@@ -102,7 +102,7 @@ class ConfiguredWriter(MetricWriter):
 
 
 class AppendedFile:
-    """An unbuffered append-only file; failed writes are retried later."""
+    """An unbuffered append-only file; the next write retries failed writes."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -111,7 +111,7 @@ class AppendedFile:
         self._warned = False
 
     def write(self, record: bytes) -> None:
-        """Append a record, after pending records."""
+        """Append a record, after the records of failed writes."""
         self._waiting += record
         try:
             while self._waiting:
@@ -123,7 +123,7 @@ class AppendedFile:
             self._warned = True
 
     def close(self) -> None:
-        """Retry pending writes, warn about lost records, and close the file."""
+        """Retry failed writes, warn about lost records, and close the file."""
         self.write(b"")
         if self._waiting:
             text = f"{self._path}: the last {len(self._waiting)} bytes are lost"
@@ -132,9 +132,9 @@ class AppendedFile:
 
 
 def scalars_by_split(kind: str, values: Values) -> dict[str, float]:
-    """Return the numbers of a record with their split as prefix, such as `test/loss`.
+    """Return the numbers of a record by prefixed name, such as `test/loss`.
 
-    Telemetry has the prefix `system`, such as `system/host_cpu_cores`.
+    The prefix is the split, `system` for telemetry, or the kind if there is no split.
     """
     scope = values.get("split", kind)
     return {

@@ -30,7 +30,8 @@ def check(config: LoggingConfig) -> None:
     """Check the enabled writers before the run starts.
 
     Raises:
-      UserError: A library or custom writer is missing, or rejects its options.
+      UserError: A library is missing, or a custom writer is missing or does not accept
+        its options.
     """
     for writer in _enabled(config):
         writer.check(config)
@@ -41,10 +42,10 @@ def check(config: LoggingConfig) -> None:
 
 
 def build(run: LoggedRun) -> list[MetricWriter]:
-    """Start the enabled writers.
+    """Create the enabled writers.
 
     Raises:
-      UserError: A writer fails to start; all started writers are closed.
+      UserError: The creation of a writer failed; the other writers are closed.
     """
     config = run.config.logging
     own_parts = [functools.partial(_build_own, name=name) for name in config.writers]
@@ -60,7 +61,7 @@ def build(run: LoggedRun) -> list[MetricWriter]:
 
 def _enabled(config: LoggingConfig) -> list[type[ConfiguredWriter]]:
     enabled = [row for row in WRITERS.values() if row.enabled(config)]
-    # Start writers that may fail, such as W&B, before other writers open files.
+    # Create writers that may fail, such as W&B, before other writers open files.
     return sorted(enabled, key=lambda row: row.may_fail is None)
 
 
@@ -90,7 +91,7 @@ def _build_own(run: LoggedRun, name: str) -> MetricWriter:
 
 
 class Guarded(MetricWriter):
-    """Wrapper of a writer whose failures cause one warning and do not end the run."""
+    """Wrapper of a writer; warns about the first exception, and ignores later ones."""
 
     def __init__(self, field: str, writer: MetricWriter):
         self._field, self._writer, self._warned = field, writer, False

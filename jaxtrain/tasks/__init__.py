@@ -1,4 +1,4 @@
-"""Tasks by name, and their metrics."""
+"""Registry of tasks, and of the metrics of all tasks."""
 
 import functools
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def first_metrics() -> tuple[str, ...]:
 
 
 def better(metric: str) -> str | None:
-    """Better direction of a metric, "higher" or "lower"; None if it has none."""
+    """Whether "higher" or "lower" values of a metric are better; None if neither."""
     if metric == "loss":
         return "lower"
     known = known_metrics().get(metric)
@@ -45,10 +45,9 @@ def better(metric: str) -> str | None:
 
 
 def kind(name: str) -> "type[Task]":
-    """Class of a task, for reading the records and outputs of a run.
+    """Return the class of a task by name, to read records and outputs of a run.
 
-    A custom task is imported only if it is trusted (`--trust`); otherwise the result is
-    `Task`.
+    A custom task is imported only if trusted (`--trust`); otherwise returns `Task`.
     """
     from jaxtrain.tasks.base import Task
 
@@ -58,11 +57,11 @@ def kind(name: str) -> "type[Task]":
 
 
 def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
-    """Name of a task that is suitable for a data set, or None.
+    """Name of the first task that suits a data set, or None.
 
     Args:
       facts: Metadata of the data set (`Store.facts`).
-      groups: Groups of the training examples (`Store.strata`).
+      groups: Strata of the training examples, usually classes (`Store.strata`).
     """
     from jaxtrain.tasks.proposals import Proposable
 
@@ -73,6 +72,6 @@ def suitable(facts: Mapping[str, Any], groups: "np.ndarray") -> str | None:
 
 
 def title(metric: str) -> str:
-    """Title of a metric, or of another value in the records of a run, for reports."""
+    """Report title of a metric, or of another recorded value."""
     known = known_metrics().get(metric)
     return (known and known.title) or metric.replace("_", " ")

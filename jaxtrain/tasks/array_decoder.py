@@ -1,4 +1,4 @@
-"""Decoder of numeric outputs, one row per image."""
+"""Decoder for outputs that are one vector of numbers per image."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtrain.tasks.decoder import Columns, OutputDecoder
 from jaxtrain.tasks.prediction import Prediction, Row, plain
 
-# Largest number of values per image on the console.
+# Maximum number of values per image in the console table.
 NUM_SHOWN = 6
 
 
@@ -16,8 +16,8 @@ class NumbersPrediction(Prediction):
     """Predicted numbers of one image, with names.
 
     Args:
-      columns: Names of the numbers.
-      numbers: Predicted numbers, (columns,).
+      columns: Name of each number.
+      numbers: Predicted numbers, (len(columns),).
     """
 
     def __init__(self, columns: Sequence[str], numbers: np.ndarray):
@@ -31,7 +31,7 @@ class NumbersPrediction(Prediction):
 
 
 class RowDecoder(OutputDecoder):
-    """Decoder of one row of numbers per image, (B, num_outputs)."""
+    """Decoder for outputs (B, num_outputs), a vector of numbers per image."""
 
     command_options = "--out predictions.csv"
 

@@ -1,4 +1,4 @@
-"""Class weights and log-priors of losses."""
+"""Class weights and class log-priors for losses."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ EFFECTIVE_BETA = 0.999
 
 
 def log_shares(count: Callable[[], np.ndarray]) -> np.ndarray:
-    """Log-priors of the classes in the training split, (C,).
+    """Class log-priors of the training split, (C,), for logit adjustment.
 
-    Menon et al. 2021, arXiv:2007.07314. Classes without examples count as half an
-    example, so that log-priors are finite.
+    Menon et al. 2021, arXiv:2007.07314. For finite log-priors, a class without examples
+    is counted as half an example.
 
     Args:
       count: Function that counts the training examples of each class, (C,).
@@ -32,7 +32,7 @@ def class_weights(
     """Compute `relative_weights` for the classes of a training split.
 
     Args:
-      weights: Weight of each class, or a scheme of `relative_weights`.
+      weights: Weight of each class, `balanced` or `effective_number`.
       count: Function that counts the training examples of each class, (C,).
     """
     try:
@@ -48,8 +48,8 @@ def relative_weights(
     """Class weights, normalized to a mean of 1 over the training examples.
 
     The mean weighted loss of a batch is then an unbiased estimate of the mean weighted
-    loss of the training split, and batches, devices and micro-batches need not exchange
-    class counts.
+    loss of the training split, without an exchange of class counts between devices or
+    micro-batches.
 
     Args:
       weights: Weight of each class; or `balanced`, 1 / examples; or `effective_number`,
@@ -57,7 +57,8 @@ def relative_weights(
       counts: Number of training examples of each class, (C,).
 
     Raises:
-      UserError: The number of weights differs from the number of classes, or all are 0.
+      UserError: The number of weights differs from the number of classes, or all
+        examples have weight 0.
     """
     if isinstance(weights, str):
         numbers = np.asarray(counts, float)

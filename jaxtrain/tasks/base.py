@@ -1,4 +1,4 @@
-"""Interface of tasks: outputs, targets, loss and metrics."""
+"""Base class of tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Values = Sums
 
 
 class Task:
-    """A learning task: outputs, targets, loss, metrics and predictions.
+    """Base class of tasks: outputs, targets, loss, metrics and predictions.
 
     The constructor takes the image shape (H, W, C), the metadata of the data set
     (`Store.facts`) and the task options. It sets `num_outputs`, for outputs (B,
@@ -39,30 +39,29 @@ class Task:
     Attributes:
       Options: Frozen dataclass of the keyword arguments of `__init__`, with defaults
         and checks: a `jaxtrain.config.part.Part` for tasks of plug-ins, a
-        `jaxtrain.config.base.Section` for tasks by path. None passes the options of
-        `CustomConfig` unchecked. Reset to None in a subclass that overrides `__init__`
-        without defining `Options`.
+        `jaxtrain.config.base.Section` for custom tasks. With None, the options of
+        `CustomConfig` are passed unchecked. A subclass that overrides `__init__` does
+        not inherit `Options`.
       output_spec: Output shape for one image, such as (height, width, features) for a
-        map, or dicts and tuples of shapes for several heads. Defaults to
+        feature map, or dicts and tuples of shapes for several heads. Defaults to
         (num_outputs,).
       num_outputs: Number of features of the last layer. Defaults to the sum of the last
         dims in `output_spec`.
       class_names: Class names of the outputs; None if outputs are not classes.
-      column_names: Names of the target columns, or of the classes of boxes, or None.
+      column_names: Names of the target columns or of the box classes, or None.
       inferred: Options computed from the training targets, recorded in the config.
-      refused: Reasons by config field, for fields that the task does not support.
+      refused: Unsupported config fields, with reasons.
       required: Required values by config field.
-      target_changes: Image augmentations that `transform_target` supports: `Geometry`
-        (crops, flips, affine), and from `jaxtrain.data.target_changes` `Mixing` (mixup
-        and cutmix), `Pasting` (cutmix only) and `Mosaic`. Without `Geometry`, geometric
-        augmentations transform only the images. Other augmentations are errors unless
-        listed.
+      target_changes: Types of image augmentations that `transform_target` supports:
+        `Geometry` (crops, flips, affine), `Mixing` (mixup and cutmix), `Pasting`
+        (cutmix only) and `Mosaic`. Without `Geometry`, geometric augmentations
+        transform only the images. The other types are errors unless listed.
       supports: Supported fields among `data.hold_out`, `data.sliding_size`,
         `train.tta`.
       chosen: Values fitted on the validation split (`choose`), such as thresholds; {}
         without validation. None during the evaluation of the validation split.
-      whole_images: Whether targets describe full images; proposed recipes then crop and
-        flip images only if `advice` proposes it.
+      whole_images: Whether targets depend on the entire image; proposed recipes then
+        crop and flip images only if `advice` proposes it.
       size_multiple: Required divisor of image height and width with the default
         options; proposed recipes round image sizes up to a multiple of it.
       classes_fact: Key of the class names in `Store.facts`; None for tasks without
@@ -82,7 +81,8 @@ class Task:
         augmentation and label checks.
       best_metric: Main metric, which ranks checkpoints unless the config names another
         metric, and measures attacks and corruptions.
-      lowest: Per-class metric for the worst-class row of `evaluate`, and its title.
+      lowest: Name of a per-class metric, whose lowest value `evaluate` prints, and the
+        title of this value.
       known_metrics: All metrics of the task class by name, for reading records.
       own_metrics: Custom metrics of the config, in addition to `metrics`.
       shown: Names of the training and evaluation metrics printed after the loss.
@@ -136,10 +136,10 @@ class Task:
         return ""
 
     def target(self, batch: Batch) -> Any:
-        """Compute the target of a prepared batch, any pytree.
+        """Compute the target, any pytree, from a preprocessed batch.
 
-        The target is a function of the stored `target`, and of the augmented and
-        normalized `image` (B, H, W, C).
+        The batch has the stored `target`, and the augmented and normalized `image` (B,
+        H, W, C).
         """
         return batch["target"]
 
@@ -147,9 +147,9 @@ class Task:
         """Transform the stored target along with an augmentation of its image. Traced.
 
         Args:
-          target: Target of one example. For augmentations that combine images, a
-            sequence: targets of a batch and of its partners (`Mixing`, `Pasting`), or
-            targets of four examples (`Mosaic`).
+          target: Target of one example. If the augmentation combines images, a sequence
+            of targets: for `Mixing` and `Pasting`, targets (B, ...) of the images and
+            targets of the images mixed in; for `Mosaic`, targets of four examples.
           change: Augmentation, an instance of one of `target_changes`.
         """
         raise NotImplementedError
@@ -177,18 +177,18 @@ class Task:
     def objective(
         self, forward: Forward, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, dict[str, jax.Array], Any]:
-        """Compute the training loss per example, (B,), metrics, and new model state.
+        """Return the per-example training loss (B,), the metrics and new model state.
 
-        Defaults to one forward pass, `loss` and `train_metrics`. Override it for losses
+        Defaults to one forward pass, `loss` and `train_metrics`. Override for losses
         with several forward passes, which pipeline parallelism does not support.
 
         Args:
           forward: Function `(images, key, *, average=False) -> (outputs, new model
-            state)`, the model in training mode. Each call starts from the state before
-            the step. `average` uses the EMA weights (see `reads_average`), without
-            gradients.
-          batch: Prepared batch, with `image`, stored `target` and `index`.
-          key: Random key of the model.
+            state)` that runs the model in training mode. Each call starts from the
+            model state before the step. `average` uses the EMA weights (see
+            `reads_average`), without gradients.
+          batch: Preprocessed batch, with `image`, stored `target` and `index`.
+          key: PRNG key for `forward`.
         """
         outputs, model_state = forward(batch["image"], key)
         losses, metrics = losses_and_metrics(self, outputs, self.target(batch))
@@ -216,7 +216,7 @@ class Task:
 
     @classmethod
     def decoder(cls, facts: OutputFacts) -> OutputDecoder:
-        """Create the decoder of the outputs of a run of this task.
+        """Create the output decoder for a run of this task.
 
         `predict`, `export` and `serve` import custom tasks only with `--trust`.
         """
@@ -231,8 +231,8 @@ class Task:
         """Draw a target on its image, for previews. Defaults to the unchanged image.
 
         Args:
-          image: Prepared image, uint8 (H, W, C).
-          target: Stored target of the prepared image, on the host.
+          image: Augmented image, uint8 (H, W, C).
+          target: Stored target, augmented with the image, on the host.
         """
         del target
         return image
@@ -240,9 +240,9 @@ class Task:
     def draw_example(
         self, image: np.ndarray, target: Any, outputs: Any
     ) -> Mapping[str, np.ndarray | str]:
-        """Draw target and outputs of an example for the report, by title.
+        """Draw the target and the outputs of an example, for the report.
 
-        Defaults to texts of their values. `tasks/pictures.py` draws masks and boxes.
+        Defaults to text. `tasks/pictures.py` has functions that draw masks and boxes.
 
         Args:
           image: Input image of the model, uint8 (H, W, C).
@@ -250,7 +250,7 @@ class Task:
           outputs: Outputs of the model for the image, on the host.
 
         Returns:
-          Images, uint8 (H, W, C), and texts, which the report truncates.
+          Images, uint8 (H, W, C), or texts, by title. The report truncates long texts.
         """
         return {"target": in_numbers(target), "prediction": in_numbers(outputs)}
 
@@ -271,7 +271,7 @@ class Task:
 
 
 def with_chosen(task: Task, chosen: Mapping[str, Any]) -> Task:
-    """Copy a task and set its fitted values (see `Task.choose`)."""
+    """Return a copy of a task with other fitted values (see `Task.choose`)."""
     task = copy.copy(task)
     task.chosen = chosen
     return task

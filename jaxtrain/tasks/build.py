@@ -1,4 +1,4 @@
-"""Creation of the task of a config, with options and custom metrics."""
+"""Creation of the task that a config selects, with its custom metrics."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from jaxtrain.tasks.outputs import is_shape
 if TYPE_CHECKING:
     from jaxtrain.config import Config
 
-# Reserved keys of records, which custom metrics cannot use.
+# Keys of metric records that cannot be names of custom metrics.
 RESERVED = ("loss", "num_examples", "kind", "step", "epoch", "time", "split", "event")
 
 
 def build_task(
     config: Config, image_shape: tuple[int, int, int], facts: Mapping[str, Any]
 ) -> Task:
-    """Create the task of a config, possibly a custom one, with its options.
+    """Create the built-in or custom task that a config selects.
 
     Args:
-      config: Config of a run: `task`, and `train.metrics`.
+      config: Config of a run; only `task` and `train.metrics` are used.
       image_shape: Height, width and channels of the images.
       facts: Metadata of the data set (`Store.facts`).
 
@@ -56,7 +56,7 @@ def build_task(
 
 
 def _own_metrics(references: Sequence[str], task: Task) -> dict[str, Metric]:
-    """Import custom metrics by name.
+    """Import custom metrics; return them by name.
 
     Raises:
       UserError: Invalid metrics; the message lists all problems.
@@ -97,7 +97,7 @@ def _check_outputs(task: Task, name: str) -> None:
 
 
 def _check_changes(task: Task, name: str) -> None:
-    """Check that a task has `transform_target` and `target_changes`, or neither."""
+    """Check that a task defines `transform_target` and `target_changes`, or neither."""
     if defines(task, "transform_target") != bool(task.target_changes):
         raise UserError(
             f"task = {name!r}: target_changes = {task.target_changes}: list the "

@@ -1,4 +1,4 @@
-"""Decoders of image classes and labels, with probabilities."""
+"""Decoders of class logits and multi-label logits."""
 
 import copy
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class ClassPrediction(Prediction):
 
 
 class ClassDecoder(OutputDecoder):
-    """Decoder of logits of image classes, (B, classes)."""
+    """Decoder of class logits, (B, classes)."""
 
     command_options = "--out predictions.csv"
     temperature: float | None = None
@@ -79,7 +79,7 @@ class ClassDecoder(OutputDecoder):
         return "label", "prob"
 
     def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
-        # Ranked by logits, as different logits may have equal probabilities.
+        # Ranked by logits, as probabilities may be equal after rounding.
         _, index = jax.lax.top_k(outputs, topk)
         if self.temperature is not None:
             outputs = outputs / self.temperature
@@ -147,7 +147,7 @@ class LabelPrediction(ClassPrediction):
 
 
 class LabelDecoder(ClassDecoder):
-    """Decoder of multi-label logits, with independent probabilities.
+    """Decoder of multi-label logits, (B, labels).
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.

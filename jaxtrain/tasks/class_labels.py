@@ -11,9 +11,9 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
     """Raise UserError for targets that are not class indices (N,).
 
     Args:
-      targets: Targets of a split or a sample; negative for unknown classes.
+      targets: All targets of a split, or a sample; negative for unknown classes.
       split: Name of the split in messages.
-      num_classes: Number of classes. None allows any number.
+      num_classes: Number of classes. None sets no upper bound for the indices.
     """
     array = isinstance(targets, np.ndarray) and targets.ndim == 1
     if not (array and targets.dtype.kind in "iu"):

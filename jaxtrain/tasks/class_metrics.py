@@ -13,11 +13,11 @@ from jaxtrain.tasks.metrics import Metric
 
 
 def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
-    """Mean value of the examples with a known class, float32 (); 0 without examples.
+    """Mean over the examples with a known class, float32 (); 0 if there are none.
 
     Args:
       values: Value of each example, (B,).
-      known: Whether the class of each example is known, (B,); None if all are known.
+      known: Whether the class of each example is known, (B,). None if all are known.
     """
     if known is None:
         return jnp.mean(values, dtype=jnp.float32)
@@ -27,12 +27,12 @@ def mean_known(values: jax.Array, known: jax.Array | None) -> jax.Array:
 
 
 def top1_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count top-1 hits, int32 ()."""
+    """Number of examples whose predicted class is correct, int32 ()."""
     return jnp.sum(_top5(logits, labels)[:, 0] * mask, dtype=jnp.int32)
 
 
 def top5_hits(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count top-5 hits, int32 ()."""
+    """Number of examples with the true class in the top 5, int32 ()."""
     hits = jnp.max(_top5(logits, labels), axis=-1)
     return jnp.sum(hits * mask, dtype=jnp.int32)
 
@@ -47,7 +47,7 @@ def _top5(logits: jax.Array, labels: jax.Array) -> jax.Array:
 
 
 def class_counts(logits: jax.Array, labels: jax.Array, mask: jax.Array) -> jax.Array:
-    """Count hits, examples and predictions of each class, (3, classes)."""
+    """Count correct predictions, examples and predictions per class, (3, classes)."""
     true, predicted = _one_hots(logits, labels, mask)
     return jnp.stack([jnp.sum(x, 0) for x in (true * predicted, true, predicted)])
 
@@ -63,8 +63,8 @@ def _one_hots(
 ) -> tuple[jax.Array, jax.Array]:
     """One-hot true and predicted classes, int32 (batch, classes), 0 if masked.
 
-    The arrays are dense, so that each device counts its local examples: a scatter would
-    all-gather the examples.
+    With dense arrays, each device sums over its local examples; a scatter would require
+    an all-gather of the examples.
     """
     num, mask = logits.shape[-1], mask[:, None]
     true = jax.nn.one_hot(labels, num, dtype=jnp.int32)
@@ -92,7 +92,7 @@ def balanced_accuracy(counts: np.ndarray, num_examples: int) -> float:
 def macro_f1(counts: np.ndarray, num_examples: int) -> float:
     """Mean F1 score over classes with examples or predictions.
 
-    F1 is the harmonic mean of precision and recall, and 0 for a class without hits.
+    F1 is the harmonic mean of precision and recall; 0 without correct predictions.
     """
     hits, examples, predictions = counts.tolist()
     rows = zip(hits, examples, predictions, strict=True)
@@ -100,7 +100,7 @@ def macro_f1(counts: np.ndarray, num_examples: int) -> float:
 
 
 def as_list(total: np.ndarray, num_examples: int) -> list[Any]:
-    """Convert the sum of a metric over all examples to nested lists."""
+    """Return the sum of a metric over all examples, as nested lists."""
     return total.tolist()
 
 

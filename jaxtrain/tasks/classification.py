@@ -24,12 +24,12 @@ from jaxtrain.tasks.proposals import Advice
 
 # Largest number of classes for which a confusion matrix is readable.
 MAX_MATRIX_CLASSES = 100
-# Smallest ratio of the sizes of the largest and the smallest class for which recipes
-# use balanced sampling.
+# Recipes use balanced sampling if the largest class has at least this multiple of the
+# examples of the smallest class.
 UNBALANCED = 3
 # Smallest number of classes for which recipes use label smoothing.
 MANY_CLASSES = 10
-# Losses that are functions of the probability of the true class.
+# Softmax losses (logits, labels) -> (B,), other than the cross entropy.
 LOSSES = {
     "focal": losses.focal,
     "poly": losses.poly,
@@ -39,12 +39,12 @@ LOSSES = {
 
 
 class MixedLabels(NamedTuple):
-    """Targets of examples mixed in pairs, arrays (B,).
+    """Targets of images mixed in pairs (mixup, cutmix), arrays (B,).
 
     Attributes:
-      label: Class of each example.
-      partner: Class of the example that is mixed in.
-      weight: Mixing ratio: the weight of `label`, 0 to 1.
+      label: Class of each image.
+      partner: Class of the image that is mixed in.
+      weight: Weight of `label`, 0 to 1; `partner` has the weight 1 - `weight`.
     """
 
     label: jax.Array
@@ -53,19 +53,19 @@ class MixedLabels(NamedTuple):
 
 
 class Classification(Task):
-    """Targets are class indices, int32 (B,); outputs are logits.
+    """Image classification, with class indices, int32 (B,), as targets.
 
     In training, targets may be `MixedLabels`. Examples of unknown class (negative
     index) have a training loss of 0, and are excluded from evaluations.
 
     Args:
-      image_shape: Shape of the images.
-      facts: Metadata of the data set: `num_classes`; `class_names`, if known; and
-        `all_labelled`, whether all training examples have a label.
+      image_shape: Shape of the images (H, W, C).
+      facts: Metadata of the data set: `num_classes`, and optionally `class_names`,
+        `all_labelled` (whether all training examples have a label) and, for training,
+        `class_counts` (a function).
       **given: Fields of `ClassificationConfig`: label smoothing (Szegedy et al. 2016,
         arXiv:1512.00567), the loss with its target threshold (Wightman et al. 2021,
-        arXiv:2110.00476), class weights and logit adjustment, which need
-        `class_counts` of `facts`.
+        arXiv:2110.00476), class weights and logit adjustment.
 
     Raises:
       UserError: The number of classes is unknown, or differs from the number of class
@@ -106,7 +106,7 @@ class Classification(Task):
         self._binary = options.loss == "binary_cross_entropy"
         self._threshold = options.target_threshold
         self._weights: np.ndarray | None = None
-        # Evaluation losses have no class weights.
+        # Evaluations pass no `class_counts`, as their loss has no class weights.
         if options.class_weights is not None and "class_counts" in facts:
             self._weights = class_weights(options.class_weights, facts["class_counts"])
         self._adjustment: np.ndarray | None = None
@@ -161,9 +161,9 @@ class Classification(Task):
         """
         weighs, joint = self._weights is not None, self._threshold is not None
         if isinstance(target, MixedLabels) and weighs and not joint:
-            # Interpolate the weighted losses of both classes, as the cross entropy
-            # does. Without weights, the loss of the mean target has the same value,
-            # and is cheaper to compute.
+            # Interpolate the weighted losses of both classes, as for the cross entropy.
+            # Without weights, the loss for the interpolated target is equal, and faster
+            # to compute.
             return _shared(target, lambda label: self._binary_loss(outputs, label))
         targets = self._probabilities(target)
         if self._threshold is not None:
@@ -180,7 +180,7 @@ class Classification(Task):
     def _weighed(self, loss: jax.Array, target: jax.Array | MixedLabels) -> jax.Array:
         """Multiply the loss of each example by its class weight.
 
-        Mixed examples interpolate the weights of their two classes.
+        For mixed examples, the weights of both classes are interpolated.
         """
         if self._weights is None:
             return loss
@@ -240,7 +240,7 @@ class Classification(Task):
 
 
 def _why_unclassed(facts: Mapping[str, Any]) -> str:
-    """Explain why the targets of a data set are not classes, with the fix."""
+    """Return the reason why targets of a data set are not classes, and the fix."""
     if NAMES not in facts:
         return (
             "the number of classes of the data set is unknown: choose another task or "
@@ -265,7 +265,7 @@ def _why_unclassed(facts: Mapping[str, Any]) -> str:
 def _is_known(target: jax.Array | MixedLabels) -> jax.Array:
     """Whether the class of each example is known, bool (B,).
 
-    For a mixed example both classes must be known, unless the partner has weight 0.
+    For a mixed example both classes must be known, or only `label` if it has weight 1.
     """
     if isinstance(target, MixedLabels):
         one, other = target.label >= 0, target.partner >= 0

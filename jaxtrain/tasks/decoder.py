@@ -1,4 +1,4 @@
-"""Decoders of outputs: table rows, server responses, exported arrays."""
+"""Base class of output decoders, for tables, server responses and exported files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Columns = Mapping[str, type]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OutputFacts:
-    """Metadata of a run, from which the output decoder is created.
+    """Metadata of a run that its output decoder needs.
 
     Attributes:
       task: Name of the task, for messages.
@@ -27,8 +27,8 @@ class OutputFacts:
       class_names: `Task.class_names` of the run.
       column_names: `Task.column_names` of the run.
       image_shape: Height, width and channels of the model's input images.
-      outputs: Shapes of the outputs of one image, (1, ...), a tree of
-        jax.ShapeDtypeStruct.
+      outputs: Abstract outputs for one image, (1, ...) each, a pytree of
+        `jax.ShapeDtypeStruct`.
       chosen: Values fitted on the validation split (`Task.choose`).
       fit: Resizing of an image to `image_shape`; None for no resizing.
     """
@@ -43,10 +43,10 @@ class OutputFacts:
     fit: "Fit | None" = None
 
     def in_file(self, points: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-        """Convert points to pixels of the image file, possibly outside of the image.
+        """Convert points in the model's input image to points in the image file.
 
         Args:
-          points: Points (..., 2) as (x, y), in pixels of the model's input image.
+          points: Points (..., 2) as (x, y), in pixels; may be outside of the image.
           size: Height and width of the image file.
         """
         rows, columns, _ = self.image_shape
@@ -64,20 +64,20 @@ class OutputFacts:
 
 
 class OutputDecoder:
-    """Decoder of outputs; by default the outputs are plain arrays.
+    """Base class of output decoders; by default, `predict` saves only raw outputs.
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
-      in_units: Description of the outputs, for messages, if they need more than the 256
-        levels of int8; else None.
+      in_units: Description of the outputs, for messages, if the 256 levels of int8 are
+        too coarse for them; else None.
       command_options: Options of `predict` to suggest after a run.
-      draws: Whether predictions are drawn on images (`Prediction.draw`).
-      embeds: Whether the features of an image are `values` rather than the inputs of
-        the last layer.
-      agrees: Format of the message for the fraction that `agreement` returns.
+      draws: Whether predictions can be drawn on images (`Prediction.draw`).
+      embeds: Whether the features of an image are the result of `values`, rather than
+        the inputs of the last layer.
+      agrees: Format string for the result of `agreement`, in messages.
     """
 
     logits_name: ClassVar[str] = "logits"
@@ -95,10 +95,10 @@ class OutputDecoder:
         num = sum(x.shape[-1] for x in jax.tree.leaves(self.facts.outputs))
         return f"{num} outputs"
 
-    # Table of `predict`, and its console summary.
+    # Table that `predict` writes, and the shorter table on the console.
 
     def columns(self, topk: int = 1) -> Columns:
-        """Columns of `predict`'s table and their types; {} for no table."""
+        """Types of the columns of the `predict` table, by name; {} for no table."""
         del topk
         return {}
 
@@ -121,7 +121,7 @@ class OutputDecoder:
         return jax.nn.softmax(outputs)
 
     def decode(self, outputs: Any, topk: int = 1) -> dict[str, Any]:
-        """Decode outputs to named arrays (B, ...), float32. Traceable."""
+        """Decode outputs to arrays by name, (B, ...) each. Traceable."""
         del outputs, topk
         return {}
 
@@ -139,19 +139,19 @@ class OutputDecoder:
         return Prediction()
 
     def values(self, outputs: Any) -> jax.Array:
-        """Compute a single array of predictions, such as probabilities. Traceable."""
+        """Convert outputs to one array of predictions (probabilities). Traceable."""
         return self.probabilities(outputs)
 
     def add_offset(self, values: np.ndarray) -> np.ndarray:
-        """Add the float64 offset, if any, to results of `values`, on the host."""
+        """Add the float64 offset, if any, to a result of `values`, on the host."""
         return values
 
     # Ensembles of models.
 
     def mean_outputs(self, outputs: Any) -> Any:
-        """Return outputs whose prediction is the mean over several models. Traced.
+        """Combine outputs of several models, so that predictions are averaged. Traced.
 
-        For classes, these are the logits of the mean probabilities.
+        For classes, returns the logits of the mean probabilities.
 
         Args:
           outputs: Outputs of each model, stacked: (models, B, ...).
@@ -184,7 +184,7 @@ class OutputDecoder:
         )
 
     def check_draws(self, option: str) -> None:
-        """Raise UserError for an option if predictions cannot be drawn on images."""
+        """Raise UserError about `option` if predictions cannot be drawn on images."""
         if not self.draws:
             raise UserError(
                 f"{option}: task = {self.facts.task!r} cannot draw predictions on "
@@ -210,18 +210,18 @@ class OutputDecoder:
             )
 
     def check_boxes(self, message: str) -> None:
-        """Raise UserError with a message if outputs are not boxes."""
+        """Raise UserError with `message` if outputs are not boxes."""
         raise UserError(message)
 
     def check_classes(self, option: str) -> None:
-        """Raise UserError for an option if outputs are not image classes."""
+        """Raise UserError about `option` if outputs are not image classes."""
         raise UserError(
             f"{option}: task = {self.facts.task!r} does not predict one class per "
             f"image; leave {option} out"
         )
 
     def check_ranks(self, option: str) -> None:
-        """Raise UserError for an option if outputs are not ranked classes."""
+        """Raise UserError about `option` if outputs are not ranked classes."""
         self.check_classes(option)
 
     def check_topk(self, topk: int) -> None:
@@ -239,7 +239,7 @@ class OutputDecoder:
           nms: Whether to suppress overlapping boxes.
 
         Raises:
-          UserError: The outputs do not support this form.
+          UserError: The task does not support the requested form.
         """
         from jaxtrain.tasks.exported import ExportedArray
 
@@ -262,7 +262,7 @@ class OutputDecoder:
         return ExportedArray(self.logits_name, lambda x: x, has_classes)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Fraction of predicted classes that are unchanged by quantization.
+        """Fraction of predictions that quantization does not change.
 
         Args:
           ours: Outputs of the quantized model, (N, ..., classes).
@@ -272,5 +272,5 @@ class OutputDecoder:
 
 
 def class_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Fraction of examples with the same predicted class."""
+    """Fraction of examples with equal argmax over the last axis."""
     return float((ours.argmax(-1) == theirs.argmax(-1)).mean())

@@ -9,13 +9,13 @@ import numpy as np
 
 # Function: outputs -> (divisor of differences, name of the divisor in messages).
 Scale = Callable[[np.ndarray], tuple[Any, str]]
-# Function: (outputs of the file, outputs of the model, ...) -> (outputs of the file in
-# the order of the model's outputs, fraction of matched items).
+# Function: (file outputs, model outputs, ...) -> (file outputs, reordered like model
+# outputs; fraction of matched items).
 Pair = Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, float]]
 
 
 def largest(outputs: np.ndarray) -> tuple[Any, str]:
-    """Scale differences by the largest absolute output."""
+    """Return the largest absolute output, to divide differences by, and its name."""
     return np.abs(outputs).max(), "the largest"
 
 
@@ -23,8 +23,9 @@ class Pairing(NamedTuple):
     """Matching of unordered items, such as boxes, before they are compared.
 
     Attributes:
-      pair: Function that reorders the items of the file to match the model's.
-      agrees: Format string of the fraction of matched items, for messages.
+      pair: Function that reorders items in the outputs of the file like the model
+        outputs.
+      agrees: Format string for the fraction of matched items, in messages.
     """
 
     pair: Pair
@@ -40,7 +41,7 @@ class ExportedArray:
       of: Traced function from the model's outputs to the array.
       has_classes: Whether argmax along the last axis is a class.
       scale: Function that returns the divisor of differences between file and model.
-      about: JSON description of the numbers in the file.
+      about: Metadata of the array for the file, JSON values by name.
       pairing: Matching of unordered items; None compares elementwise.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
       rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused

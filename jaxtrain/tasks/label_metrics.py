@@ -1,8 +1,8 @@
 """Multi-label metrics over the scores of a full split.
 
-The arguments `kept` are per-example arrays: `score`, logits (N, labels), and `label`
-(N, labels), 1 or 0, or NaN for unknown labels, which are ignored. If a metric is
-undefined for a label, for example without positives, its value is None and excluded
+The arguments `kept` are the per-example arrays `score`, logits (N, labels), and
+`label`, (N, labels): 1, 0 or NaN. NaN, an unknown label, is ignored. If a metric is
+undefined for a label, for example without positives, its value is None, and is excluded
 from means.
 """
 
@@ -14,19 +14,19 @@ import numpy as np
 from jaxtrain.dtypes import widen
 
 Kept = Mapping[str, np.ndarray]
-# Threshold of labels without fitted thresholds.
+# Default probability threshold.
 THRESHOLD = 0.5
-# Relative error of float32 probabilities; XLA's sigmoid is up to 3.3e-7 off.
+# Bound on the relative error of float32 probabilities, up to 3.3e-7 in XLA's sigmoid.
 ROUNDING = 1e-6
 
 
 def scores(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Per-example arrays of the metrics: logits and labels, (B, labels) each."""
+    """Per-example arrays for the metrics: logits and labels, (B, labels) each."""
     return {"score": widen(outputs), "label": target}
 
 
 def average_precision(kept: Kept, num_examples: int) -> list[float | None]:
-    """Average precision of each label, a step-wise sum, as in scikit-learn."""
+    """Average precision of each label, without interpolation, as in scikit-learn."""
     return [_average_precision(*column) for column in _columns(kept)]
 
 
@@ -43,7 +43,7 @@ def positives(kept: Kept, num_examples: int) -> list[int]:
 def mean_of(
     metric: Callable[[Kept, int], list[float | None]],
 ) -> Callable[[Kept, int], float | None]:
-    """Create the macro average of a metric, over labels with a value."""
+    """Create the function that averages a per-label metric over defined values."""
 
     def mean(kept: Kept, num_examples: int) -> float | None:
         known = [x for x in metric(kept, num_examples) if x is not None]
@@ -56,14 +56,14 @@ def best_thresholds(kept: Kept) -> list[float]:
     """Choose the probability threshold with the highest F1 for each label.
 
     A threshold is halfway between two successive probabilities, or slightly below the
-    lowest. Among equal F1 scores the highest threshold is chosen. Labels without
+    lowest probability. The highest of several best thresholds is chosen. Labels without
     positives have the threshold 0.5.
     """
     return [_best_threshold(*column) for column in _columns(kept)]
 
 
 def f1_counts(kept: Kept, thresholds: np.ndarray) -> np.ndarray:
-    """True positives, positives and predicted positives of each label, (3, labels)."""
+    """Count true positives, positives, predicted positives per label, (3, labels)."""
     known = ~np.isnan(kept["label"])
     true = kept["label"] == 1
     found = (probability(kept["score"]) >= thresholds) & known
@@ -83,7 +83,7 @@ def probability(score: np.ndarray) -> np.ndarray:
 
 
 def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield scores (n,) in descending order and labels (n,), for each label.
+    """For each label, yield descending scores (n,) and whether examples are positive.
 
     Examples for which the label is unknown are excluded.
     """
@@ -95,7 +95,7 @@ def _columns(kept: Kept) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _cuts(score: np.ndarray, true: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Last index of each distinct score, and cumulative positives at this index.
+    """Last index of each distinct score, and number of positives up to this index.
 
     Args:
       score: Scores in descending order, (n,).

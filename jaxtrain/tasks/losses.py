@@ -62,7 +62,7 @@ def poly(logits: jax.Array, labels: jax.Array, epsilon: float = 1.0) -> jax.Arra
 
 
 def symmetric(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Symmetric cross entropy -log p + 10 * 4 (1 - p), p the true class's probability.
+    """Symmetric cross entropy -log p + 10 * 4 (1 - p), with p as in `poly`.
 
     The second term is the reverse cross entropy with log 0 = -4 (Wang et al. 2019,
     arXiv:1908.06112, with alpha 1 and beta 10).
@@ -105,7 +105,7 @@ def label_losses(
     Args:
       logits: Logits (batch, labels), any float dtype; computed in at least float32.
       targets: Probability of each label, (batch, labels).
-      weights: Factor on the positive term of each label, (labels,).
+      weights: Factor of the positive term of each label, (labels,).
     """
     logits = widen(logits)
     present, absent = -jax.nn.log_sigmoid(logits), -jax.nn.log_sigmoid(-logits)
@@ -119,13 +119,14 @@ def asymmetric_losses(
 ) -> jax.Array:
     """Asymmetric loss of each label, (batch, labels).
 
-    -log p for positives; -q^4 log(1 - q) with q = max(p - 0.05, 0) for negatives:
-    equations 4 to 7 of Ridnik et al. 2021, arXiv:2009.14119, with gamma+ = 0.
+    -log p for positives and -q^4 log(1 - q) for negatives, with p = sigmoid(logit) and
+    q = max(p - 0.05, 0): equations 4 to 7 of Ridnik et al. 2021, arXiv:2009.14119, with
+    gamma+ = 0.
 
     Args:
       logits: Logits (batch, labels), any float dtype; computed in at least float32.
       targets: Probability of each label, (batch, labels).
-      weights: Factor on the positive term of each label, (labels,).
+      weights: Factor of the positive term of each label, (labels,).
     """
     logits = widen(logits)
     present = -jax.nn.log_sigmoid(logits)

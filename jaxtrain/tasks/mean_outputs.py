@@ -7,9 +7,9 @@ from jaxtrain.dtypes import widen
 
 
 def mean_softmax(outputs: jax.Array) -> jax.Array:
-    """Log of the mean class probabilities.
+    """Logarithm of the mean class probabilities of several models.
 
-    The result is logits whose softmax is the mean (Lakshminarayanan et al. 2017,
+    The softmax of the result is the mean (Lakshminarayanan et al. 2017,
     arXiv:1612.01474).
 
     Args:
@@ -24,7 +24,7 @@ def mean_softmax(outputs: jax.Array) -> jax.Array:
 
 
 def mean_sigmoid(outputs: jax.Array) -> jax.Array:
-    """Logits of the mean label probabilities.
+    """Logits of the mean label probabilities of several models.
 
     Args:
       outputs: Logits of each model, (models, ...).

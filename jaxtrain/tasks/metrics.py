@@ -1,4 +1,4 @@
-"""Metrics of evaluations: sums on the device, values on the host."""
+"""Evaluation metrics: sums on the device, values on the host."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -18,26 +18,27 @@ def mean(total: np.ndarray, num_examples: int) -> float:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric of an evaluation: a number, vector or matrix.
+    """An evaluation metric: a number, vector or matrix.
 
     Either `add` computes sums, with constant memory, or `keep` collects per-example
     arrays, for metrics that are not functions of sums, such as the area under the ROC
-    curve. Metrics with the same function share the result.
+    curve. Metrics with the same `add` or `keep` function share its result.
 
     Attributes:
       add: Function `(outputs, target, mask) -> array`, on the device: the sum over the
-        examples of a batch with mask 1.
+        examples with mask 1 in a batch.
       value: Function `(sum of all batches, num_examples) -> value`, or `(per-example
         arrays, num_examples) -> value`, on the host. The value is a number or nested
         lists, or None if undefined.
-      better: Better direction, "higher" or "lower"; None if the metric cannot rank
-        evaluations.
+      better: Whether "higher" or "lower" values are better; None if the metric cannot
+        rank evaluations.
       keep: Function `(outputs, target) -> arrays (B, ...)`, any pytree, on the device.
         `value` takes the arrays (N, ...) of all examples.
       resampled: Whether `value` supports bootstrap resamples of the per-example arrays,
         and is fast enough for 200 resamples.
       title: Title in reports. Defaults to the name.
-      min_classes: Smallest number of classes for the metric, such as six for top-5.
+      min_classes: Minimum number of classes for which the metric is computed, such as
+        6 for top-5 accuracy.
     """
 
     add: Callable[[Any, Any, jax.Array], jax.Array] | None = None
@@ -57,7 +58,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Goal:
-    """Metric that ranks evaluations, and its direction."""
+    """Metric that ranks evaluations, and whether higher values are better."""
 
     metric: str
     higher: bool
@@ -72,7 +73,7 @@ class Goal:
 
 
 def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Format the values of `names` that exist and are numbers, with 4 decimals."""
+    """Format with 4 decimals the values of `names` that are numbers; omit others."""
     return {
         name: f"{values[name]:.4f}"
         for name in names
@@ -81,14 +82,14 @@ def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]
 
 
 def scalars(values: dict[str, Any]) -> dict[str, Any]:
-    """Select the values that are not lists or dicts."""
+    """Select the values that are neither lists nor dicts."""
     return {n: v for n, v in values.items() if not isinstance(v, list | dict)}
 
 
 def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
     """Class with the lowest value of a metric; None if no class has a value."""
     found = values.get(metric)
-    # None means a class without examples, 0 a class without hits.
+    # None means a class without examples; 0 means no correct predictions.
     known = enumerate(found if isinstance(found, list) else [])
     rated = [(value, i) for i, value in known if value is not None]
     return min(rated)[1] if rated else None
@@ -97,7 +98,7 @@ def lowest_class(values: Mapping[str, Any], metric: str) -> int | None:
 def first_names(
     metrics: Mapping[str, Metric], kind: Literal["add", "keep"]
 ) -> dict[Callable[..., Any], str]:
-    """Map each `add` (or `keep`) function to the first metric that has it."""
+    """Map each `add` (or `keep`) function to the name of the first metric with it."""
     names: dict[Callable[..., Any], str] = {}
     for name, metric in metrics.items():
         function = getattr(metric, kind)
@@ -107,7 +108,7 @@ def first_names(
 
 
 def found_names(metrics: Mapping[str, Metric]) -> dict[str, str]:
-    """Map each metric to the first metric with the same `add` or `keep` function."""
+    """Map names of metrics to the first name with the same `add` or `keep` function."""
     names = first_names(metrics, "add") | first_names(metrics, "keep")
     functions: dict[str, Any] = {n: m.add or m.keep for n, m in metrics.items()}
     return {name: names[function] for name, function in functions.items()}
@@ -116,7 +117,7 @@ def found_names(metrics: Mapping[str, Metric]) -> dict[str, str]:
 def values_of(
     metrics: Mapping[str, Metric], sums: Mapping[str, Any], kept: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Compute the loss and all metrics whose sums or arrays exist.
+    """Compute the loss, and the metrics whose sums or per-example arrays are given.
 
     Args:
       metrics: Metrics by name.
@@ -137,7 +138,7 @@ def values_of(
 
 
 def goal_of(metrics: Mapping[str, Metric], field: str, metric: str) -> Goal:
-    """Find the metric named by a config field, with its direction.
+    """Return the `Goal` for `metric`, the value of the config field `field`.
 
     Raises:
       UserError: The metric is unknown or has no direction.

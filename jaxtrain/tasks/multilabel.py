@@ -21,14 +21,14 @@ from jaxtrain.tasks.losses import asymmetric_losses, label_losses
 from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.proposals import Advice
 
-# Key in `Task.chosen`.
+# Name of a metric, and key in `Task.chosen`.
 THRESHOLDS = "thresholds"
-# Largest number of labels per example in a report.
+# Maximum number of labels per example in a report.
 MAX_NAMED = 12
 
 
 def _metrics(find_thresholds: Any) -> dict[str, Metric]:
-    """Create the metrics; `find_thresholds` computes the thresholds of F1."""
+    """Create the metrics; `find_thresholds` returns the thresholds for F1."""
     keep = partial(Metric, keep=label_metrics.scores, resampled=True)
 
     def counts(kept: Kept) -> np.ndarray:
@@ -66,13 +66,13 @@ METRICS = _metrics(label_metrics.best_thresholds)
 
 
 class Multilabel(Task):
-    """Targets are 1 or 0 per label, or -1 or NaN for unknown labels, (B, labels).
+    """Multi-label classification, with targets (B, labels) of 1, 0 or unknown.
 
-    Outputs are logits. The loss is the mean over known labels; metrics also exclude
-    unknown labels.
+    Unknown labels, -1 or NaN, are excluded from metrics and from the loss, which is a
+    mean over labels. Outputs are logits.
 
     Args:
-      image_shape: Shape of the images.
+      image_shape: Shape of the images (H, W, C).
       facts: Metadata of the data set: `target_names`, and in training
         `training_targets`.
       **given: Fields of `MultilabelConfig`.
@@ -191,7 +191,7 @@ class Multilabel(Task):
         return jnp.sum(jnp.where(known, losses, 0), axis=-1) / num
 
     def labelled(self, target: jax.Array) -> jax.Array:
-        """Exclude images without known labels, which would dilute the loss."""
+        """Mask of images with a known label; other images would lower the mean loss."""
         return jnp.any(~jnp.isnan(target), axis=-1)
 
     @classmethod
@@ -208,11 +208,11 @@ class Multilabel(Task):
         return _metrics(self._thresholds)
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        # Thresholds are undefined for non-finite outputs.
+        # There are no thresholds for non-finite outputs.
         return {name: validation[name] for name in (THRESHOLDS,) if name in validation}
 
     def _thresholds(self, kept: Kept) -> np.ndarray:
-        """Fitted thresholds; during the validation, they are fitted to `kept`."""
+        """Return the fitted thresholds; on the validation split, fit them to `kept`."""
         if self.chosen is None:
             return np.array(label_metrics.best_thresholds(kept))
         return thresholds(self.chosen, self.num_outputs)
@@ -254,7 +254,7 @@ def _named(names: Sequence[str]) -> str:
 def _positive_weights(
     weights: str | tuple[float, ...] | None, targets: np.ndarray
 ) -> np.ndarray | None:
-    """Positive weight of each label, (labels,).
+    """Weight of the positive loss term of each label, (labels,), or None.
 
     Raises:
       UserError: The number of weights differs from the number of labels.

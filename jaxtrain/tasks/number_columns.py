@@ -13,7 +13,7 @@ from jaxtrain.config.regression import MAX_LEVELS
 from jaxtrain.data.columns import NAMES, ORIGIN, ROUNDING, is_rounded, original
 from jaxtrain.errors import UserError, counted
 
-# Default name of an unnamed column.
+# Default column name.
 UNNAMED = "target"
 
 
@@ -24,14 +24,14 @@ def in_columns(targets: Any) -> Any:
 
 
 def training_numbers(facts: Mapping[str, Any]) -> np.ndarray:
-    """Load the numbers of the training split, (N, columns)."""
+    """Load the training targets in the units of the data, (N, columns)."""
     targets = facts["training_targets"]()
     check_numbers(targets, "the training split")
     return original(in_columns(targets), facts)
 
 
 def levels_of(targets: np.ndarray) -> tuple[float, ...]:
-    """Distinct values of the training split, in ascending order.
+    """Distinct finite numbers of the training split, in ascending order.
 
     Raises:
       UserError: There are too many distinct values.
@@ -56,7 +56,7 @@ def check_numbers(targets: Any, split: str) -> None:
 
 
 def names_of(facts: Mapping[str, Any], num: int) -> tuple[str, ...]:
-    """Names of the columns, with defaults for unnamed columns."""
+    """Names of the `num` target columns, or default names."""
     if NAMES in facts:
         return tuple(map(str, facts[NAMES]))
     return (UNNAMED,) if num == 1 else tuple(f"{UNNAMED}_{i}" for i in range(num))
@@ -94,9 +94,9 @@ def statistics_of(
 
 
 def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> None:
-    """Raise UserError if float32 rounding removes the differences of numbers.
+    """Raise UserError if float32 cannot represent differences within a column.
 
-    Only numbers of custom stores can fail the check, as built-in stores centre them.
+    Only custom stores can fail the check: built-in stores centre the numbers.
     """
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
@@ -109,7 +109,7 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
 
 
 def as_number(x: float, std: float) -> str:
-    """Format a number with at least 4 digits, and a resolution of 1 % of `std`."""
+    """Format a number with 4 or more significant digits, to resolve 1 % of `std`."""
     digits = 4 if x == 0 else math.ceil(math.log10(abs(x) / std)) + 3
     return f"{x:.{min(17, max(4, digits))}g}"
 
@@ -144,7 +144,7 @@ def check_levels(
     Args:
       columns: Numbers minus `origin`, (N, columns); NaN is missing.
       names: Names of the columns.
-      origin: Origin of each column, (columns,).
+      origin: Number that the store subtracts from each column, (columns,).
       std: Standard deviation of each column, (columns,).
       levels: Levels in ascending order.
       split: Name of the split in messages.

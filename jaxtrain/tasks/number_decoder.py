@@ -15,10 +15,10 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Lower bound of the range (max - min) of a column, relative to its largest magnitude,
-# so that tolerances relative to the range exceed float32 rounding.
+# Lower bound of the range (max - min) of a column, as a fraction of its largest
+# magnitude: tolerances, fractions of the range, then exceed float32 rounding.
 LEAST_SPREAD = 0.02
-# Largest number of names in a description.
+# Maximum number of names in a description.
 MAX_DESCRIBED = 8
 
 
@@ -32,7 +32,7 @@ class NumberPrediction(NumbersPrediction):
 
 
 class NumberDecoder(RowDecoder):
-    """Decoder of outputs to numbers in the units of the data.
+    """Decoder of predicted numbers in the units of the data.
 
     Args:
       facts: Metadata of the run: task options, classes, image shape.
@@ -57,7 +57,7 @@ class NumberDecoder(RowDecoder):
         return self.readout.add_offset(values)
 
     def check_values(self) -> None:
-        """Raise no error, as the predictions are numbers."""
+        """Accept all outputs, as predictions are numbers."""
 
     def answer_parts(self) -> AnswerParts:
         columns = self.readout.columns
@@ -89,7 +89,7 @@ class RegressionDecoder(NumberDecoder):
       facts: Metadata of the run: task options, classes, image shape.
       readout: Conversion of outputs to numbers.
       targets: Names of the target columns.
-      distribution: Name of a loss whose outputs are distribution parameters; None if
+      distribution: Name of the loss if outputs are distribution parameters; None if
         outputs are the predicted numbers.
     """
 

@@ -18,7 +18,7 @@ STD = "_std"
 
 
 class NumberLoss:
-    """Regression loss, and predictions from its outputs.
+    """Base class of regression losses, which convert outputs to predictions.
 
     A column may have several outputs; each additional output adds a number to the
     prediction.
@@ -26,7 +26,7 @@ class NumberLoss:
 
     @property
     def endings(self) -> tuple[str, ...]:
-        """Suffixes of the names of the additional numbers."""
+        """Suffixes of the names of the additional numbers, such as "_std"."""
         return ()
 
     @property
@@ -117,8 +117,8 @@ class GaussianLoss(NumberLoss):
 class QuantileLoss(NumberLoss):
     """Quantile regression with the mean pinball loss (Koenker and Bassett 1978).
 
-    The quantiles are the median plus or minus cumulative softplus outputs, so that they
-    never cross.
+    The quantiles are the median plus or minus cumulative sums of softplus outputs, so
+    that quantiles never cross.
 
     Attributes:
       quantiles: Quantile levels in ascending order, with the median in the middle.

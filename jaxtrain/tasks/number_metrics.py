@@ -1,7 +1,7 @@
 """Regression metrics: sums per column on the device, values on the host.
 
-Metrics are averaged over columns, as scikit-learn's `uniform_average`. Missing numbers,
-NaN, are ignored.
+Metrics are averaged over columns, as with `uniform_average` in scikit-learn. Missing
+numbers, NaN, are ignored.
 """
 
 import math
@@ -16,7 +16,7 @@ from jaxtrain.tasks.metrics import Metric
 
 # Function (outputs, target, mask) -> sums over a batch.
 Add = Callable[..., jax.Array]
-# Suffix of the names of metrics with a value per column.
+# Suffix in the names of metrics that have a value per column.
 OF_COLUMNS = "_of_columns"
 OfColumn = Callable[[np.ndarray], float | None]
 
@@ -26,14 +26,14 @@ def error_sums(
 ) -> jax.Array:
     """Sums over a batch, (5, columns).
 
-    The rows are count, |error|, error^2, target and target^2. Targets are centred, as
-    raw sums of squares would lose the precision that R^2 needs.
+    The sums are count, |error|, error^2, target and target^2. Targets are centred, as
+    R^2 would lose precision with sums of squares of raw targets.
 
     Args:
       error: Error of each number in standard deviations, (B, columns).
       target: Standardized target, (B, columns).
       known: Mask of the known targets, bool (B, columns).
-      std: Standard deviation of each column, which converts sums to its unit.
+      std: Standard deviation of each column, (columns,), in the unit of the sums.
     """
     error, target = error * std, target * std
     counted = jnp.ones_like(error)
@@ -43,7 +43,7 @@ def error_sums(
 
 
 def coverage_sums(inside: jax.Array, known: jax.Array) -> jax.Array:
-    """Count known targets, and known targets inside the interval, (2, columns)."""
+    """Count known targets, and known targets in prediction intervals, (2, columns)."""
     counts = jnp.sum(known, 0), jnp.sum(known & inside, 0)
     return jnp.stack(counts).astype(jnp.int32)
 

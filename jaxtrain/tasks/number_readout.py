@@ -1,4 +1,4 @@
-"""Regression loss of the task options, and readout in the units of the data."""
+"""Creation of regression losses and of readouts in the units of the data."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ from jaxtrain.tasks.number_losses import (
 from jaxtrain.tasks.ordinal_loss import OrdinalLoss
 from jaxtrain.tasks.outputs import Readout
 
-# Ratio of mean to standard deviation above which numbers are reported in float64:
-# float32 rounding would exceed 1e-4 standard deviations.
+# Ratio of mean to standard deviation above which the mean is added to predictions in
+# float64, because float32 rounding would exceed 1e-4 standard deviations.
 FAR = 1e-4 * 2**24
 
 
@@ -36,7 +36,7 @@ def make_loss(
       options: Options of the task.
       mean: Mean of each column.
       std: Standard deviation of each column.
-      levels: Levels of ordinal numbers, if any.
+      levels: Levels of ordinal regression; None for other losses.
     """
     if options.loss == "gaussian":
         return GaussianLoss(options.of_loss("level"))
@@ -52,10 +52,10 @@ def make_loss(
 def make_readout(
     loss: NumberLoss, mean: Sequence[float], std: Sequence[float], names: Sequence[str]
 ) -> Readout:
-    """Create the readout in the units of the data.
+    """Create the conversion of outputs to numbers in the units of the data.
 
-    The readout has the prediction of each column, followed by the additional numbers of
-    the loss, such as quantiles.
+    The prediction of each column is followed by the additional numbers of the loss,
+    such as quantiles.
     """
     endings = ("", *loss.endings)
     far = any(abs(x) > FAR * y for x, y in zip(mean, std, strict=True))
@@ -82,6 +82,6 @@ def make_readout(
         columns,
         values,
         shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # One decimal more than float32 resolves at one standard deviation.
+        # Round to 8 significant digits of the standard deviation; float32 has 7.
         decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
     )

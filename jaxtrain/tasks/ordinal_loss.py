@@ -34,11 +34,11 @@ class OrdinalLoss(NumberLoss):
         return False
 
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
-        """Compute the mean of the binary cross entropies over the levels.
+        """Compute the binary cross entropy, averaged over the levels.
 
-        A level whose condition, number >= previous level, is false counts as 0. The
-        paper divides by the number of applicable levels in the batch, so that the loss
-        of an example depends on other examples.
+        The cross entropy of a level is 0 if its condition, number >= previous level, is
+        false. The paper instead excludes such levels from a mean over the batch; the
+        loss of an example then depends on other examples.
         """
         between = jnp.asarray((self.levels[:, 1:] + self.levels[:, :-1]) / 2)
         passed = target[..., None] > between.astype(target.dtype)

@@ -1,4 +1,4 @@
-"""Readouts of outputs, and output shapes."""
+"""Conversion of outputs to numbers (readout), and output shapes."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ from jaxtrain.trees import by_path
 if TYPE_CHECKING:
     from jaxtrain.tasks.base import Task
 
-# Reserved columns of a table of predictions.
+# Reserved names of columns in a table of predictions.
 TABLE_COLUMNS: tuple[str, str] = ("filename", "error")
 
 
@@ -22,12 +22,11 @@ class Readout(NamedTuple):
 
     Attributes:
       name: Name of the array in an exported file.
-      columns: Names of the numbers, the columns of a table.
+      columns: Names of the numbers.
       of: Traced function from outputs (B, num_outputs) to numbers (B, len(columns)).
       shift: Offset of each column, float64, to add to the result of `of`, for numbers
         so far from 0 that float32 would lose their differences. None means no offset.
-      decimals: Number of decimals that `of` resolves in each column, if there is a
-        `shift`.
+      decimals: Number of decimals to round each column to, if there is a `shift`.
     """
 
     name: str
@@ -37,7 +36,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def add_offset(self, numbers: np.ndarray) -> np.ndarray:
-        """Add `shift` to results of `of` in float64, and round to `decimals`.
+        """Add `shift`, in float64, to results of `of`, and round to `decimals`.
 
         Without a `shift`, the numbers are returned unchanged.
         """
@@ -48,7 +47,7 @@ class Readout(NamedTuple):
         return np.stack([np.round(x, places) for x, places in each], -1)
 
     def traced(self, outputs: jax.Array) -> jax.Array:
-        """Apply `of` and add the shift, in the dtype of `of`. Traced."""
+        """Apply `of`, and add `shift` without a change of dtype. Traced."""
         numbers = self.of(outputs)
         if self.shift is None:
             return numbers
@@ -81,12 +80,12 @@ def in_numbers(tree: Any) -> str:
 
 
 def is_shape(spec: Any) -> bool:
-    """Whether an output spec is a single shape, not a tree of shapes."""
+    """Whether an output spec is a single shape rather than a pytree of shapes."""
     return isinstance(spec, tuple) and all(isinstance(size, int) for size in spec)
 
 
 def abstract_outputs(task: "Task", batch: tuple[int, ...], dtype: Any) -> Any:
-    """Abstract outputs of a task for a batch, a tree of `jax.ShapeDtypeStruct`."""
+    """Abstract outputs of a task for a batch, a pytree of `jax.ShapeDtypeStruct`."""
 
     def shaped(shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*batch, *shape), dtype)

@@ -1,4 +1,4 @@
-"""Drawing of metrics and examples."""
+"""Drawing of confusion matrices, masks and boxes."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw
 
 from jaxtrain.font import fitted, font
 
-# Approximate side of the matrix, and width of the margin with names, in pixels.
+# Approximate side of a confusion matrix, and width of the margin with names, in pixels.
 SIDE, MARGIN = 480, 60
 # Smallest side of a cell that shows its count, in pixels.
 MIN_TEXT_CELL = 24
@@ -38,14 +38,14 @@ PALETTE = _palette()
 
 
 def draw_matrix(counts: np.ndarray, names: Sequence[str]) -> np.ndarray:
-    """Draw a matrix of counts; darker cells are larger fractions of their row.
+    """Draw a confusion matrix; darker cells are larger fractions of their row.
 
-    Each evaluation draws the matrix. For ten classes Pillow needs 4 ms, matplotlib
-    0.2 s.
+    Uses Pillow, as each evaluation draws a matrix: 4 ms for ten classes, compared with
+    0.2 s in matplotlib.
 
     Args:
       counts: Square matrix of counts.
-      names: Names of rows and columns.
+      names: Class names, for rows and columns.
 
     Returns:
       The image, uint8 (H, W, 3).
@@ -70,7 +70,7 @@ def overlay(
     Args:
       image: Image to draw the translucent colours on.
       classes: Class of each pixel, int (H, W); 0 or less is transparent.
-      colours: Colours of the classes from 1 on, uint8 (N, 3), repeated cyclically.
+      colours: Colours of classes 1, 2, ..., uint8 (N, 3), repeated cyclically.
 
     Returns:
       The image, uint8 (H, W, 3).
@@ -94,7 +94,7 @@ def mistakes(image: np.ndarray, wrong: np.ndarray) -> np.ndarray:
 
 
 def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """Draw boxes on an image, uint8 (H, W, C), in different colours.
+    """Draw box outlines in alternating colours on an image, uint8 (H, W, C).
 
     Args:
       image: Image to draw on.
@@ -116,7 +116,7 @@ def outlines(image: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 def labelled_boxes(
     image: np.ndarray, boxes: np.ndarray, classes: np.ndarray, texts: Sequence[str]
 ) -> np.ndarray:
-    """Draw labelled boxes on an image, uint8 (H, W, C), coloured by class.
+    """Draw labelled boxes, coloured by class, on an image, uint8 (H, W, C).
 
     Args:
       image: Image to draw on.
@@ -142,7 +142,7 @@ def labelled_boxes(
 
 
 def _coloured(image: np.ndarray) -> np.ndarray:
-    """Convert an image to RGB."""
+    """Convert an image (H, W, C) to RGB."""
     return image[..., :3] if image.shape[-1] > 2 else image[..., :1].repeat(3, -1)
 
 
@@ -153,7 +153,7 @@ def _write(
     names: Sequence[str],
     cell: int,
 ) -> None:
-    """Write the counts, the row names (left) and the column names (top)."""
+    """Write counts in cells, row names at the left, and column names at the top."""
     places = [MARGIN + i * cell + cell // 2 for i in range(len(names))]
     draw.font = font()
     draw.text((4, 4), "true: rows\npredicted: columns", fill="black", font=font(9))

@@ -9,12 +9,12 @@ Row = dict[str, Any]
 
 
 class AnswerParts(NamedTuple):
-    """Description of a server's responses.
+    """Description of the responses of `serve`.
 
     Attributes:
       kind: Plural noun for the items of a response, such as "classes".
-      names: Names of the items; () if they have no names.
-      health: JSON values of `GET /health`.
+      names: Names of the items; () if items have no names.
+      health: JSON values in the response to `GET /health`, by name.
       num_ranked: Largest `topk` of a request; 0 if classes are not ranked.
     """
 
@@ -25,7 +25,7 @@ class AnswerParts(NamedTuple):
 
 
 class Prediction:
-    """Base class of the prediction for one image, on the host.
+    """Base class of predictions for one image, on the host.
 
     Attributes:
       boxes: Predicted boxes; None for models without boxes.
@@ -38,7 +38,7 @@ class Prediction:
         return {}
 
     def cells(self) -> tuple[str, ...]:
-        """Texts of the console table, in the columns of `OutputDecoder.heads`."""
+        """Texts for the columns of the console table (`OutputDecoder.heads`)."""
         return ()
 
     def json(self, topk: int) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class Prediction:
         """Draw the prediction on the image; None if it cannot be drawn.
 
         Args:
-          image: Image in its stored size, uint8 (H, W, 3).
+          image: Image at the size of its file, uint8 (H, W, 3).
         """
         del image
         return None

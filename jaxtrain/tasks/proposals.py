@@ -1,4 +1,4 @@
-"""Interface of tasks that are proposed for new data sets."""
+"""Interface of tasks that can be proposed for new data sets."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -18,12 +18,12 @@ class Proposable(Protocol):
 
         Args:
           facts: Metadata of the data set (`Store.facts`).
-          groups: Groups of the training examples (`Store.strata`).
+          groups: Strata of the training examples, usually classes (`Store.strata`).
         """
         ...
 
     def advice(self, class_counts: np.ndarray) -> Advice:
-        """Config fields of a recipe for a new data set, with values and reasons.
+        """Config values to propose for a new data set, with reasons.
 
         Args:
           class_counts: Number of training examples of each non-empty class or label,

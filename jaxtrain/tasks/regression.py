@@ -45,22 +45,22 @@ from jaxtrain.tasks.number_readout import make_loss, make_readout
 from jaxtrain.tasks.outputs import check_columns
 from jaxtrain.tasks.proposals import Advice
 
-# Config fields that are incompatible with ordinal regression, with the reason.
+# Config field that is incompatible with ordinal regression -> reason.
 UNMIXED = {"data.augment.mixup": "ordinal targets have no values between two levels"}
-# Largest number of columns shown per example in reports.
+# Maximum number of columns per example in reports.
 MAX_SHOWN = 8
-# Number of sampled targets of a split if targets cannot be read without images.
+# Number of targets to check per split if targets cannot be read without images.
 FEW = 2
 
 
 class Regression(Task):
-    """Targets are numbers, (B,) or (B, columns); NaN is a missing number.
+    """Regression, with numbers (B,) or (B, columns) as targets; NaN is missing.
 
-    Targets are standardized by the mean and standard deviation of each column. Metrics
-    and predictions are in the units of the data.
+    For the loss, targets are standardized by the mean and standard deviation of each
+    column. Metrics and predictions are in the units of the data.
 
     Args:
-      image_shape: Shape of the images.
+      image_shape: Shape of the images (H, W, C).
       facts: Metadata of the data set: `target_names` of named columns, and in training
         `training_targets`, a function that returns all training targets.
       **given: Fields of `RegressionConfig`. Mean and standard deviation default to
@@ -116,7 +116,7 @@ class Regression(Task):
                     f"{counted(len(values), 'value')}, but the data set has "
                     f"{counted(num, 'column')}: {', '.join(self._names)}"
                 )
-        # Origin that the store has subtracted from its numbers.
+        # Number that the store has subtracted from each column.
         self._origin = np.array(facts.get(ORIGIN, (0.0,) * num))
         self._mean, self._std = np.array(mean) - self._origin, np.array(std)
         self._levels = levels
@@ -150,7 +150,7 @@ class Regression(Task):
         if self._levels is not None:
             names, off = self._names, self._origin
             check_levels(columns, names, off, self._std, self._levels, split)
-        # In a sample a column may have no numbers.
+        # All numbers of a small sample may be missing.
         if len(columns) > FEW and np.isnan(columns).all():
             raise UserError(f"{split} has no numeric targets: choose another split")
 
@@ -163,7 +163,7 @@ class Regression(Task):
     def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
         one, other = map(in_columns, target)
         share = change.weight.astype(one.dtype)[:, None]
-        # A partner with a mixing ratio of 0 may have missing numbers.
+        # If the weight of `other` is 0, its numbers may be missing.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
@@ -177,13 +177,13 @@ class Regression(Task):
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Exclude examples without numbers, which would dilute the loss."""
+        """Mask of examples with a number; other examples would lower the mean loss."""
         return jnp.any(~jnp.isnan(target), -1)
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:
         num, absolute, *_ = self._errors(outputs, target, jnp.ones(len(target)))
         mae = absolute / jnp.maximum(num, 1)
-        # Mean over the columns that have a number in the batch.
+        # Average over the columns that have a number in the batch.
         mean = jnp.sum(mae) / jnp.maximum(jnp.sum(num > 0), 1)
         return {"mae": mean.astype(jnp.float32)}
 
@@ -247,7 +247,7 @@ class Regression(Task):
     def _read(
         self, outputs: Any, target: jax.Array, mask: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Reshape outputs, standardize targets, and find the known targets.
+        """Reshape outputs, and standardize targets.
 
         Returns:
           Outputs (B, columns, num_outputs); targets (B, columns), where missing targets

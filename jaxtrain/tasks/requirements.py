@@ -9,8 +9,8 @@ class Required(NamedTuple):
 
     Attributes:
       holds: Function that returns whether a value of the field is allowed.
-      reason: Reason for the requirement, in the message.
-      fix: Fix at the end of the message.
+      reason: Reason for the requirement, for the error message.
+      fix: Remedy, at the end of the error message.
     """
 
     holds: Callable[[Any], bool]

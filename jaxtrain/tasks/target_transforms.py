@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 
 def transform_of(task: Task) -> Follow:
-    """Get `transform_target` of a task for the augmentations in `target_changes`.
+    """Return the function that transforms targets like their images.
 
-    Other augmentations leave targets unchanged.
+    For augmentations in `task.target_changes`, it calls `task.transform_target`; other
+    augmentations leave targets unchanged.
     """
 
     def follow(target: Any, change: Any) -> Any:
@@ -26,7 +27,7 @@ def transform_of(task: Task) -> Follow:
 
 
 def moves_targets(task: Task) -> bool:
-    """Whether targets change with geometric augmentations of images."""
+    """Whether a task transforms targets for geometric augmentations."""
     return handles(task, Geometry)
 
 

@@ -12,12 +12,12 @@ from jaxtrain.tasks.training_losses import checked_loss
 
 
 def all_metrics(task: Task) -> Mapping[str, Metric]:
-    """Metrics of a task, including custom ones."""
+    """Metrics of a task by name, including custom metrics."""
     return {**task.metrics(), **task.own_metrics}
 
 
 def goal(task: Task, field: str, metric: str) -> Goal:
-    """Find the metric named by a config field, with its direction.
+    """Return the `Goal` for `metric`, the value of the config field `field`.
 
     Raises:
       UserError: The metric is unknown or has no direction.
@@ -37,7 +37,7 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
       task: Task of the model.
       outputs: Outputs of the model, with the shapes in `Task.output_spec`.
       target: Result of `Task.target`.
-      mask: Mask of the batch, (B,); 0 for padding, else 1.
+      mask: Mask of the examples, (B,); 0 for padding, else 1.
     """
     labelled = task.labelled(target)
     if labelled is not None:

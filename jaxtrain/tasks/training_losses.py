@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 def checked_loss(
     task: "Task", outputs: Any, target: Any, *, training: bool
 ) -> jax.Array:
-    """Compute the loss of each example, (B,), with a check of its shape.
+    """Compute the loss of each example, (B,), and check its shape.
 
     Args:
-      task: Task with the `loss`.
+      task: Task that defines `loss`.
       outputs: Outputs of the model.
       target: Result of `Task.target`.
       training: Argument of `Task.loss`.
@@ -45,8 +45,8 @@ def losses_and_metrics(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Compute the training loss of each example, (B,), and metrics of the batch.
 
-    Auxiliary outputs add weighted losses, whose mean is an additional metric. The
-    metrics of the task use the main outputs.
+    The weighted losses of auxiliary outputs are added; their mean is an additional
+    metric. The metrics of the task use the main outputs.
 
     Args:
       task: Task of the run.
@@ -68,12 +68,12 @@ def losses_and_metrics(
 def auxiliary_losses(
     outputs: WithAuxiliary, loss: Callable[[Any], jax.Array], zero: jax.Array
 ) -> jax.Array:
-    """Compute the weighted losses of auxiliary outputs per example, (B,).
+    """Sum the weighted losses of all auxiliary outputs, per example, (B,).
 
     Args:
       outputs: Outputs of the model in training mode.
       loss: Function from outputs to the loss of each example, (B,).
-      zero: Zeros to add the losses to, (B,).
+      zero: Zeros (B,), to which the losses are added.
 
     Raises:
       UserError: The shapes of auxiliary and main outputs differ.

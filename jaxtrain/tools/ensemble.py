@@ -39,10 +39,10 @@ class Ensembled:
     """An ensemble and its metrics.
 
     Attributes:
-      model: The ensemble.
-      config: Config of the new workdir, from the first run.
-      validation: Metrics of the ensemble on the validation split. None if the runs do
-        not share a validation split on which no run was trained.
+      model: Ensemble, with the weights of all members.
+      config: Config of the first run, for the new workdir.
+      validation: Metrics of the ensemble on the validation split. None unless the runs
+        share a validation split that none of them was trained on.
       test: Metrics of the ensemble on the test split.
       each: Metrics of each member on the test split.
     """
@@ -59,7 +59,7 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
 
     Args:
       models: Two or more models that differ only in their weights.
-      configs: Config of the run of each model. The first defines the data.
+      configs: Configs of the runs, one per model. The first config defines the data.
 
     Raises:
       UserError: The models differ in more than weights, or the task does not support
@@ -86,15 +86,16 @@ def _evaluate(
     model: TrainedModel, config: Config, split: str
 ) -> tuple[Task, PassResult]:
     subject, source = open_subject(model, config, config.data, split)
-    if split == "validation":  # Discard the first member's thresholds, to fit new ones.
+    if split == "validation":  # With None, thresholds are fitted to the ensemble.
         subject.task.chosen = None
     return subject.task, Pass(subject=subject)(source, split).checked(split)
 
 
 def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
-    """Write an ensemble as the workdir of a finished run, for use with all commands.
+    """Save an ensemble as the workdir of a finished run.
 
-    The checkpoint has no optimizer state, so training cannot be resumed from it.
+    All commands but training accept this workdir; its checkpoint has no optimizer
+    state.
 
     Args:
       made: Ensemble to write.
@@ -102,7 +103,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
       out: New workdir to create.
 
     Raises:
-      UserError: A run is not finished, or the folder cannot be written.
+      UserError: A run is not finished, or `out` cannot be written.
     """
     ends = [read_end(run) for run in runs]
     first = RunId.read(runs[0])
@@ -136,7 +137,7 @@ def save(made: Ensembled, runs: Sequence[Path], out: Path) -> None:
         folder = partial / CHECKPOINTS / str(step)
         made_of = manifest.make(state, digests(state), info, made.validation, run)
         write(folder, state, made_of)
-        # `progress` in the checkpoint holds the fitted thresholds (`chosen`).
+        # Fitted values (`chosen`) are saved in `progress` of the checkpoint instead.
         about = dataclasses.replace(model.description, chosen={})
         workdir_lib.write_digested(partial / MODEL, run.stamp(about.to_dict()))
         summary = _summary(made, runs, ends)

@@ -1,7 +1,7 @@
 """Learning-rate range test (Smith 2017, arXiv:1506.01186).
 
-The learning rate grows exponentially during a short training. A good value is where the
-loss falls fastest. The suggestion rules are from fastai's `lr_find`.
+The learning rate grows exponentially in a short training run. A learning rate is good
+if the loss falls fast there. The suggestion rules are from fastai's `lr_find`.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from jaxtrain.errors import UserError
 from jaxtrain.trainer.trainer import Trainer
 from jaxtrain.training.schedules import Schedule
 
-# Decay of the smoothed loss, and ratio of the smoothed loss to its minimum at which the
-# test ends.
+# Decay of the moving average of the loss, and ratio of this average to its minimum at
+# which the range test ends.
 SMOOTHING = 0.98
 DIVERGED = 4.0
 # The suggestion rules ignore the first tenth of the steps, and the last five steps.
@@ -37,7 +37,7 @@ MIN_STEPS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class RangeTest:
-    """Losses at increasing learning rates, float64 (steps,) each.
+    """Losses at increasing learning rates; all arrays are float64 (steps,).
 
     Attributes:
       rates: Learning rate of each step.
@@ -51,7 +51,7 @@ class RangeTest:
 
 
 def rising(start: float, end: float, num_steps: int) -> Schedule:
-    """Return a schedule that grows exponentially from `start` to `end`."""
+    """Return a learning-rate schedule that grows exponentially to `end`."""
     factor = end / start
 
     def schedule(step: ArrayLike) -> jax.Array:
@@ -104,7 +104,7 @@ def range_test(
 
 
 def _shortened(config: Config, num_steps: int) -> Config:
-    """Shorten a config to a number of steps, without warm-up and early stops."""
+    """Return a config for `num_steps` steps, without warm-up and early stop."""
     if config.optimizer.learning_rate is None:
         raise UserError(
             f"optimizer.name = {config.optimizer.name!r} has no learning rate, as a "
@@ -147,7 +147,7 @@ def smooth(losses: list[float]) -> np.ndarray:
     total, means = 0.0, []
     for num, loss in enumerate(losses, start=1):
         total = SMOOTHING * total + (1 - SMOOTHING) * loss
-        means.append(total / (1 - SMOOTHING**num))  # Bias-corrected.
+        means.append(total / (1 - SMOOTHING**num))  # Bias correction.
     return np.array(means)
 
 
@@ -193,7 +193,7 @@ RULES: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 
 def plot(path: Path, test: RangeTest, suggested: Mapping[str, float]) -> None:
-    """Plot the loss over the learning rate, and the suggestions, to a PNG file.
+    """Plot loss over learning rate, with the suggestions, to a PNG file.
 
     Args:
       path: Path of the file.

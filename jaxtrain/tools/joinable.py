@@ -11,10 +11,10 @@ from jaxtrain.inference.model import TrainedModel
 
 
 def have_common_validation(configs: Sequence[Config]) -> bool:
-    """Whether runs share a validation split on which no run was trained.
+    """Whether runs share a validation split that none of the runs was trained on.
 
-    A validation split that is held out of the training split depends on the seed, so
-    the runs must then have the same seed.
+    A validation split that is held out of the training split depends on the seed; the
+    runs must then have the same seed.
     """
     first, *others = configs
     if sources.load(first.data, first.seed).validation is None:

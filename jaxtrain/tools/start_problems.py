@@ -1,4 +1,4 @@
-"""Problems of a valid config that would stop a run at its start."""
+"""Problems of a valid config that appear only when a run starts."""
 
 import dataclasses
 from typing import Any
@@ -10,10 +10,10 @@ from jaxtrain.trainer.setup import build_setup
 
 
 def start_problems(config: Config, platform: Any = "auto") -> list[Problem]:
-    """Return the problems that the start of a run on this machine would report.
+    """Return the problems that a run would report at its start on this machine.
 
     Args:
-      config: Config with valid values.
+      config: Config that passed the config checks.
       platform: Platform of the run, a value of `--platform`.
     """
     parallel, collected = config.parallel, ProblemList()

@@ -1,4 +1,4 @@
-"""Advice on the speed of a run: its bottleneck, and options that help."""
+"""Advice on the speed of a run: bottlenecks, and options that help."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -6,17 +6,17 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# Minimum seconds of an account (see `clock.ACCOUNTS`) to be reported as a bottleneck.
+# An account (see `clock.ACCOUNTS`) of fewer seconds is not a bottleneck.
 MIN_SECONDS = 10.0
 # ResNet-50 in bfloat16 reaches 0.14 on an H100 (benchmarks/RESULTS.md): its step is
 # bounded by memory bandwidth.
 LOW_MFU = 0.1
-# Minimum fraction of the time in steps for steps to be reported as a bottleneck.
+# Steps are a bottleneck only if they take more than this fraction of the time.
 MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """Advice for a time account whose fraction of a run's time exceeds `above`."""
+    """Advice for a run in which `account` exceeds the fraction `above` of the time."""
 
     account: str
     name: str
@@ -87,7 +87,7 @@ def _has_image_files(data: DataConfig) -> bool:
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Fraction of each account in the total time, largest first."""
+    """Fraction of the total time in each account, in descending order."""
     total = sum(seconds.values())
     largest = sorted(seconds, key=lambda name: -seconds[name])
     return {name: seconds[name] / total for name in largest} if total > 0 else {}
@@ -96,10 +96,10 @@ def shares(seconds: Mapping[str, float]) -> dict[str, float]:
 def advise(
     seconds: Mapping[str, float], mfu: float | None, config: Config | None
 ) -> list[str]:
-    """List bottlenecks with advice, largest share first.
+    """Return bottlenecks with advice, largest first.
 
     Args:
-      seconds: Seconds of each account (see `clock.ACCOUNTS`).
+      seconds: Time of the run in each of `clock.ACCOUNTS`, in seconds.
       mfu: Model FLOP utilization of the steps; None if unknown.
       config: Config of the run; None if unknown.
     """

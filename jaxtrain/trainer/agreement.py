@@ -21,7 +21,7 @@ from jaxtrain.processes import cluster
 from jaxtrain.records import data_record
 from jaxtrain.trainer.records import versions
 
-# Maximum numbers of processes per value, and of differing values, in a message.
+# Maximum number of processes to list per value, and of differing values per message.
 NUM_PROCESSES, NUM_VALUES = 5, 20
 # Longest wait in seconds for a file written by process 0: NFS caches the absence of a
 # file for half a minute (acdirmin).
@@ -40,7 +40,7 @@ def check_started_alike(config: Config, options: Mapping[str, Any]) -> None:
     """
     if cluster.current().num == 1:
         return
-    # `check_same_data` compares the data later, after the data are opened.
+    # Omit the paths of the data: `check_same_data` compares the data later.
     fields = config_lib.shared_values(config, same_data=True)
     code = {f"version of {name}": version for name, version in versions().items()}
     parts = {f"sha256 of {file}": x for file, x in config_lib.own_parts(config).items()}
@@ -62,7 +62,7 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
 
     Args:
       config: Config of the run.
-      data: Record of the data: see `data_record`.
+      data: Data record (see `data_record`).
 
     Raises:
       UserError: The data differ, or cannot be compared.
@@ -75,7 +75,7 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
 
 
 def check_same_workdir(workdir: Path, run: RunId) -> None:
-    """Check that all processes see the workdir that process 0 opened.
+    """Check that all processes have the workdir that process 0 opened.
 
     Args:
       workdir: Workdir of this process.
@@ -98,7 +98,7 @@ def compare(values: Mapping[str, Any]) -> None:
     """Check that all processes have the same values.
 
     Args:
-      values: JSON values of this process, by name.
+      values: JSON values of this process, by their name in messages.
 
     Raises:
       UserError: Some values differ; the message lists them.
@@ -120,7 +120,7 @@ def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe the values that differ between processes.
 
     Args:
-      found: Values by name, in the order of the processes.
+      found: Values by name, one mapping per process.
     """
     told = []
     for name in dict.fromkeys(name for values in found for name in values):
@@ -137,7 +137,7 @@ def describe_differences(found: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _look_for(workdir: Path, run: RunId) -> str | None:
-    """Reason why this process does not see the run in the workdir, or None."""
+    """Wait until the workdir contains the run; after a timeout, return the reason."""
     until = time.monotonic() + LOOK_SECONDS
     while True:
         try:
@@ -153,7 +153,7 @@ def _look_for(workdir: Path, run: RunId) -> str | None:
 
 
 def _source_digest() -> str:
-    """SHA-256 of the package's source files, in order of their names."""
+    """SHA-256 of the source files of jaxtrain, in order of their paths."""
     root, found = Path(jaxtrain.__file__).parent, hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Callback that logs skipped steps and loss spikes, and stops a run after too many."""
+"""Callback that logs skipped steps and loss spikes, and ends runs with too many."""
 
 import math
 from typing import Any, NoReturn
@@ -43,7 +43,7 @@ def _check(run: RunState, start: int, metrics: dict[str, jax.Array]) -> None:
 
 
 def _log(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
-    """Log a skipped step or a loss spike, up to `MAX_TOLD` of them per run."""
+    """Log a skipped step or a loss spike, unless `MAX_TOLD` are already logged."""
     progress = run.progress
     progress.bad_steps_told += 1
     if progress.bad_steps_told > MAX_TOLD:

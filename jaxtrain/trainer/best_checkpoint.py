@@ -5,9 +5,9 @@ from jaxtrain.trainer.run_state import RunState
 
 
 class BestCheckpoint(Callback):
-    """Callback that records the best evaluation and requests a save of its step.
+    """Callback that records the best evaluation, and requests a checkpoint of its step.
 
-    Ties go to the latest evaluation.
+    Of equal evaluations, the latest is the best.
     """
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:

@@ -15,7 +15,7 @@ from jaxtrain.evaluation.evaluate import Apply, ModelView, compiler, evaluate
 from jaxtrain.evaluation.reducers import OnDevices
 from jaxtrain.trees import num_bytes
 
-# Purpose of the program, for messages.
+# Purpose of the compiled program, for messages.
 PURPOSE = "cached outputs of the training images"
 
 
@@ -24,7 +24,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
     Args:
       data: Config section `data`.
-      input: Kind of the training examples.
+      input: Input type of the training examples.
 
     Returns:
       Mapping from each possible reason to whether it applies.
@@ -37,7 +37,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
 
 def too_large(arrays: Any) -> dict[str, bool]:
-    """Map a reason, the size of the arrays, to whether it exceeds the cache limit."""
+    """Return {message: whether the size of `arrays` exceeds the cache limit}."""
     size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}
@@ -51,7 +51,7 @@ def of_each_example(
     dataset: Dataset,
     mesh: Mesh,
 ) -> Any:
-    """Map a function over all training examples; replicate the outputs on all devices.
+    """Apply a function to all training examples; replicate the outputs on all devices.
 
     Args:
       apply: Function `(weights, data, batches) -> (outputs, batch)`, to be traced.

@@ -48,18 +48,18 @@ class Callback:
         """Called before the first step, also when a run is resumed."""
 
     def on_step_start(self, run: "RunState", batch: "StepBatch") -> None:
-        """Called before a call of the training step is dispatched."""
+        """Called before the dispatch of one or more training steps."""
 
     def on_step_end(self, run: "RunState", metrics: dict[str, Any]) -> None:
-        """Called after a call of the training step is dispatched.
+        """Called after the dispatch of one or more training steps.
 
         Args:
           run: State of the run.
-          metrics: Metrics of the call, arrays (steps,) that may not be computed yet.
+          metrics: Metrics of the steps, arrays (steps,) that may not be computed yet.
         """
 
     def on_metrics(self, run: "RunState", call: "Call") -> None:
-        """Called with each finished call of the training step, in order.
+        """Called for each dispatch whose steps have finished, in order.
 
         Raises:
           BadNumbersError: The callback ends the run, with exit code 5.
@@ -72,7 +72,7 @@ class Callback:
         """Called after an evaluation."""
 
     def on_save(self, run: "RunState") -> None:
-        """Called before a save, to update `run.progress`."""
+        """Called before a checkpoint is saved; may update `run.progress`."""
 
     def on_stop(self, run: "RunState") -> None:
         """Called after the last step, also if the run was stopped early."""
@@ -81,11 +81,11 @@ class Callback:
         """Release resources, after success or failure."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        """Called after a complete run: `summary` is written, and the log is closed."""
+        """Called after a complete run; `summary` is saved, and the log is closed."""
 
 
 class Callbacks(Callback):
-    """Callback that calls a list of callbacks in order."""
+    """Callback that calls several callbacks in order."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()):
         self._each = tuple(callbacks)
@@ -125,7 +125,7 @@ class Callbacks(Callback):
             one.on_stop(run)
 
     def close(self) -> None:
-        with contextlib.ExitStack() as stack:  # Close all, even if one fails.
+        with contextlib.ExitStack() as stack:  # Closes all, even if one raises.
             for one in self._each:
                 stack.callback(one.close)
 
@@ -147,7 +147,7 @@ def make_callbacks(config: Config, *, profile: bool = False) -> Callbacks:
       profile: Whether `--profile` is given.
 
     Raises:
-      UserError: Profiling is requested, and no plug-in provides it.
+      UserError: Profiling is requested, but no plug-in supports profiling.
     """
     made = [make(config, profile) for make in CALLBACKS.values()]
     callbacks = Callbacks(one for one in made if one is not None)

@@ -14,13 +14,13 @@ from jaxtrain.training.calls_ahead import calls_ahead
 
 @dataclass
 class Call:
-    """A dispatched call: one or more training steps.
+    """A dispatched call of the training program: one or more steps.
 
     Attributes:
       start: Number of steps before the call.
       metrics: Metrics of the steps, arrays (steps,) on the devices.
       finished: Time at which the device finished the call, in seconds of the queue's
-        clock; infinity before.
+        clock; infinity for unfinished calls.
     """
 
     start: int
@@ -63,8 +63,8 @@ class CallQueue:
     def look(self) -> None:
         """Poll for finished calls, without waiting.
 
-        The finish times of several calls are spread evenly over the time since the last
-        poll.
+        If several calls have finished, their finish times are interpolated, assuming
+        equal step times.
         """
         running = [call for call in self._calls if call.finished == math.inf]
         done = list(itertools.takewhile(Call.is_done, running))
@@ -78,20 +78,20 @@ class CallQueue:
             self.done_step = done[-1].stop
 
     def call_seconds(self) -> float | None:
-        """Estimated seconds of the last call; None before the first measurement."""
+        """Estimated seconds of the newest call; None before a call has finished."""
         if self._step_seconds is None or not self._calls:
             return None
         return self._step_seconds * self._calls[-1].num_steps
 
     def most(self) -> int:
-        """Maximum number of calls in flight, given the duration of a call."""
+        """Maximum number of calls in flight; depends on `call_seconds`."""
         return calls_ahead(self.call_seconds())
 
     def wait(self, most: int) -> None:
         """Wait until at most `most` calls are in flight."""
         for call in list(self._calls)[: max(0, len(self._calls) - most)]:
             if call.finished == math.inf:
-                # Waiting in `device_get` would use a tenth of the CPU time of the step.
+                # Waiting in `device_get` would take a tenth of the CPU time of a step.
                 call.metrics["bad_steps"].block_until_ready()
                 self.look()
 

@@ -72,7 +72,7 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
 
 
 def check_sums(config: Config, policy: Policy, mesh: Mesh) -> Iterator[Problem]:
-    """Check that spatial sharding supports the dtype of gradient sums."""
+    """Check that spatial sharding supports `parallel.reduce_dtype`."""
     asked, compute = config.parallel.reduce_dtype, jnp.dtype(policy.compute_dtype)
     if asked not in (None, compute.name) and data_sharding.num_image_parts(mesh) > 1:
         sizes = {axis: mesh.shape[axis] for axis in SPATIAL_AXES}
@@ -97,7 +97,7 @@ def check_rate_factor(config: Config) -> Iterator[Problem]:
 
 
 def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
-    """Check that the task supports mixing, and that mixed examples share a device."""
+    """Check that the task can mix images, and that mixed images share a device."""
     augment = config.data.augment
     if not augment.mixes:
         return
@@ -130,7 +130,7 @@ def check_mixing(config: Config, mesh: Mesh, task: Task) -> Iterator[Problem]:
 
 
 def check_refused(config: Config, task: Task) -> Iterator[Problem]:
-    """Check that the task supports all fields that are set."""
+    """Check that the task supports all config fields that differ from their default."""
     unusual = with_metadata(config_lib.Config, "unusual")
     unusual = {p: why for p, why in unusual.items() if p not in task.supports}
     for path, reason in {**unusual, **task.refused}.items():
@@ -146,7 +146,7 @@ def check_refused(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_required(config: Config, task: Task) -> Iterator[Problem]:
-    """Check that the field values meet the requirements of the task."""
+    """Check that config fields meet the requirements of the task."""
     for path, required in task.required.items():
         value = config_lib.get(config, path)
         if not required.holds(value):
@@ -158,7 +158,7 @@ def check_required(config: Config, task: Task) -> Iterator[Problem]:
 
 
 def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
-    """Check that layers frozen at first are unfrozen before the run ends."""
+    """Check that the run does not end before frozen layers are unfrozen."""
     start, steps = timetable.unfreeze_step, timetable.total_steps
     if start is not None and start >= steps:
         train = config.train
@@ -172,7 +172,7 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
 
 
 def check_rounded(config: Config, task: Task) -> Iterator[Problem]:
-    """Check that 8-bit outputs suffice for the predictions of the task."""
+    """Check that int8 outputs (`model.quantize`) suffice for the task."""
     if config.model.quantize is None:
         return
     from jaxtrain.trainer.task_decoder import decoder_of

@@ -1,4 +1,4 @@
-"""Time accounting of a run: a clock that adds time to one account at a time."""
+"""Clock that divides the time of a run into accounts, such as `step`."""
 
 import contextlib
 import time
@@ -8,9 +8,9 @@ from typing import Literal, get_args
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
-# `setup` is the time before the loop, and `step` the time of the loop that is in no
-# other account. `lost` is the time from the last checkpoint to an interruption: the
-# resumed run repeats these steps.
+# `setup` is the time before the training loop, and `step` the time of the loop that is
+# in no other account. `lost` is the time from the last checkpoint to an interruption,
+# whose steps the resumed run repeats.
 Account = Literal[
     "setup",
     "compile",
@@ -24,7 +24,7 @@ Account = Literal[
 ACCOUNTS: tuple[Account, ...] = get_args(Account)
 # Lower bound of the interval in `Clock.speed`, in seconds.
 MIN_SECONDS = 1e-3
-# Time accounts that `train_seconds` excludes.
+# Accounts that `Progress.train_seconds` excludes.
 NOT_TRAINING = ("setup", "compile", "lost")
 
 
@@ -62,7 +62,7 @@ class Clock:
 
     @contextlib.contextmanager
     def charging(self, account: Account) -> Iterator[None]:
-        """Add the time spent in this context to an account."""
+        """Context manager: add the duration of the block to an account."""
         before = self.switch(account)
         try:
             yield
@@ -70,7 +70,7 @@ class Clock:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of each account, over all starts of the run."""
+        """Seconds of the run in each account, including the time before a resume."""
         self._charge()
         return dict(self._seconds)
 
@@ -88,22 +88,21 @@ class Clock:
 
         Args:
           examples: Number of examples of these steps.
-          until: Finish time of these steps, in `step_seconds`.
+          until: Value of `step_seconds` when the last of these steps finished.
         """
         seconds, self._logged_seconds = until - self._logged_seconds, until
-        # The interval is 0 if one poll found the last calls of this and the previous
-        # interval.
+        # 0 seconds if the same poll found the end of this and of the previous interval.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(
         self, saved: Mapping[str, float], spent: float, since: Account = "lost"
     ) -> None:
-        """Add the seconds of earlier starts of the run.
+        """Add the time of the run before a resume.
 
         Args:
-          saved: Seconds by account at the resumed checkpoint.
-          spent: Total seconds of the earlier starts, up to the last log line.
-          since: Account of the seconds between the checkpoint and the last log line.
+          saved: Seconds by account, from the checkpoint.
+          spent: Total seconds of the run up to the last log line before the resume.
+          since: Account for the time from the checkpoint to this log line.
         """
         self._charge()
         for name, seconds in saved.items():
@@ -120,7 +119,7 @@ class Clock:
         )
 
     def _charge(self) -> None:
-        """Add the time since the last call to the account, or to `compile`."""
+        """Divide the time since the last call between current account and `compile`."""
         now, compiled_seconds = self._now(), self._compile_seconds()
         compiling = compiled_seconds - self._compiled
         self._seconds[self._account] += now - self._charged_at - compiling

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from jaxtrain.config import Config
     from jaxtrain.data.sources import Splits
 
-# Kind of the problem that the task does not support the data.
+# Kind of problem: the task does not support the data.
 TASK = "task"
 
 
 def task_of_data(config: Config, splits: Splits) -> Task:
-    """Create the task of a config for the metadata of its training split.
+    """Create the task of a config, with the metadata of the training split.
 
     Raises:
       UserError: The data are incompatible with the task, or have no labels.
@@ -65,8 +65,8 @@ def check_augment(config: Config, splits: Splits, task: Task) -> list[Problem]:
 def check_targets(config: Config, splits: Splits, task: Task) -> Iterator[Problem]:
     """Check the targets of the splits against the task.
 
-    The host crops and resizes the targets together with the images only if the store
-    supports it. Augmentations in the training step transform images and targets.
+    The host crops and resizes targets like images only if the store supports it.
+    Augmentations, in the training step, transform images and targets.
     """
     data = config.data
     on_device = splits.size is not None and not splits.train.canvas_shape
@@ -141,7 +141,7 @@ def check_sizes(config: Config, splits: Splits, task: Task) -> Iterator[Problem]
     )
 
 
-# Kind of a problem -> check.
+# Kind of problem -> check function.
 CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]] = {
     "channels": check_statistics,
     "augment": check_augment,
@@ -150,7 +150,7 @@ CHECKS: Mapping[str, Callable[[Config, Splits, Task], Iterable[Problem] | None]]
     "sampling": check_order,
     "split_sizes": check_sizes,
 }
-# Checks that require a recipe.
+# Kinds of problems whose check requires a recipe.
 OF_RECIPE = frozenset({"split_sizes"})
 
 
@@ -168,8 +168,8 @@ def judge(
         no task, the task is inferred from the data.
 
     Returns:
-      Name of the task, or None if no task supports the data, and (kind, message) of
-      each problem.
+      Name of the task (None if no task supports the data), and problems, each (kind,
+      message).
     """
     if not with_recipe and config.task == config_lib.Config().task:
         train = splits.train

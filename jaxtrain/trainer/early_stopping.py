@@ -18,7 +18,7 @@ class EarlyStopping(Callback):
             return
         memory = progress.callbacks.get(NAME, {})
         if memory.get("metric", goal.metric) != goal.metric:
-            # The resumed run monitors another metric: count from zero again.
+            # The resumed run monitors another metric: restart the count at 0.
             memory, progress.evals_without_improvement = {}, 0
         value, best = evaluation.metrics[goal.metric], memory.get("best")
         if goal.improves(value, best):
@@ -33,6 +33,6 @@ class EarlyStopping(Callback):
 
 
 def reconsider(progress: Progress, patience: int | None) -> None:
-    """Clear the early stop of a resumed run if its patience was raised."""
+    """Reset `stopped_early` of a resumed run if the patience was raised."""
     if patience is None or progress.evals_without_improvement < patience:
         progress.stopped_early = False

@@ -43,11 +43,11 @@ def validate(run: RunState) -> None:
 
 
 def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
-    """Restore the best checkpoint into the run, and evaluate it on the test split.
+    """Restore the best checkpoint, and evaluate its weights on the test split.
 
     Returns:
-      The test evaluation, and the validation metrics of the same weights (None if they
-      were not validated). None if a signal cancelled the evaluation.
+      The test evaluation, and the validation metrics of the same weights (None if not
+      validated). A single None if a signal cancelled the evaluation.
 
     Raises:
       CheckpointError: No checkpoint can be read.
@@ -65,13 +65,13 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
 
 
 def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any]]:
-    """Load the best checkpoint into the run.
+    """Load the best checkpoint into the state of the run.
 
-    `evaluate`, `predict`, `export` and `serve` use the same checkpoint. A damaged
+    `evaluate`, `predict`, `export` and `serve` also use the best checkpoint. A damaged
     checkpoint is moved aside, and the best remaining checkpoint is loaded.
 
     Returns:
-      Step, validation metrics and fitted thresholds of the checkpoint.
+      Step, validation metrics and fitted values (`Task.chosen`) of the checkpoint.
     """
     saved, loaded = run.saved, run.step
     abstract = as_dict(run.trainer.abstract_state)
@@ -92,7 +92,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
 
 
 def _best_step(run: RunState) -> int:
-    """Select the best step in process 0, for all processes."""
+    """Return the step of the best checkpoint, as selected by process 0."""
     step = None
     if jax.process_index() == 0:
         steps = run.saved.listed()

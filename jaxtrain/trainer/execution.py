@@ -1,4 +1,4 @@
-"""Execution of a run: placement of the model on devices, and its programs."""
+"""Execution of a run: placement of the model on devices, and compiled programs."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ from jaxtrain.training.state import TrainState
 if TYPE_CHECKING:
     from jaxtrain.config import Config, ParallelConfig
 
-# Programs that initialize weights, create the state, train (one per phase), evaluate.
+# Programs that initialize the weights, create the state, train (one program per phase),
+# and evaluate.
 Four = tuple[Program, Program, tuple[Program, ...], Program]
 
 
 class Execution(abc.ABC):
-    """Placement of a model on the devices of a run, and the programs of its steps.
+    """Placement of a model on the devices of a run, and compiled programs.
 
-    `EXECUTIONS` contains the subclasses. Class methods create the meshes and check the
-    task; `build` returns an instance for a model.
+    `EXECUTIONS` is the registry of subclasses. Class methods create the meshes and
+    check the task; `build` returns an instance for a model.
     """
 
     # Reason why features of frozen layers cannot be cached, or None.
@@ -41,7 +42,7 @@ class Execution(abc.ABC):
     def make_meshes(
         cls, config: ParallelConfig, devices: Sequence[Any] | None = None
     ) -> list[Mesh]:
-        """Create the meshes of the model, in order; the first receives the data.
+        """Create one mesh per pipeline stage, in order; the first receives the data.
 
         Args:
           config: Config section `parallel`.
@@ -83,7 +84,7 @@ class Execution(abc.ABC):
 
     @abc.abstractmethod
     def formats(self, abstract: TrainState) -> tuple[Any, Any]:
-        """Formats (layout and sharding), and shardings: two trees like `abstract`."""
+        """Return two pytrees like `abstract`: formats (with layouts) and shardings."""
 
     @abc.abstractmethod
     def programs(
@@ -114,17 +115,17 @@ class Execution(abc.ABC):
         return {}
 
 
-# Executions by name: `whole` on one mesh, and executions of plug-ins.
+# Executions by name: `whole`, on one mesh, and executions of plug-ins.
 EXECUTIONS: Table[type[Execution]] = Table(
     "executions", {"whole": "jaxtrain.trainer.single_program:SingleProgram"}
 )
 
 
 def kind_of_execution(config: ParallelConfig) -> type[Execution]:
-    """Select the execution of a config.
+    """Return the execution class for a config.
 
     Raises:
-      UserError: No installed plug-in provides it.
+      UserError: No installed plug-in provides the class.
     """
     if config.pipeline_stages == 1:
         return EXECUTIONS["whole"]

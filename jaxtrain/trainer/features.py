@@ -1,7 +1,8 @@
 """Feature extraction: outputs of frozen layers, cached on the devices.
 
-If the first pieces of a model are frozen throughout and images are not augmented, their
-outputs replace the images, and steps start at the first trainable piece.
+If the first pieces of a model are frozen for the entire run and images are not
+augmented, the outputs of these pieces replace the images, and a training step starts at
+the first trainable piece.
 """
 
 import copy
@@ -35,9 +36,9 @@ class FeaturePlan:
     """Plan of feature caching.
 
     Attributes:
-      part: Pieces of the model whose output is cached.
-      features: Abstract arrays of all training examples: `image`, the cached output
-        (any pytree), and `target`.
+      part: Frozen first pieces of the model, whose output is cached.
+      features: Abstract arrays for all training examples: `image` (the cached output,
+        any pytree) and `target`.
       obstacle: Reason why features are not cached, or None.
     """
 
@@ -56,10 +57,10 @@ class FeaturePlan:
 
 
 def plan(setup: Setup) -> FeaturePlan:
-    """Plan the caching of frozen layers' outputs."""
+    """Find the frozen first pieces of a model, and whether to cache their output."""
     weights = setup.abstract_state.params, setup.abstract_state.model_state
     model, frozen = nnx.merge(setup.graphdef, *weights), setup.phases[0].frozen
-    # Pieces without layers count as frozen; at least one piece is trained.
+    # A piece without layers is counted as frozen; at least one piece is trained.
     trained = (not frozen.layers.issuperset(piece.names) for piece in model.pieces)
     part = slice(0, next(i for i, is_trained in enumerate(trained) if is_trained))
     source, everywhere = setup.splits.train, data_sharding.replicated(setup.mesh)
@@ -104,7 +105,8 @@ def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
       state: State with the weights of the frozen layers.
 
     Returns:
-      A trainer whose training step takes the cached features, or else `trainer`.
+      Trainer whose training step takes the cached features; with an obstacle,
+      `trainer`.
     """
     if not trainer.phases[0].frozen.layers:
         return trainer
@@ -132,7 +134,7 @@ def keep_features(trainer: Trainer, state: TrainState) -> Trainer:
 
 
 def _look_up(data: Any, batch: Batch, root: jax.Array, step: jax.Array) -> Batch:
-    """Look up the features of a batch, in place of preprocessing."""
+    """Look up the cached features of a batch; replaces preprocessing."""
     return {**batch, **jax.tree.map(lambda array: array[batch["index"]], data)}
 
 

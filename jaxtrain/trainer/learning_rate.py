@@ -31,7 +31,7 @@ def build_schedule(config: Config, timetable: Timetable) -> Schedule | None:
 
 
 def _before_swa(config: Config, timetable: Timetable) -> Schedule | None:
-    """Create the schedule, without SWA's constant learning rate."""
+    """Create the schedule, without the constant learning rate during SWA."""
     peak = config.optimizer.learning_rate
     if config.train.fine_tune:
         if peak is None:

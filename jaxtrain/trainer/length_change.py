@@ -1,4 +1,4 @@
-"""Warnings about a resumed run whose length was changed."""
+"""Warning about a resumed run whose length was changed."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ MAX_FACTOR = 1.5
 def describe_jump(
     setup: Setup, saved: dict[str, Any], step: int, taken: int
 ) -> list[str]:
-    """Describe a jump of the learning rate in a run whose length was changed.
+    """Describe the jump of the learning rate if a resumed run has another length.
 
     At a jump the next learning rate differs from the last learning rate and from the
     next learning rate of the old schedule. A scheduled drop is therefore no jump.
@@ -24,7 +24,7 @@ def describe_jump(
       setup: Setup of the resumed run.
       saved: Config of the checkpoint, as JSON.
       step: Number of completed steps.
-      taken: Number of optimizer steps, without skipped steps.
+      taken: Number of optimizer steps: completed steps that were not skipped.
 
     Returns:
       The warning, or [] without a jump.

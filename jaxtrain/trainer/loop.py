@@ -10,7 +10,7 @@ from jaxtrain.trainer.saves import Saves
 
 
 def take_steps(run: RunState) -> None:
-    """Train until the run ends or a stop is requested, and save the state.
+    """Train until the run ends or a stop is requested; then save the state.
 
     Raises:
       BadNumbersError: Too many non-finite steps in a row.

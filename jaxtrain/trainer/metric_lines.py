@@ -1,4 +1,4 @@
-"""Log lines of training and evaluation metrics."""
+"""Callback that logs training and evaluation metrics."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ from jaxtrain.trainer.telemetry import MachineSampler
 
 
 class MetricLines(Callback):
-    """Callback that writes metrics to the log: file, writers and console."""
+    """Callback that logs metrics of steps and evaluations (see `RunLog`)."""
 
     def on_start(self, run: RunState) -> None:
         self._interval = Interval(run.progress.interval)
         self._machine = MachineSampler(run)
-        # Loss totals (sum, count): over logged intervals, and over all steps before the
+        # Sum and number of losses: in logged intervals, and in all steps before the
         # last call of `_mean_loss`.
         self._logged, self._counted = np.zeros(2), np.array(self._interval.losses())
 
@@ -36,7 +36,7 @@ class MetricLines(Callback):
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:
         if evaluation.split == "test" and self._interval.values():
-            # Log the steps since the last log line, an incomplete interval.
+            # Log the last interval, which is incomplete.
             self._write(run, run.step, run.calls.finished)
         told: dict[str, Any] = {"split": evaluation.split, **evaluation.metrics}
         if evaluation.split == "test":

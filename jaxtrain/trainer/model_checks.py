@@ -50,7 +50,7 @@ def check_all(
 
 
 def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
-    """Refuse options that plain Flax modules do not support."""
+    """Check that a plain Flax module supports the options that are set."""
     if model.has_pieces:
         return
     name = config.model.name
@@ -102,8 +102,8 @@ def check_image_shape(
 def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
     """Check that the `model` axis splits the channels of grouped convolutions evenly.
 
-    If it does not, and other axes shard the batch, XLA (jax 0.10.2) multiplies the
-    gradient of the kernel by the size of this axis.
+    Otherwise, if other axes shard the batch, XLA (jax 0.10.2) multiplies the gradient
+    of the kernel by the size of the `model` axis.
     """
     devices = mesh.shape["model"]
     if devices == 1:
@@ -150,7 +150,7 @@ def check_outputs(
 def check_training_sizes(
     config: DataConfig, model: Model, images: jax.ShapeDtypeStruct, mesh: Mesh
 ) -> Iterator[Problem]:
-    """Check that a model supports each image size of the run, (B, H, W, C)."""
+    """Check that a model supports all image sizes of the training."""
     graphdef, params, model_state = split_model(model)
     name = "progressive_sizes" if config.progressive_sizes else "train_image_size"
     for size in config.training_sizes:

@@ -22,7 +22,7 @@ from jaxtrain.training.norm_statistics import (
 )
 from jaxtrain.training.state import AVERAGE, TrainState, with_extra
 
-# Purpose of the programs, for messages.
+# Purpose of the compiled programs, for messages.
 PURPOSE = "a batch for the statistics of averaged weights"
 
 
@@ -30,15 +30,15 @@ PURPOSE = "a batch for the statistics of averaged weights"
 class NewStatistics:
     """Batch-norm statistics of the averaged weights of a run.
 
-    The statistics are means over micro-batches of a fixed set of training images (or of
-    sliding windows) with evaluation preprocessing. They depend only on the weights, so
-    stops and resumes do not change them.
+    The statistics are means over micro-batches of a fixed set of training images, or of
+    sliding windows, with evaluation preprocessing. They depend only on the weights, not
+    on stops and resumes.
 
     Attributes:
       setup: Setup of the run.
       dataset: Training split of the run.
-      programs: Pairs (first step of a phase, program that computes the statistics of a
-        micro-batch), in order.
+      programs: For each phase, in order, its first step and the program that computes
+        the statistics of a micro-batch.
     """
 
     setup: Setup
@@ -46,9 +46,9 @@ class NewStatistics:
     programs: tuple[tuple[int, Compiled], ...]
 
     def of(self, state: TrainState, step: int) -> TrainState:
-        """Recompute the batch-norm statistics of the averaged weights in a state."""
+        """Return a state in which averaged weights have new batch-norm statistics."""
         programs = [program for start, program in self.programs if start <= step]
-        if not programs:  # Frozen batch-norm layers have no new statistics.
+        if not programs:  # All batch-norm layers are frozen.
             return state
         average = state.extras[AVERAGE]
         weights = average["params"], average["model_state"]
@@ -66,7 +66,7 @@ class NewStatistics:
 def make_new_statistics(
     setup: Setup, dataset: Dataset, plain: Preprocess
 ) -> NewStatistics | None:
-    """Create the `NewStatistics` of a run, or return None if it does not need them.
+    """Create the `NewStatistics` of a run; None if no statistics are recomputed.
 
     Args:
       setup: Setup of the run.
@@ -78,8 +78,8 @@ def make_new_statistics(
         return None
     programs = []
     for phase in setup.phases:
-        # In a phase with fixed batch-norm statistics, which are statistics of the
-        # current weights, the averaged weights still need recomputed statistics.
+        # Fixed batch-norm statistics belong to the trained weights: the averaged
+        # weights still need recomputed statistics.
         frozen = replace(phase.frozen, statistics=False)
         momenta = {
             path: momentum

@@ -18,7 +18,7 @@ from jaxtrain.trainer.task_decoder import decoder_of
 
 
 class FinishedRun(NamedTuple):
-    """A finished run.
+    """A finished run, for which to suggest commands.
 
     Attributes:
       workdir: Workdir of the run.
@@ -34,11 +34,11 @@ class FinishedRun(NamedTuple):
 
     @property
     def decoder(self) -> OutputDecoder:
-        """Decoder of the outputs."""
+        """Output decoder of the run."""
         return decoder_of(self.config, self.task)
 
 
-# Returns a command, without the program's name; None if the run does not support it.
+# Function: run -> command, without the name of the program; None if unsupported.
 NextCommand = Callable[[FinishedRun], str | None]
 NEXT_COMMANDS: Table[NextCommand] = Table(
     "next_commands",
@@ -55,7 +55,7 @@ def evaluate(run: FinishedRun) -> str:
 
 
 def predict(run: FinishedRun) -> str:
-    """Command that predicts images, with the options that suit the outputs."""
+    """Command that predicts images, with the decoder's `command_options`."""
     return f"predict {run.words} {run.decoder.command_options} IMAGES"
 
 

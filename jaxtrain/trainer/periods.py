@@ -31,10 +31,10 @@ FIX_FROM, LOW_RATE = 0.75, 0.1
 def make_timetable(
     config: Config, num_examples: int, *, has_validation: bool
 ) -> Timetable:
-    """Convert epochs to steps.
+    """Create the timetable of a run, with epochs converted to steps.
 
-    An epoch is `num_examples // batch_size` steps: the remainder, different examples in
-    each epoch, is dropped.
+    An epoch has `num_examples // batch_size` steps. The remaining examples, which
+    differ between epochs, are dropped.
 
     Args:
       config: Config of the run.
@@ -115,7 +115,7 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
 
 
 def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
-    """Step at which frozen layers are unfrozen, or None if this never happens.
+    """Step at which frozen layers are unfrozen; None if they are never unfrozen.
 
     With `train.fine_tune` the default is one epoch, or half of the run if the run has
     at most one epoch.
@@ -130,7 +130,7 @@ def _unfreeze_step(config: Config, per_epoch: int, total: int) -> int | None:
 
 
 def _period(steps: int | None, default: int) -> int:
-    """Number of steps, at least 1, or the default if unset."""
+    """Return `steps`, at least 1; `default` if `steps` is None."""
     return default if steps is None else max(1, steps)
 
 
@@ -149,7 +149,7 @@ def _image_sizes(
 
 
 def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
-    """Step at which mosaics end, or None if they never end."""
+    """Step at which mosaic augmentation ends; None if it never ends."""
     if not epochs:
         return None
     step = total - max(1, round(epochs * per_epoch))
@@ -164,7 +164,7 @@ def _close_step(epochs: float, total: int, per_epoch: int) -> int | None:
 
 
 def _fix_step(config: Config, timetable: Timetable) -> int | None:
-    """First step with fixed quantizer ranges and batch-norm statistics, or None."""
+    """First step with fixed quantizer ranges and batch-norm statistics, if any."""
     if config.model.quantize is None:
         return None
     total = timetable.total_steps
@@ -173,7 +173,7 @@ def _fix_step(config: Config, timetable: Timetable) -> int | None:
 
 
 def _low_rate_start(config: Config, timetable: Timetable) -> float:
-    """Fraction of the run after which the learning rate stays below LOW_RATE, or 1."""
+    """Fraction of the run after which the learning rate stays low; 1 if it does not."""
     schedule, peak = build_schedule(config, timetable), config.optimizer.learning_rate
     if schedule is None or peak is None or config.optimizer.schedule.name == "plateau":
         return 1.0
@@ -186,7 +186,7 @@ def _low_rate_start(config: Config, timetable: Timetable) -> float:
 def check_split_sizes(
     config: Config, num_examples: int, *, has_validation: bool
 ) -> Iterator[Problem]:
-    """Check that training fills a batch, and that a required validation split exists.
+    """Check that the training split fills a batch, and that required splits exist.
 
     Args:
       config: Config of the run.
@@ -271,7 +271,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
 
 
 def _field_that_is_set(config: Config, name: str) -> str:
-    """Field that is set in a group of exclusive fields, or else the group's first."""
+    """Field that is set in a group of exclusive fields; by default the first field."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])
 

@@ -1,4 +1,4 @@
-"""Phases of a run, with frozen layers, optimizer, augmentation and image size."""
+"""Phases of a run; each has frozen layers, optimizer, augmentation and image size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Tx = optax.GradientTransformationExtraArgs
 
-# Learning rate of the first piece relative to the last, in `train.fine_tune`.
+# Ratio of the learning rates of a model's first and last piece, in `train.fine_tune`.
 FIRST_PIECE_RATE = 1 / 100
 
 
@@ -50,11 +50,11 @@ def build_phases(
     *,
     sets_rate: bool = False,
 ) -> tuple[Phase, ...]:
-    """Create the phases in order; the state has the same structure in all of them.
+    """Create the phases in order; the training state has one structure in all phases.
 
     Args:
       config: Config of the run.
-      timetable: Timetable with the step at which layers are unfrozen.
+      timetable: Timetable of the run, which has the first step of each phase.
       model: Abstract model of the run.
       schedule: Learning-rate schedule; None with a line search.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
@@ -110,7 +110,7 @@ def build_phases(
     sizes = dict(timetable.image_sizes) or {0: None}
     augments = {0: config.data.augment}
     if timetable.close_mosaic_step is not None:
-        # Reset `close_mosaic` too: without mosaics it is an error.
+        # Reset `close_mosaic` too, because the config check rejects it without mosaics.
         plain = AugmentConfig()
         augments[timetable.close_mosaic_step] = replace(
             config.data.augment,
@@ -133,13 +133,13 @@ def _with_fixed_statistics(
 ) -> dict[int, Phase]:
     """Fix batch-norm statistics and quantizer ranges from a step on.
 
-    The learning rate is the schedule's value at `start` or later, even if the step
-    count of the optimizer is smaller because of skipped steps.
+    From `start` on, the learning rate is the value of the schedule at `start` or later,
+    even if the step count of the optimizer, without skipped steps, is smaller.
 
     Args:
       phases: Phases by first step.
       start: First step with fixed statistics.
-      tx: Optimizer whose `update` takes `learning_rate`. It replaces optimizers that
+      tx: Optimizer whose `update` takes `learning_rate`; replaces optimizers that
         evaluate the schedule at their step count.
     """
 
@@ -155,7 +155,7 @@ def _with_fixed_statistics(
 
 
 def _value_at(changes: Mapping[int, T], step: int) -> T:
-    """Value at a step, from a mapping of first steps to values."""
+    """Value at a step; `changes` maps first steps to values."""
     return changes[max(start for start in changes if start <= step)]
 
 

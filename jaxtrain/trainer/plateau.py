@@ -1,7 +1,8 @@
 """Plateau schedule: evaluations without improvement reduce the learning rate.
 
 The best value and the number of evaluations without improvement are host-side state,
-saved with each checkpoint; only the factor is part of the state on the devices.
+saved in `Progress.callbacks`; the factor of the learning rate is also in the state on
+the devices.
 """
 
 from typing import Any
@@ -40,17 +41,17 @@ class Plateau(Callback):
 def after_evaluation(
     config: PlateauSchedule, before: dict[str, Any], goal: Goal, value: Any
 ) -> dict[str, Any]:
-    """Update the host-side state of the plateau schedule after an evaluation.
+    """Return the host-side state of the plateau schedule after an evaluation.
 
-    The rule is PyTorch's ReduceLROnPlateau with threshold=0: after more than `patience`
-    evaluations in a row without improvement, the learning rate is reduced and the count
+    As in PyTorch's ReduceLROnPlateau with threshold=0, after more than `patience`
+    evaluations in a row without improvement the learning rate is reduced, and the count
     restarts at 0.
 
     Args:
       config: Factor and patience of the schedule.
       before: Previous state: `factor`, `best` and `waited`; {} at first.
       goal: Monitored metric and its direction.
-      value: Value of the metric, of any type.
+      value: Value of the metric; values that are not numbers never improve.
     """
     found = {"factor": 1.0, "best": None, "waited": 0, **before}
     if goal.improves(value, found["best"]):

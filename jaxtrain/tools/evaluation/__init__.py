@@ -1,4 +1,4 @@
-"""Evaluation of a trained model, and the table of optional parts of evaluations."""
+"""Evaluation of a trained model, and the registry of optional evaluation parts."""
 
 from typing import TYPE_CHECKING
 
@@ -7,5 +7,5 @@ from jaxtrain.plugin import Table
 if TYPE_CHECKING:
     from jaxtrain.tools.evaluation.parts import EvaluationPart
 
-# Key of the evaluation result -> part that computes its value, in order of execution.
+# Key in the evaluation result -> part that computes its value, in order of execution.
 PARTS: "Table[type[EvaluationPart]]" = Table("evaluations", {})

@@ -35,7 +35,7 @@ class ClassMapping:
     Attributes:
       names: Classes of the data set.
       known: Classes of the model.
-      missing_label: Target value of the labels that the data set lacks (multi-label).
+      missing_label: Multi-label target of labels that the data set lacks: 0 or NaN.
       num_unknown: Number of images with classes unknown to the model.
     """
 
@@ -61,7 +61,7 @@ class ClassMapping:
         return tuple(name for name in self.names if name not in {*self.known})
 
     def json(self) -> dict[str, Any]:
-        """Return the missing and unknown classes, for the JSON result."""
+        """Return missing and unknown classes for the evaluation result, as JSON."""
         return {
             "missing_classes": [*self.missing],
             "unknown_classes": [*self.unknown],
@@ -72,7 +72,7 @@ class ClassMapping:
         """Map stored targets to the model's classes.
 
         Args:
-          targets: Class indices (n,), multi-label targets (n, C), or a list. In a list
+          targets: Class indices (n,), multi-label targets (n, C), or a list, in which
             only `StoredBoxes` are mapped.
         """
         if isinstance(targets, np.ndarray) and targets.ndim == 1:
@@ -155,7 +155,7 @@ class MappedStore:
 
     @property
     def transform_target(self) -> TargetTransform | None:
-        """Transform of targets with image coordinates, or None (see `Store`)."""
+        """Function that crops and resizes targets like images, or None; see `Store`."""
         return None if transform_of(self.store) is None else self._transform
 
     def _transform(self, target: Any, crop: ResizedCrop) -> Any:
@@ -211,7 +211,7 @@ def _key(
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether to match classes by index, because one side has indices as names.
+    """Whether to match classes by index, as data set or model lacks class names.
 
     Classes without names are named by their index: 0, 1, 2. Directories with numeric
     names are in lexicographic order (0, 1, 10, 2) instead, and are matched by name.
@@ -229,7 +229,7 @@ def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
 def _drop_unknown(
     source: Source, mapping: ClassMapping, data: DataConfig
 ) -> tuple[Source, ClassMapping]:
-    """Drop examples that have only unknown classes, and record `num_unknown`.
+    """Drop examples that have only unknown classes, and set `mapping.num_unknown`.
 
     Raises:
       UserError: Too many examples have unknown classes.

@@ -1,4 +1,4 @@
-"""Opening of a model to evaluate, with its config and the data config."""
+"""Loading of a model to evaluate, with its config and the data config."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def open_model(
     """Load a model for evaluation; return the model, its config and the data config.
 
     Args:
-      workdir: Workdir of a run, or any path for `load_model`.
+      workdir: Workdir of a run, or another path that `load_model` accepts.
       checkpoint: Checkpoint of a run: `best`, `latest` or a step.
       config: Config of the run. None for a model without a run.
       data: Data config of the evaluation.
@@ -31,7 +31,7 @@ def open_model(
       platform: Device platform; see `devices.start`.
 
     Raises:
-      UserError: Custom code is not trusted, or the model cannot be opened.
+      UserError: Custom code is not trusted, or the model cannot be loaded.
     """
     if trust:
         trust_folder(workdir)

@@ -1,6 +1,6 @@
 """Interface of optional parts of an evaluation, such as robustness to attacks.
 
-Subclasses are imported before JAX: import JAX inside methods.
+Modules with subclasses are imported before JAX, so they import JAX inside methods.
 """
 
 from collections.abc import Callable
@@ -43,7 +43,7 @@ class Evaluated:
 
 
 class EvaluationPart:
-    """Optional part of an evaluation, which adds a key to the result.
+    """Base class of optional parts of an evaluation, which add a key to the result.
 
     Attributes:
       Options: Frozen dataclass of the part's `main.py evaluate` options, with defaults.
@@ -75,9 +75,7 @@ class EvaluationPart:
         """
 
     def keep(self, outputs: Any) -> dict[str, Any] | None:
-        """Return per-example arrays to retain for `measure`, or None.
-
-        The function is traced by JAX.
+        """Return per-example arrays to retain for `measure`, or None. Traced.
 
         Args:
           outputs: Outputs of the model for a batch.
@@ -88,14 +86,14 @@ class EvaluationPart:
         return None
 
     def check_values(self, subject: "Subject", values: dict[str, Any]) -> None:
-        """Check the metrics of the split, before slow computations.
+        """Check the metrics of the split. Called before `measure`, which may be slow.
 
         Raises:
           UserError: The part does not support the metrics.
         """
 
     def measure(self, evaluated: Evaluated) -> dict[str, Any]:
-        """Compute the part's value in the evaluation result, JSON-serialisable."""
+        """Compute the part's entry in the evaluation result, as JSON values."""
         raise NotImplementedError
 
     @staticmethod
@@ -105,12 +103,12 @@ class EvaluationPart:
 
 
 def with_interval(value: float, pair: list[float] | None) -> str:
-    """Format a metric, and its confidence interval (low, high) if there is one."""
+    """Format a metric, and `pair`, its confidence interval (low, high), if any."""
     return f"{value:.4f}" + (f"  ({pair[0]:.4f} to {pair[1]:.4f})" if pair else "")
 
 
 def check_takes_images(option: str, subject: "Subject") -> None:
-    """Raise UserError if an option needs images, but the model has other inputs."""
+    """Raise UserError about `option` if the inputs of the model are not images."""
     kind = subject.model.description.input
     if not kind.are_images:
         raise UserError(
@@ -120,7 +118,7 @@ def check_takes_images(option: str, subject: "Subject") -> None:
 
 
 def check_classes(option: str, subject: "Subject") -> None:
-    """Raise UserError unless the task has one class per image."""
+    """Raise UserError about `option` unless the task has one class per image."""
     if not subject.task.one_class_an_image:
         raise UserError(
             f"{option}: task = {subject.model.description.task!r} does not predict one "

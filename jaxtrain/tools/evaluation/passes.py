@@ -38,7 +38,7 @@ from jaxtrain.training.views import View, plain
 Keep = Callable[[Any, Batch], dict[str, Any]]
 # Host function (params, model_state, batch) -> batch, such as an adversarial attack.
 Change = Callable[[Any, Any, Batch], Batch]
-# Key that a `Change` adds to a batch: images in 0..255 that replace `image`.
+# Key that a `Change` adds to a batch: model inputs (0..255) to use instead of `image`.
 SHOWN = "shown"
 
 
@@ -47,9 +47,9 @@ class PassResult(NamedTuple):
 
     Attributes:
       values: Metrics of the task.
-      kept: Per-example arrays of the readable examples.
+      kept: Per-example arrays, without unreadable examples.
       intervals: Confidence interval (low, high) of each metric.
-      num_unreadable: Number of skipped unreadable examples.
+      num_unreadable: Number of unreadable examples, which are skipped.
     """
 
     values: Values
@@ -77,7 +77,8 @@ class Subject:
       data: Data config of the evaluation.
       size: Height and width after resizing on the device. None means no resizing.
       fit: Crop and interpolation of the resizing on the device.
-      classes: Mapping of the data set's classes to the model's. None if equal.
+      classes: Mapping from classes of the data set to classes of the model; None if
+        equal.
     """
 
     model: TrainedModel
@@ -128,7 +129,7 @@ class Pass:
         Args:
           source: Examples to evaluate.
           name: Name of the split in messages.
-          advance: Progress callback with the number of examples of each batch.
+          advance: Progress callback, called with the number of examples of each batch.
 
         Raises:
           UserError: Too many images are unreadable.

@@ -1,4 +1,4 @@
-"""Predictions of a run's model for all examples of the run's splits."""
+"""Predictions for all examples of the splits of a run."""
 
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,15 @@ from jaxtrain.tools.evaluation.subject import task_of_model
 
 
 def predict_splits(config: Config, workdir: Path) -> dict[str, np.ndarray]:
-    """Predict class probabilities with the best checkpoint of a run.
+    """Predict class probabilities for all splits, with the best checkpoint of a run.
 
     Args:
       config: Config of the run.
       workdir: Directory of the run.
 
     Returns:
-      Probabilities by split, in order of the examples' indices, float32 (n, classes);
-      NaN for unreadable images.
+      Probabilities by split, float32 (n, classes), in the order of the examples; NaN
+      for unreadable images.
 
     Raises:
       UserError: The task has no classes, or the run has no checkpoint.

@@ -1,4 +1,4 @@
-"""Evaluation of a model by all requested measures; the result is one dict."""
+"""Evaluation of a model with all requested parts; the result is one dict."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from jaxtrain.tools.evaluation.subject import open_subject
 from jaxtrain.training.sparsity import sparsity_of
 from jaxtrain.training.views import View, named
 
-# Version of the format of the result.
+# Format version of the result.
 SCHEMA = 2
 
 
@@ -46,12 +46,12 @@ class Asked:
 
     @property
     def view(self) -> View:
-        """Test-time augmentation of images."""
+        """Function that applies the test-time augmentation."""
         return named(self.tta)
 
 
 def views_of(tta: str | None, config: Config) -> str | None:
-    """Resolve the test-time augmentation: its name, or None for plain images.
+    """Return the name of the test-time augmentation, or None for plain images.
 
     Args:
       tta: Value of the option: a name, or `plain`. Defaults to `train.tta`.
@@ -144,7 +144,7 @@ def _check(asked: Asked, subject: Subject) -> None:
 def _describe(
     subject: Subject, data: DataConfig, asked: Asked, found: PassResult
 ) -> dict[str, Any]:
-    """Return the result; keys that are not requested or not applicable are None."""
+    """Return the result, with None for keys that `evaluate` may compute later."""
     return {
         "schema": SCHEMA,
         "run_id": subject.model.origin["run"],
@@ -165,7 +165,7 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
-            # Used for metrics of per-example arrays (`Metric.keep`).
+            # For metrics with `keep`, which need per-example arrays.
             "num_resamples_of_examples": resampling.NUM_KEPT,
             "seed": SEED,
             "metrics": found.intervals,
@@ -200,8 +200,8 @@ def _keep(
 ) -> Keep:
     """Return the function that selects the per-example arrays to retain.
 
-    The function selects only scores for calibration, and the arrays that `parts` need,
-    because any further array would be computed even if unused.
+    It selects only arrays that calibration or `parts` need, because every selected
+    array is computed.
     """
 
     def keep(outputs: jax.Array, batch: Batch) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Opening of a trained model, its task and a split to evaluate."""
+"""Preparation of a trained model, its task and a split for an evaluation."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ from jaxtrain.training.views import CROPS
 
 # Fields of `data` that may differ between an evaluation and the run.
 FREE = with_metadata(DataConfig, "free_in_evaluation")
-# Fields of `data` that select the images held out of the run's data set.
+# Fields of `data` that select the held-out images of the run's data set.
 HELD_OUT = with_metadata(DataConfig, "held_out")
 ALL = "all"
 # Fields of `data` that evaluations reset to their default, such as `augment`. The model
@@ -37,7 +37,7 @@ AS_EVALUATED: dict[str, Any] = {
 
 
 def as_evaluated(data: DataConfig) -> DataConfig:
-    """Return the data config changed to resize images on the host, as in evaluation."""
+    """Return the data config for evaluations that resize images on the host."""
     return dataclasses.replace(data, **AS_EVALUATED, image_size=data.seen_size)
 
 
@@ -83,7 +83,7 @@ def open_subject(
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
-    """Create the config of a model without a run, and complete the data config.
+    """Create the config of a model without a run, and fill in the data config.
 
     Args:
       model: Model, which defines the preprocessing.
@@ -126,7 +126,7 @@ def _of_images(model: TrainedModel) -> dict[str, Any]:
 
 
 def _check_fields(run: DataConfig, given: DataConfig) -> None:
-    """Raise UserError if a field that cannot be overridden differs from the run's."""
+    """Raise UserError if `given` changes a field that evaluations take from the run."""
     for name in (field.name for field in dataclasses.fields(run)):
         value = getattr(given, name)
         if name not in FREE and value != getattr(run, name):
@@ -144,7 +144,7 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
 
 
 def _for_crops(data: DataConfig, tta: str) -> DataConfig:
-    """Return a data config of larger images, from which the views are cropped.
+    """Return a data config with larger images, from which `tta` takes crops.
 
     Images have the size before the centre crop, `image_size / crop_pct`: for example
     256 pixels for crops of 224.
@@ -165,7 +165,7 @@ def _for_crops(data: DataConfig, tta: str) -> DataConfig:
 def task_of_model(
     config: Config, model: TrainedModel, facts: Mapping[str, Any], data: DataConfig
 ) -> Task:
-    """Create the task of a run for another data set.
+    """Create the task of a run, for the data set of an evaluation.
 
     Args:
       config: Config of the run.
@@ -199,7 +199,7 @@ def task_of_model(
 def _check_names(
     names: tuple[str, ...], known: tuple[str, ...], data: DataConfig
 ) -> None:
-    """Raise UserError for classes with other names or in another order.
+    """Raise UserError if class names or their order differ.
 
     `map_classes` has already mapped the classes of data sets that it supports.
     """
@@ -246,7 +246,7 @@ def _without_labels(batch: dict[str, Any], indices: np.ndarray) -> dict[str, Any
 def _open_split(
     data: DataConfig, seed: int, split: str
 ) -> tuple[Source, int | None, Fit]:
-    """Open a split; return the split, and the size and `Fit` of device resizing."""
+    """Open a split; also return the size and `Fit` for resizing on the device."""
     if split == ALL:
         data = as_evaluated(data)
         store, named = opening.open_store(data, to_train=False)
