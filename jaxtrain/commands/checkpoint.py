@@ -22,7 +22,7 @@ UNKNOWN = "has no digest: edited manually"
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointArguments:
-    """List the checkpoints of a run; with --verify, read them and verify the digests."""
+    """List the checkpoints of a run; --verify reads them and verifies the digests."""
 
     workdir: Path = field(
         help="Directory of the run; with --verify also of an exported model.",
