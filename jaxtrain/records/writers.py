@@ -113,6 +113,6 @@ class Guarded(MetricWriter):
                 reason = f"{type(error).__name__}: {error}"
                 print_stderr(
                     f"warning: {self._field}: a record was not written ({reason}); the "
-                    "run continues, and will try to write later records"
+                    "run continues and writes later records if possible"
                 )
             self._warned = True

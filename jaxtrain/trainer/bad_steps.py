@@ -53,7 +53,7 @@ def _log(run: RunState, event: str, step: int, found: dict[str, float]) -> None:
         for name, value in found.items()
     }
     if progress.bad_steps_told == MAX_TOLD:
-        details["note"] = "last one logged; later ones are only counted"
+        details["note"] = "last logged step; later steps are only counted"
     # Indices of the examples in the training split.
     examples = run.trainer.data.order.indices(step).tolist()
     run.log.write("event", step + 1, event=event, **details, examples=examples)

@@ -86,7 +86,7 @@ def _obstacle(setup: Setup, num_pieces: int, features: Any) -> str | None:
         "the first piece of the model is trained": num_pieces == 0,
         **cached_outputs.changes_of_images(config.data, setup.splits.train.input),
         "the task computes its targets from the images": kind.target is not Task.target,
-        "method may use the images": config.method.name != "plain",
+        "the method may use the images": config.method.name != "plain",
         "the task may use the images": defines(kind, "objective"),
         setup.execution.obstacle: setup.execution.obstacle is not None,
         "images are sharded (parallel.spatial)": any(
