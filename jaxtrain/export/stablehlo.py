@@ -1,4 +1,4 @@
-"""StableHLO export, to be run by JAX: a single file, or a directory.
+"""StableHLO export for execution by JAX: to a single file, or to a directory.
 
 `jax.export` guarantees that JAX versions of the next six months can run the program, on
 CPU, NVIDIA GPU and TPU.
@@ -27,7 +27,7 @@ ABOUT, SCRIPT = "model.json", "run.py"
 
 
 class StableHLOFile(Exporter):
-    """Export to a file of program and weights, with norms folded into convolutions."""
+    """Export program and weights to one file, with folded norms."""
 
     def write(self, request: Request, path: Path) -> None:
         _write(path, request.function(folded=True), request.images)
@@ -38,7 +38,7 @@ class StableHLOFile(Exporter):
 
 
 class SavedFolder(Exporter):
-    """Export to a directory: program, weights, model description, and a script."""
+    """Export to a directory with program, weights, model description, and a script."""
 
     is_folder = True
 

@@ -26,7 +26,7 @@ Output = Literal["logits", "values", "features", "masks", "decoded"]
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(PlacedModel):
-    """A trained model with its weights, which maps images to predictions."""
+    """A trained model: architecture, weights, and methods to predict on images."""
 
     def __repr__(self) -> str:
         about = self.description
@@ -39,16 +39,16 @@ class TrainedModel(PlacedModel):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Class names in the order of the outputs, or None without classes."""
+        """Class names in the order of the outputs; None without classes."""
         return self.description.class_names
 
     # Public methods.
 
     def predict(self, images: Any) -> np.ndarray:
-        """Return class probabilities, float32 (N, classes), or predicted columns.
+        """Return class probabilities, float32 (N, classes), or regression outputs.
 
-        Predicted columns of regression, (N, columns), are float32, or float64 if
-        float32 cannot represent the differences between targets.
+        Regression outputs, (N, columns), are float32, or float64 if float32 cannot
+        represent the differences between targets.
 
         Args:
           images: uint8 (N, H, W, C) or (N, H, W) of the model's size, or a sequence of
@@ -56,8 +56,8 @@ class TrainedModel(PlacedModel):
             size are resized as in evaluation.
 
         Raises:
-          UserError: An image is unreadable, its outputs are not finite, or the task has
-            neither classes nor columns.
+          UserError: An image is unreadable, its outputs are not finite, or the task is
+            neither classification nor regression.
         """
         self.decoder.check_values()
         return self._all("values", images)
@@ -92,10 +92,10 @@ class TrainedModel(PlacedModel):
         return self._all("masks", images)
 
     def find(self, images: Any) -> list[Any]:
-        """Return the detected boxes of each image, in descending order of score.
+        """Return the detected boxes of each image, sorted by descending score.
 
-        The result of an image has `boxes`, float64 (n, 4): left, top, right and bottom
-        in pixels of the original image; and `scores` and `classes`, (n,) each.
+        Each result has the attributes `boxes`, float64 (n, 4): left, top, right and
+        bottom in pixels of the original image; `scores`, (n,); and `classes`, (n,).
 
         Args:
           images: Images of any type; see `predict`.
@@ -124,11 +124,11 @@ class TrainedModel(PlacedModel):
         """
         return self._all("features", images)
 
-    # Methods for the commands.
+    # Methods that only the commands of jaxtrain call.
 
     @property
     def kind(self) -> FileKind:
-        """Type of the model's input files."""
+        """File type of the model's inputs, such as images."""
         return self.description.input.files
 
     @property
@@ -168,12 +168,13 @@ class TrainedModel(PlacedModel):
         """Dispatch a batch without waiting for the result.
 
         Args:
-          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH`, or at most the
-            number of devices if that is larger.
+          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH` or the number
+            of devices, whichever is larger.
           output: Name of the output to compute.
 
         Returns:
-          Results, float32 (at least n, ...); examples beyond n are padding.
+          Results of padded batch size, float32 (at least n, ...); only the first n are
+          valid.
         """
         return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
 
@@ -242,7 +243,7 @@ def make_model(
       params: Parameters, nested dicts.
       model_state: Other state, nested dicts.
       origin: Origin of the weights (`PlacedModel.origin`).
-      where: Name of the weights in messages.
+      where: Name of the weights, for messages.
 
     Raises:
       UserError: The weights do not fit the architecture, or the task's plug-in is
