@@ -23,8 +23,7 @@ def note(script: str, interpreter: str) -> None:
 
 
 def program() -> str:
-    """Return the shell-quoted command that starts jaxtrain, such as `python
-    main.py`."""
+    """Return the command that starts jaxtrain, such as `python main.py`; quoted."""
     if _program is None:
         return NAME
     script, interpreter = _program
@@ -42,8 +41,7 @@ def command(*words: object) -> str:
 
 
 def _on_path(path: str) -> str:
-    """Return the name of a program if PATH resolves it to `path`; otherwise, the
-    path."""
+    """Return the program's name if PATH resolves it to `path`, else `path`."""
     name = os.path.basename(path)
     found = shutil.which(name)
     same = found is not None and os.path.normpath(found) == os.path.normpath(path)

@@ -59,8 +59,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Open the file of `--features`; yield a sink, which writes NaN for failed
-    images."""
+    """Open the file of `--features`; yield a sink. Failed images have NaN."""
     with opened(
         "--features",
         path,
@@ -122,7 +121,8 @@ def pictures(
                 return
             file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
-        except UnreadableError: # The file has changed since the prediction. return
+        except UnreadableError:  # The file has changed since the prediction.
+            return
         size = file.height, file.width
         result = model.decoder.prediction(batch.results["decoded"], i, size)
         picture = result.draw(pixels)
@@ -143,7 +143,7 @@ def per_image_sink(
 
     Args:
       option: Option that names the directory, for messages.
-      path: Directory to create; its subdirectories mirror those of the images.
+      path: Directory to create, with the directory structure of the images.
       names: Paths of the images.
       write: Function (batch, index of an image in the batch, path without extension)
         that writes the file of the image.
@@ -193,7 +193,8 @@ def opened(
 
     try:
         yield write
-    except BaseException: # Includes signals. with contextlib.suppress(OSError):
+    except BaseException:  # Includes signals.
+        with contextlib.suppress(OSError):
             file.close()
         raise
     with reported(option, path):
