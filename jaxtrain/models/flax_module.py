@@ -213,8 +213,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Set the compute dtype of layers without a dtype, and cast all floats in the
-    state."""
+    """Set the compute dtype of layers without a dtype, and cast the state."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:

@@ -114,12 +114,11 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
 
 
 # Block name -> function of the piece, for blocks followed by max pooling.
-# POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
+POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 
 class InceptionNet(Model):
-    """Base class: a stem, blocks of parallel branches, and auxiliary heads in
-    training."""
+    """Base class: a stem, inception blocks, and auxiliary heads in training."""
 
     Options: ClassVar = InceptionConfig
 
@@ -135,7 +134,7 @@ class InceptionNet(Model):
     # Its attribute `channels` is the number of output channels.
     block: ClassVar[type[Any]]
     auxiliary: ClassVar[type[Any]]
-    # Functions of the pieces that consist of a block and max pooling, by block name.
+    # Block name -> function of the piece, for blocks followed by max pooling.
     pools: ClassVar[Mapping[str, Any]] = {}
     init: ClassVar[Initializer]
 
