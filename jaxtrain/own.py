@@ -35,7 +35,7 @@ _decided: dict[Key, str | None] = {}
 
 
 def is_own(name: str) -> bool:
-    """Whether a name refers to custom code, instead of a built-in or plug-in."""
+    """Whether a name refers to custom code, instead of a built-in or plug-in part."""
     match = _REFERENCE.fullmatch(name)
     if match is None or "." in match["module"]:
         return match is not None
@@ -44,8 +44,7 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allow custom code in this process; names of built-ins and plug-ins are
-    ignored."""
+    """Allow custom code in this process; names of other parts are ignored."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 
@@ -145,8 +144,7 @@ def no_exit() -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Format an error of custom code as a single line, with the file and line of the
-    error."""
+    """Format an error of custom code in a single line that ends with its location."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent
     theirs = [f for f in frames if ours not in Path(f.filename).parents] or frames

@@ -61,8 +61,8 @@ def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequenc
 
     With `cpu_devices = auto`, these are all devices on accelerators, or if `offer` has
     not configured the number. Otherwise, a data-parallel run uses the largest number
-    that divides `sizes` and leaves `PIXELS_A_DEVICE` pixels per device; other runs use
-    one.
+    that divides all `sizes`, with at least `PIXELS_A_DEVICE` pixels per device; other
+    runs use one.
 
     Args:
       config: Section `parallel` of the config.
