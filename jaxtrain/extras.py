@@ -22,10 +22,11 @@ def missing(*libraries: str) -> str | None:
 
 
 def install(extra: str) -> str:
-    """Return the shell command that installs an extra for the running Python.
+    """Return the shell command that installs an extra of jaxtrain in the running
+    Python.
 
-    The command is shortened where possible: to `pip` if this belongs to the running
-    Python, and to `.` if the current directory is the project's.
+    It is shortened where possible: `pip` without a path if this `pip` belongs to the
+    running Python, and `.` as path of the project in the project's directory.
     """
     python = Path(sys.executable or "python")
     pip_path = shutil.which("pip")

@@ -1,4 +1,4 @@
-"""Font for text in images, with glyphs for more scripts than Latin."""
+"""Font with glyphs for several scripts, for text in images."""
 
 import functools
 import importlib.util

@@ -1,7 +1,7 @@
-"""StableHLO export for execution by JAX: to a single file, or to a directory.
+"""StableHLO export, to a single file or to a directory, for execution with JAX.
 
-`jax.export` guarantees that JAX versions of the next six months can run the program, on
-CPU, NVIDIA GPU and TPU.
+The program runs on CPU, NVIDIA GPU and TPU. `jax.export` guarantees compatibility with
+JAX versions of the next six months.
 """
 
 import runpy
@@ -27,7 +27,10 @@ ABOUT, SCRIPT = "model.json", "run.py"
 
 
 class StableHLOFile(Exporter):
-    """Export program and weights to one file, with folded norms."""
+    """Export to a single file, in which the weights are constants of the program.
+
+    Batch norms are folded into convolutions.
+    """
 
     def write(self, request: Request, path: Path) -> None:
         _write(path, request.function(folded=True), request.images)

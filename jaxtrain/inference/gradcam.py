@@ -107,7 +107,7 @@ def heat_maps(
 def _piece_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the outputs of piece `place`, and the score's gradient in them."""
+    """Return the outputs y of piece `place`, and the gradient d score / dy."""
 
     def apply(x: Any, part: slice) -> Any:
         params, model_state = weights
@@ -123,7 +123,7 @@ def _piece_gradients(
 def _call_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Return the outputs of layer call `place`, and the score's gradient in them."""
+    """Return the outputs y of layer call `place`, and the gradient d score / dy."""
     taps = Taps()
     jax.eval_shape(lambda: _tapped(model, weights, images, taps))
     _, found = taps.calls[place]
@@ -143,7 +143,7 @@ def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
 
 
 def _last_call(model: TrainedModel) -> int:
-    """Return the index of the last layer call with spatial outputs outside of loops."""
+    """Return the index in `Taps.calls` of the last call that is not in a loop."""
     places = list[int]()
 
     def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -173,11 +173,11 @@ def _no_activations(model: TrainedModel) -> UserError:
 
 
 def overlay(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:
-    """Overlay a heat map on an image: transparent at 0, red at the maximum.
+    """Overlay a heat map, transparent at 0 and red at its maximum, on an image.
 
     Args:
       pixels: Image, uint8 (H, W, C).
-      heat: Non-negative heat map of the image, (h, w), resized to the image.
+      heat: Non-negative heat map of the image, (h, w), which is resized to (H, W).
       caption: Line of text below the image; empty for no caption.
     """
     picture = Image.fromarray(np.broadcast_to(pixels[..., :3], (*pixels.shape[:2], 3)))
@@ -207,5 +207,5 @@ def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
 
 @functools.cache
 def _colour_map() -> np.ndarray:
-    """Return the colour map from blue to red, float32 (256, 3), in 0..255."""
+    """Return the colour map `turbo`, from blue to red: float32 (256, 3), in 0..255."""
     return 255 * np.asarray(colormaps["turbo"](np.arange(256))[:, :3], np.float32)

@@ -1,4 +1,4 @@
-"""Expansion of command-line arguments to files: paths, directories, patterns, stdin."""
+"""Expansion of command-line arguments (paths, directories, patterns, `-`) to files."""
 
 import glob
 import io
@@ -37,7 +37,8 @@ def expand_paths(
         -print0`. Defaults to `sys.stdin`. Missing files are reported when they are
         read.
       kind: Type of the files to search for in directories.
-      unread: List that receives the files in directories that have unsupported formats.
+      unread: List to which paths are appended: files of unsupported formats in the
+        directories.
 
     Raises:
       UserError: An argument matches no image, or two arguments match the same image.
@@ -134,7 +135,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:
-    """Raise UserError if two names are the same absolute path."""
+    """Raise UserError if two names have the same absolute path."""
     # Compare hashes first, because a million absolute paths would take much memory.
     if len({hash(os.path.abspath(name)) for name in names}) == len(names):
         return

@@ -29,7 +29,8 @@ def load_model(
         after their files are printed and compared with the recorded digests.
 
     Raises:
-      UserError: The path has no model of a supported version, or no such checkpoint.
+      UserError: The path has no model of a supported version, or the run does not have
+        the checkpoint.
       CheckpointError: The checkpoint is damaged.
     """
     text = os.fspath(path)

@@ -1,4 +1,4 @@
-"""Trained models: logits, probabilities, features and detections for images."""
+"""Trained models, with methods that return predictions, logits or features."""
 
 import functools
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import fit_arrays
 
-# Maximum batch size; smaller batches are padded to a power of two.
+# Maximum batch size. The sizes of smaller batches are padded to a power of two.
 MAX_BATCH = 64
 Output = Literal["logits", "values", "features", "masks", "decoded"]
 
@@ -74,9 +74,12 @@ class TrainedModel(PlacedModel):
         return self.decoder.labels_found(probabilities)
 
     def logits(self, images: Any) -> Any:
-        """Return the raw outputs, float32 (N, num_outputs); see `predict`.
+        """Return the raw outputs, float32 (N, num_outputs).
 
         For a task with structured outputs, return a pytree of arrays (N, ...).
+
+        Args:
+          images: Images of any type; see `predict`.
         """
         return self._all("logits", images)
 
@@ -133,7 +136,8 @@ class TrainedModel(PlacedModel):
 
     @property
     def task(self) -> type[Task]:
-        """Task class; the base class `Task` for a custom task without `--trust`."""
+        """Class of the task; the base class `Task` for custom tasks without
+        `--trust`."""
         return tasks.kind(self.description.task)
 
     @functools.cached_property
@@ -173,8 +177,7 @@ class TrainedModel(PlacedModel):
           output: Name of the output to compute.
 
         Returns:
-          Results of padded batch size, float32 (at least n, ...); only the first n are
-          valid.
+          Results, float32 (padded batch size, ...); only the first n are valid.
         """
         return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
 

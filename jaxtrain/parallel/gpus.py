@@ -30,11 +30,11 @@ b200       10.0 148 128 7672320000000 132644864 1.965 191514411008 233472 232448
 l4          8.9  58 128  300000000000  50331648 2.04   23580639232 102400 101376 1536
 rtx6000pro 12.0 188 128 1792000000000 134217728 2.6   103079215104 131072 101376 1536
 """
-# Columns: name; name in CUDA; interconnect in a node; GB/s to GPUs of the same node; GB/s
-# to other nodes; dense TFLOP/s for each of `DTYPES`.
-# From NVIDIA's data sheets: V100 (2020; tensor cores for float16 only), A100 (2021), H100
-# (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of the 8-GPU system), L4
-# (2023), RTX Blackwell PRO GPU architecture (2025).
+# Columns: name; name in CUDA; interconnect in a node; GB/s to GPUs of the node; GB/s to
+# other nodes; dense TFLOP/s for each of `DTYPES`. From NVIDIA's data sheets: V100
+# (2020; tensor cores for float16 only), A100 (2021), H100 (2023, SXM), H200 (2024,
+# SXM), HGX B200 (2024, an eighth of the 8-GPU system), L4 (2023), RTX Blackwell PRO GPU
+# architecture (2025).
 SPEEDS = """
 v100        Tesla V100-SXM2-16GB           NVLink 2    150  12.5  125 - 15.7 7.8
 a100        NVIDIA A100-SXM4-80GB          NVLink 3    300  25    312 156 19.5 19.5
