@@ -22,8 +22,7 @@ def missing(*libraries: str) -> str | None:
 
 
 def install(extra: str) -> str:
-    """Return the shell command that installs an extra of jaxtrain in the running
-    Python.
+    """Return the shell command that installs an extra into the running Python.
 
     It is shortened where possible: `pip` without a path if this `pip` belongs to the
     running Python, and `.` as path of the project in the project's directory.

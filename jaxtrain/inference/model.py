@@ -136,8 +136,7 @@ class TrainedModel(PlacedModel):
 
     @property
     def task(self) -> type[Task]:
-        """Class of the task; the base class `Task` for custom tasks without
-        `--trust`."""
+        """Class of the task; the base `Task` for custom tasks without `--trust`."""
         return tasks.kind(self.description.task)
 
     @functools.cached_property

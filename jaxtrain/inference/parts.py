@@ -17,7 +17,7 @@ class PredictionPart:
     Attributes:
       Options: Frozen dataclass of options added to `main.py predict`; all have
         defaults.
-      paths: Names of the options that are output paths.
+      paths: Names of the options whose values are output paths.
     """
 
     Options: ClassVar[type]

@@ -1,6 +1,6 @@
 """Conversion of images of any type (paths, bytes, Pillow images, arrays) to pixels.
 
-The server's decoding processes import this module, which must not import models.
+This module must not import models, as the server's decoding processes import it.
 """
 
 import os
@@ -31,13 +31,13 @@ def to_pixels(
     max_pixels: int = MAX_PIXELS,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Preprocess an image for the model, except for normalization: uint8 (H, W, C).
+    """Decode, crop and resize an image for the model; return uint8 (H, W, C).
 
     Args:
       image: Path, encoded bytes, Pillow image, or uint8 array (H, W, C) or (H, W).
       shape: Input shape of the model, (H, W, C).
-      fit: Method to resize an image to the shape, including crops.
-      max_pixels: Maximum number of pixels of an image file, which limits its memory.
+      fit: Method to crop and resize images of other sizes.
+      max_pixels: Maximum number of pixels of an image file, to limit memory.
       input: Input type of the model; for types other than images, the result has the
         dtype `input.dtype`.
 
@@ -67,11 +67,10 @@ def to_sized_pixels(
     max_pixels: int,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Return the bytes of `to_pixels` and of the original image size, uint8 (n,).
+    """Return the result of `to_pixels` and the image size, packed as uint8 (n,).
 
-    The pixels are followed by the height and width of the upright image, in
-    `SIZE_BYTES` bytes. For inputs other than images, these are the height and width in
-    `shape`.
+    The last `SIZE_BYTES` bytes are height and width of the upright original image. For
+    inputs other than images, they are `shape[:2]`.
     """
     pixels = to_pixels(data, shape, fit, max_pixels, input)
     shown_size = size_of(data, max_pixels) if input.are_images else shape[:2]
@@ -181,8 +180,8 @@ def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
 
     Args:
       given: One image of any type (`AnyImage`), or several. Arrays (N, H, W, C) are
-        batches. Arrays (N, H, W), or (N, samples) for audio, are batches if the shape
-        of an example is `shape` without its last axes of size 1.
+        batches. Arrays (N, H, W) are batches if (H, W) is `shape[:2]`. For audio,
+        arrays (N, samples) are batches if (samples,) is `shape[:1]`.
       shape: Input shape of the model, (H, W, C) or (samples, 1, 1).
     """
     if isinstance(given, np.ndarray):

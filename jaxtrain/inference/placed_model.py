@@ -39,8 +39,8 @@ class PlacedModel:
       description: Architecture, task and preprocessing.
       params: Parameters, nested dicts.
       model_state: Other state, nested dicts; batch-norm statistics are (channels,).
-      origin: Origin of the weights: `step`, `run` (the run's id), and `weights` (a
-        digest).
+      origin: Origin of the weights: `step`, `run` (the run's id) and, if not loaded
+        from a run, `weights` (a digest).
     """
 
     description: Description
@@ -67,7 +67,7 @@ class PlacedModel:
 
     @functools.cached_property
     def outputs(self) -> Any:
-        """Shapes and dtypes of the outputs for a batch of one image, a pytree."""
+        """Pytree with shapes and dtypes of the outputs for a batch of one image."""
         return self.shapes(self.forward)
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
@@ -165,7 +165,9 @@ class PlacedModel:
         return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
-        """Return a jitted function of pixels, which is compiled once per batch size.
+        """Return a jitted function (params, model_state, pixels), with normalization.
+
+        It is compiled once per batch size.
 
         Args:
           function: Function (params, model_state, normalized images) -> `Checked`.
@@ -202,7 +204,8 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Round a number of images up to a power of two that the devices can share."""
+        """Round up to a power of two, then to a multiple of the number of batch
+        shards."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property

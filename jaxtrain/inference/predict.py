@@ -1,4 +1,4 @@
-"""Prediction on many image files, as for tables, features, arrays and heat maps."""
+"""Batch prediction on image files."""
 
 import os
 from collections.abc import Iterator
@@ -105,7 +105,7 @@ def predict(
 
 
 def make_program(model: TrainedModel, wanted: Wanted) -> Any:
-    """Return the jitted program that computes the results (`TrainedModel.compiled`).
+    """Return the jitted program that computes the requested results.
 
     XLA merges computations that the results share, such as convolutions.
 

@@ -59,7 +59,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Open the file of `--features`; yield a sink. Failed images have NaN."""
+    """Open the file of `--features`; yield a sink for features (NaN on errors)."""
     with opened(
         "--features",
         path,
@@ -193,7 +193,7 @@ def opened(
 
     try:
         yield write
-    except BaseException:  # Includes signals.
+    except BaseException:  # Includes exceptions from signals.
         with contextlib.suppress(OSError):
             file.close()
         raise

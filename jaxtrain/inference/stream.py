@@ -51,7 +51,7 @@ def load(
     """Yield batches of preprocessed images, in order; the last batch may be smaller.
 
     Args:
-      get: Function that maps the index of an image to the image, of any type.
+      get: Function (index) -> image of any type.
       num: Number of images.
       about: Description of the model, including its preprocessing.
       batch_size: Number of images in a batch.
@@ -60,7 +60,8 @@ def load(
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read the unit at `position`; the last units of a batch may be empty."""
+        """Read a unit of up to `UNIT` images; the last units of a batch may be
+        empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT

@@ -78,7 +78,7 @@ def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 def npy_file(
     path: Path, shape: tuple[int, int]
 ) -> Iterator[Callable[[np.ndarray], Any]]:
-    """Write the array of a .npy file, float32 (N, F), row by row.
+    """Write a .npy file with an array, float32 (N, F), row by row.
 
     The file is not memory-mapped, because a write to a memory-mapped file kills the
     process if the disk is full.
