@@ -23,7 +23,7 @@ def note(script: str, interpreter: str) -> None:
 
 
 def program() -> str:
-    """Return the command that starts jaxtrain, such as `python main.py`; quoted."""
+    """Return the shell command that starts jaxtrain, such as `python main.py`."""
     if _program is None:
         return NAME
     script, interpreter = _program

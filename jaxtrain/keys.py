@@ -37,7 +37,7 @@ def example_keys(key: jax.Array, index: jax.Array) -> jax.Array:
     """Return the key of each example, (B,), for a training method.
 
     Args:
-      key: Key of the micro-batch, from which dropout keys are derived, too.
+      key: Key of the micro-batch; dropout keys are derived from it, too.
       index: Indices of the examples, (B,).
     """
     return jax.vmap(lambda i: jax.random.fold_in(stream(key, METHOD), i))(index)

@@ -1,9 +1,8 @@
 """Safe in-place writes and deletions in directories of unknown origin.
 
-A workdir from somebody else may contain links to files of the user. Files that are
-changed in place are opened, and directories are removed, with this module; all other
-files are replaced atomically (`atomic_file`). The path of the workdir may contain
-links.
+A workdir from somebody else may contain links to files of the user. Use this module for
+files that are changed in place and to remove directories; all other files are replaced
+atomically (`atomic_file`). The path of the workdir may contain links.
 """
 
 import errno

@@ -165,7 +165,8 @@ class PlacedModel:
         return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
-        """Return a jitted function (params, model_state, pixels), with normalization.
+        """Return a jitted function (params, model_state, pixels) that applies
+        `function`.
 
         It is compiled once per batch size.
 
@@ -204,8 +205,7 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Round up to a power of two, then to a multiple of the number of batch
-        shards."""
+        """Round up to a power of two, then to a multiple of the batch shards."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property

@@ -18,7 +18,7 @@ from jaxtrain.evaluation.finite import NOT_FINITE, Checked
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 from jaxtrain.weights.description import Description
 
-# Number of images that a thread reads at a time. It is small, so that all threads
+# Unit: number of images that a thread reads at a time. It is small, so that all threads
 # contribute to the first batch.
 UNIT = 8
 # Number of batches to prefetch.
@@ -60,8 +60,7 @@ def load(
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read a unit of up to `UNIT` images; the last units of a batch may be
-        empty."""
+        """Read one unit of images; units beyond the end of a batch are empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT

@@ -19,7 +19,7 @@ _NESTED = frozenset((dict, list))
 
 
 def parse(content: str | bytes, *, nan: bool = False) -> Any:
-    """Parse JSON text, which is UTF-8 if given as bytes.
+    """Parse JSON text strictly.
 
     Args:
       content: JSON text as a string, or as UTF-8 bytes.

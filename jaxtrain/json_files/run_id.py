@@ -26,7 +26,7 @@ NUM_SHOWN = 8
 
 @dataclass(frozen=True)
 class RunId:
-    """Id of a run, and the file that contains it.
+    """Id of a run, and the file that contains the id.
 
     Attributes:
       value: Id of 32 hexadecimal digits.
@@ -38,7 +38,7 @@ class RunId:
 
     @classmethod
     def new(cls, workdir: Path) -> "RunId":
-        """Draw the id of a new run in `workdir`."""
+        """Draw a random id for a new run in `workdir`."""
         return cls(secrets.token_hex(16), str(workdir / CONFIG))
 
     @classmethod
@@ -92,7 +92,8 @@ def read_of_run(
 
     Raises:
       OtherRunError: The file belongs to another run.
-      UserError: The file is unreadable, damaged, or not a `kind`.
+      UserError: The file is unreadable or damaged, or its content is not of type
+        `kind`.
     """
     values = read_object(path, advice=advice)
     if values is None:

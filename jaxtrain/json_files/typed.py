@@ -18,8 +18,8 @@ _UNCHANGED = frozenset((bool, int, str, type(None)))
 def convert(value: Any, kind: type[T], where: str) -> T:
     """Convert a JSON value to a type.
 
-    Unknown fields are errors in a dataclass and are preserved in a TypedDict. For
-    float, integers are accepted and remain integers.
+    Unknown fields of a dataclass are errors; unknown keys of a TypedDict are preserved.
+    For floats, integers are accepted and preserved.
 
     Args:
       value: Parsed JSON value.
@@ -33,7 +33,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
     try:
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # The message may quote a long string before the path of the field, at its end.
+        # The message may quote a long string, and ends with the path of the field.
         message = str(error)
         if len(message) >= MAX_LETTERS:
             message = f"{message[:300]}...{message[-300:]}"
@@ -50,10 +50,10 @@ def fitting(value: Any, kind: type[T]) -> T | None:
 
 
 def _as_written(value: Any, converted: Any, where: str, place: str) -> Any:
-    """Restore integers that msgspec converted to floats, and unknown keys it dropped.
+    """Restore integers that msgspec converted to floats, and keys that it dropped.
 
     Raises:
-      UserError: A field is unknown to its dataclass.
+      UserError: A value for a dataclass has an unknown field.
     """
     if isinstance(converted, _ROWS):
         # Fast path: there may be a million class names.

@@ -1,4 +1,4 @@
-"""Tables of models, which are `nnx.Module`s without dependence on config and mesh."""
+"""Tables of models. Models are `nnx.Module`s that depend on neither config nor mesh."""
 
 import inspect
 from collections.abc import Callable
@@ -68,8 +68,8 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
 )
 # All models: the classifiers, and models of plug-ins, such as for segmentation.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
-# Platform, such as "cpu" -> function (model, mesh) that replaces the convolutions of a
-# model on a data-parallel mesh, which otherwise use `jax.lax`.
+# Platform, such as "cpu" -> function (model, mesh) that replaces the `jax.lax`
+# convolutions in a model on a data-parallel mesh.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
 # Constructor arguments that are not options: arguments of `Model`, with `max_stride`
@@ -97,7 +97,8 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
 
 
 def lasting_options(config: ModelConfig) -> dict[str, Any]:
-    """Values of a model's options, with defaults, except options for training only."""
+    """Values of a model's options, given or default, except options only for
+    training."""
     given, in_training = config.arguments(), with_metadata(config, "in_training")
     return {
         option: default if given.get(option) is None else given[option]

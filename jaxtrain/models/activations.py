@@ -47,10 +47,11 @@ def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
 relu.defvjp(_relu_forward, _relu_backward)
 
 
-# x * CDF(x) of the normal distribution (arXiv:1606.08415). The backward pass recomputes
-# the CDF, as XLA:GPU would store it in float32 (`benchmarks/RESULTS.md`).
+# gelu: x * CDF(x) of the standard normal distribution (arXiv:1606.08415). The backward
+# pass recomputes the CDF, as XLA:GPU would store it in float32
+# (`benchmarks/RESULTS.md`).
 gelu = jax.checkpoint(_in_wide(functools.partial(jax.nn.gelu, approximate=False)))
-# x * sigmoid(x), also known as swish.
+# silu: x * sigmoid(x), also known as swish.
 silu = _in_wide(jax.nn.silu)
 # hard_sigmoid: x / 6 + 1/2, clipped to 0..1. hard_swish: x * hard_sigmoid(x)
 # (arXiv:1905.02244).

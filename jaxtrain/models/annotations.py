@@ -1,4 +1,4 @@
-"""PartitionSpecs of a model's arrays, and annotations of NNX and Linen modules."""
+"""PartitionSpecs of a model's arrays, from sharding annotations and defaults."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,7 +57,7 @@ def is_annotated(model: nnx.Module, axis: str) -> bool:
 
 
 def check_annotations(model: nnx.Module, mesh: Mesh) -> Iterator[Problem]:
-    """Check that annotations name mesh axes, and that these evenly divide the dims."""
+    """Check that annotations name mesh axes that evenly divide the dims."""
     state = nnx.to_flat_state(nnx.state(model))
     shapes = {"/".join(map(str, path)): variable.shape for path, variable in state}
     for path, spec in annotated_specs(model).items():
