@@ -165,8 +165,7 @@ class PlacedModel:
         return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
-        """Return a jitted function (params, model_state, pixels) that applies
-        `function`.
+        """Return a jitted function (params, model_state, pixels) that calls `function`.
 
         It is compiled once per batch size.
 

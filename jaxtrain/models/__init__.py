@@ -97,8 +97,7 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
 
 
 def lasting_options(config: ModelConfig) -> dict[str, Any]:
-    """Values of a model's options, given or default, except options only for
-    training."""
+    """Values of a model's options, given or default, except training-only options."""
     given, in_training = config.arguments(), with_metadata(config, "in_training")
     return {
         option: default if given.get(option) is None else given[option]

@@ -1,4 +1,4 @@
-"""Auxiliary heads: additional outputs of intermediate layers, in training only.
+"""Auxiliary heads, which compute outputs from intermediate layers, only in training.
 
 Their losses give early layers stronger gradients (Szegedy et al. 2014, arXiv:1409.4842,
 section 5).
@@ -21,7 +21,7 @@ from flax import nnx
 )
 @dataclass(frozen=True)
 class WithAuxiliary:
-    """Outputs of a model with auxiliary heads, or of one of its pieces, in training.
+    """Training outputs of a model with auxiliary heads, or of one of its pieces.
 
     Attributes:
       outputs: Outputs of the model or piece.

@@ -27,7 +27,7 @@ KernelFromImages = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 
 @dataclass(frozen=True)
 class Piece:
-    """The smallest unit for pipeline stages and rematerialization of a model.
+    """The smallest unit of a model for pipeline stages and rematerialization.
 
     Attributes:
       names: Names of the piece's layers, which are attributes of the model.
@@ -47,13 +47,13 @@ class Model(nnx.Module):
     of the layers.
     """
 
-    # Smallest supported height and width in pixels. The value of the class is for any
-    # options; options may increase the value of an instance.
+    # Smallest supported height and width in pixels. The class has the minimum over all
+    # options; an instance may have a larger value.
     min_size: int = 1
     # Output stride of the last convolutional layer, in pixels.
     stride: int = 1
-    # Smallest number of rows and columns per device that spatial sharding may give the
-    # output of the last convolutional layer.
+    # Minimum height and width per device of the output of the last convolutional layer,
+    # under spatial sharding.
     min_share: int = 1
     # Whether the layers of the pieces declare their split over the `model` axis.
     has_pieces: ClassVar[bool] = True
@@ -64,8 +64,8 @@ class Model(nnx.Module):
     # Config class with the constructor's options as fields. None means
     # `jaxtrain.config.CustomModelConfig`.
     Options: ClassVar[type[ModelConfig] | None] = None
-    # Names of the options that are passed on to the backbone, the classifier that the
-    # option `backbone` names; None for models without a backbone.
+    # Names of the options that are passed on to the backbone, a classifier that is
+    # named by the option `backbone`. None for models without a backbone.
     backbone_options: ClassVar[tuple[str, ...] | None] = None
 
     pieces: tuple[Piece, ...] = ()
@@ -119,9 +119,8 @@ class Model(nnx.Module):
         """Append a piece that computes `apply(*layers, x, rngs)`.
 
         Args:
-          apply: Plain function, or unbound method such as `Head.__call__`. It must not
-            use other layers than `layers`, as these may be on devices of another
-            pipeline stage.
+          apply: Plain function, or unbound method such as `Head.__call__`. It must use
+            only `layers`: other layers may be on devices of another pipeline stage.
           **layers: Layers by name. The names are also part of parameter paths.
 
         Raises:

@@ -17,7 +17,8 @@ from jaxtrain.models.ranged import Ranged
 
 
 class GroupStat(nnx.BatchStat):
-    """A running mean or variance, (channels,), or (groups, channels) if groups > 1."""
+    """Running mean or variance, (channels,); with several groups, (groups,
+    channels)."""
 
 
 class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
@@ -26,8 +27,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     In training, the batch consists of `groups` consecutive groups of equal size. Each
     group is normalized by its mean and variance, in at least float32, and has separate
     running statistics, (groups, channels). Evaluation averages the running statistics
-    over the groups. Devices communicate only if a group spans several. With one group,
-    the layer is ordinary batch norm, and running statistics are (channels,).
+    over the groups. Devices communicate only if a group spans several devices. With one
+    group, the layer is ordinary batch norm, and running statistics are (channels,).
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
           x: Array to normalize.
           relu: Whether to apply ReLU, instead of `activation`.
           activation: Activation function, applied before rounding to the layer's dtype.
-            None applies none.
+            None means no activation.
 
         Returns:
           Array with the shape of `x`, in the layer's dtype.
@@ -95,8 +96,8 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         for running, new in ((self.mean, mean), (self.var, var)):
             old = running[...]
             moved = old + (1 - self.momentum) * (new.reshape(old.shape) - old)
-            # `running[...] = moved` would search all traced equations for tracers, a
-            # quarter of the time to trace a ResNet-50.
+            # `running[...] = moved` would search all traced equations for tracers,
+            # which takes a quarter of the time to trace a ResNet-50.
             running.set_value(moved)
         arrays = grouped, mean, self._inverse_std(var), scale, bias
         y: Any = normalize(activation, *arrays)
@@ -138,9 +139,9 @@ def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     If squares overflow, the variance is NaN instead of infinite, so that outputs and
     gradients are NaN, too, and the step is skipped.
 
-    For float32 and float64 on CPUs, the variance is computed in two passes, as E[(x -
-    mean)^2]; otherwise in one pass, as E[x^2] - mean^2. The rounding error of the
-    one-pass variance grows with (mean / standard deviation)^2. For half-precision
+    On GPUs and for half-precision inputs, the variance is computed in one pass, as
+    E[x^2] - mean^2; otherwise in two passes, as E[(x - mean)^2]. The rounding error of
+    the one-pass variance grows with (mean / standard deviation)^2. For half-precision
     inputs, it is at most a few times their rounding error. For float32 on GPUs, a
     second pass would increase memory traffic by 4 to 10 % (docs/decisions.md).
 
@@ -189,7 +190,7 @@ def normalize(
     (`benchmarks/batch_norm.py`).
 
     Args:
-      activation: Activation function applied to the result. None applies none.
+      activation: Activation function applied to the result. None means no activation.
       x: Input, (groups, examples, ..., channels).
       mean: Mean of each group, (groups, 1, ..., 1, channels).
       inverse_std: 1 / standard deviation of each group, with the shape of `mean`.

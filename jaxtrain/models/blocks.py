@@ -10,7 +10,7 @@ from jaxtrain.models.layers import Layers, Split
 
 
 class ConvNorm(nnx.Module):
-    """Sequence of convolution without bias, batch norm and optional activation."""
+    """A convolution (without bias), a batch norm, and an optional activation."""
 
     def __init__(
         self,

@@ -46,8 +46,8 @@ class Blueprint:
     """Specification of a model, without its initial weights.
 
     Attributes:
-      config: Name and options of the model; for options that are None, its defaults
-        apply.
+      config: Name and options of the model; options that are None have the model's
+        defaults.
       policy: Dtypes of parameters, activations and outputs.
       image_shape: Height, width and channels of the input.
       num_outputs: Number of output features of the last layer.
@@ -55,9 +55,9 @@ class Blueprint:
         the argument `output_spec`. None means (num_outputs,).
       norm_groups: Number of batch-norm groups of a training batch.
       num_centres: Number of learned class centres on top of the outputs
-        (`jaxtrain.models.centres`). 0 adds none.
+        (`jaxtrain.models.centres`). 0 means none.
       projection: Projection head on top of the outputs (`jaxtrain.models.projection`).
-        None adds none.
+        None means none.
     """
 
     config: ModelConfig
@@ -144,7 +144,7 @@ class Blueprint:
         return spec
 
     def abstract(self) -> Model:
-        """Build the model with shapes and dtypes instead of arrays."""
+        """Build an abstract model, with shapes and dtypes instead of arrays."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
 
 
@@ -180,10 +180,10 @@ def _model_class(name: str) -> type[Model]:
 
 
 def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
-    """Convert an output spec from JSON: lists of sizes to tuples.
+    """Validate an output spec, and convert its lists to tuples.
 
     Args:
-      spec: Output spec of a task, or the spec after a round trip through JSON.
+      spec: Output spec of a task, which may have been parsed from JSON.
       depth: Maximum nesting depth.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Keywords of `__call__` that switch a Flax module between training and evaluation."""
+"""Mode keywords: arguments of `__call__` for training or evaluation of Flax modules."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ def keywords_of(kind: type) -> frozenset[str]:
 
 
 def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
-    """Values for the mode keywords among `keywords`, in training or in evaluation."""
+    """Return the value of each mode keyword among `keywords`."""
     switches = dict.fromkeys(TRAINING, training) | dict.fromkeys(
         EVALUATED, not training
     )
@@ -28,7 +28,7 @@ def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
 
 
 def evaluation_values(names: Iterable[str]) -> dict[str, bool]:
-    """Values for the mode keywords among `names` in evaluation, with batch norm's."""
+    """Return values of mode keywords in evaluation, including `use_running_average`."""
     names = [*names]
     values = mode(names, training=False)
     return values | ({STATISTICS: True} if STATISTICS in names else {})
@@ -44,7 +44,7 @@ def as_evaluated(
 
     Args:
       parameters: Parameter names of the called function, in order, without `self`.
-      values: Values to set, by keyword.
+      values: Values of mode keywords, by name.
       args: Positional arguments of the call.
       kwargs: Keyword arguments of the call.
 
