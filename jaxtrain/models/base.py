@@ -55,7 +55,8 @@ class Model(nnx.Module):
     # Minimum height and width per device of the output of the last convolutional layer,
     # under spatial sharding.
     min_share: int = 1
-    # Whether the layers of the pieces declare their split over the `model` axis.
+    # Whether the model has several pieces, whose layers declare their split over the
+    # `model` axis. False for plain Flax modules.
     has_pieces: ClassVar[bool] = True
     # Layer name -> function that returns the initial kernel of the layer, from
     # normalized training images [N, H, W, C] and the kernel shape.

@@ -17,8 +17,7 @@ from jaxtrain.models.ranged import Ranged
 
 
 class GroupStat(nnx.BatchStat):
-    """Running mean or variance, (channels,); with several groups, (groups,
-    channels)."""
+    """Running mean or variance, (channels,) with one group, or (groups, channels)."""
 
 
 class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):

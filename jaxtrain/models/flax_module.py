@@ -213,7 +213,8 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Set the compute dtype of layers without a dtype, and cast the state."""
+    """Set missing compute dtypes of layers, and cast the state to the policy's
+    dtypes."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:
@@ -274,7 +275,7 @@ def _forward(model: FlaxModel, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _streams(key: jax.Array) -> nnx.Rngs:
-    """Create RNG streams that share one counter, for use within Flax transforms."""
+    """Create RNG streams with a common counter, usable within Flax transforms."""
     rngs: Any = nnx.Rngs()
     rngs.dropout = rngs.default = CountedStream(key, tag="dropout")
     return rngs

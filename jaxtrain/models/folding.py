@@ -9,7 +9,7 @@ On CPUs, inference with folding is slower: XLA computes convolution and bias in 
 passes, and scales the kernels again for each batch.
 
 If the weights are constants of the program, as in an exported file, kernels are scaled
-at tracing, so that folding has no cost on CPUs.
+when the program is traced, so that folding has no cost on CPUs.
 
 Folding rewrites the traced jaxpr of any model. It does not apply to a norm before a
 convolution, a convolution whose result is used several times, or a factor that depends

@@ -13,8 +13,9 @@ from jaxtrain.models.named import in_own_scope
 class Head(nnx.Module):
     """Dropout and a dense layer, whose outputs have the output dtype of the policy.
 
-    Factors have the compute dtype. Sums are in at least float32, as is the addition of
-    the bias: in bfloat16, an output of 17 would have an error of up to 0.06.
+    Features and kernel have the compute dtype. Products are accumulated, and the bias
+    is added, in at least float32: in bfloat16, an output of 17 would have an error of
+    up to 0.06.
 
     Attributes:
       bare: Whether to return the inputs of the dense layer instead of its outputs.

@@ -2,8 +2,8 @@
 
 A block expands channels by a 1x1 convolution, applies a depthwise convolution, and
 reduces channels by a 1x1 convolution without activation. Initialization is the same as
-in TensorFlow's EfficientNet and in timm: the fan-out has only the output channels of
-one group, so one channel for depthwise convolutions.
+in TensorFlow's EfficientNet and in timm: the fan-out includes only the output channels
+of one group, which is one channel in depthwise convolutions.
 """
 
 from collections.abc import Callable
