@@ -1,4 +1,4 @@
-"""Recording of calls of linear layers in a plain Flax module, to find its head."""
+"""Recording of linear-layer calls in a plain Flax module, to find its head."""
 
 import contextlib
 import functools

@@ -32,7 +32,7 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
 
     Args:
       field: Config field of the pattern, for messages.
-      pattern: Shell-style pattern, where `*` also matches `/`, or `backbone`.
+      pattern: `backbone`, or a shell-style pattern, in which `*` also matches `/`.
 
     Raises:
       UserError: No layer with parameters matches.

@@ -20,8 +20,8 @@ lecun_normal = nnx.initializers.lecun_normal()
 # Initializers for ReLU (He et al. 2015, arXiv:1502.01852): a normal distribution with
 # variance 2 / fan, not truncated, like PyTorch's `kaiming_normal_` and unlike Flax's
 # `he_normal`. The fan-out preserves the variance of gradients (equation 14), the fan-in
-# the variance of activations (equation 10). As in JAX, the fan-out has the output
-# channels of all groups, the fan-in the input channels of one group.
+# the variance of activations (equation 10). As in JAX, the fan-out includes the output
+# channels of all groups, and the fan-in the input channels of one group.
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
@@ -125,7 +125,7 @@ class Layers:
 
         Args:
           scale: Initial value of the scale.
-          momentum: Decay rate of the running statistics, which is 1 - PyTorch's
+          momentum: Weight of the old running statistics in an update; 1 - PyTorch's
             momentum.
           epsilon: Constant added to the variance. Defaults to `norm_epsilon`.
           split: Whether the channels are split over the `model` axis.
@@ -196,7 +196,7 @@ class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
 
 
 class Widened(NamedLayer):
-    """Mixin for Flax's norms, which computes in at least float32 and rounds once."""
+    """Mixin that makes Flax's norms compute in at least float32, and round once."""
 
     def __init__(self, *sizes: int, dtype: Any, **options: Any):
         # Compute the variance in two passes: E[x^2] - mean^2 is inaccurate if the mean

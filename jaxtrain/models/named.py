@@ -1,4 +1,4 @@
-"""Layers that run in a `jax.named_scope` with their path, for profiles and HLO."""
+"""Layers that run in a `jax.named_scope` of their path, shown in profiles and HLO."""
 
 import functools
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class NamedLayer(nnx.Module):
 
 
 def name_layers(name: str, layer: nnx.Module) -> None:
-    """Set the paths of a layer `name` of a model, and of its sublayers."""
+    """Set `layer_path` in the layer `name` of a model and in its sublayers."""
     for path, inner in nnx.iter_modules(layer):
         if isinstance(inner, NamedLayer):
             inner.layer_path = "/".join([name, *map(str, path)])

@@ -10,9 +10,9 @@ from jax import lax
 from jaxtrain.dtypes import wide
 from jaxtrain.models.window_max import Windows, block_max, window_max
 
-# Padding: one number for all sides, (rows, columns) per side, or "SAME". With "SAME",
-# the output size is image size / stride, rounded up; if the total padding is odd, the
-# bottom or right has one row or column more.
+# Padding: a number for all sides; (rows at top and bottom, columns at left and right);
+# or "SAME". With "SAME", the output size is image size / stride, rounded up; if the
+# total padding is odd, the bottom or right has one row or column more.
 Padding = int | tuple[int, int] | Literal["SAME"]
 
 
@@ -25,7 +25,7 @@ def sides(padding: Padding) -> Any:
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    """Return a value for rows and columns as (rows, columns)."""
+    """Return (value, value) for an int; return a tuple unchanged."""
     return value if isinstance(value, tuple) else (value, value)
 
 
