@@ -18,9 +18,9 @@ class Ranged(nnx.Module):
     output_range: Callable[[jax.Array], jax.Array] | None = None
 
     def quantize_input(self, x: jax.Array) -> jax.Array:
-        """Quantize an input of the layer with `input_range`, if set."""
+        """Apply `input_range`, if set, to an input of the layer."""
         return x if self.input_range is None else self.input_range(x)
 
     def quantize_output(self, y: jax.Array) -> jax.Array:
-        """Quantize an output of the layer with `output_range`, if set."""
+        """Apply `output_range`, if set, to an output of the layer."""
         return y if self.output_range is None else self.output_range(y)

@@ -17,7 +17,7 @@ class LeNet(Model):
     """Two convolutions and three dense layers.
 
     LeNet-5 (LeCun et al. 1998, "Gradient-based learning applied to document
-    recognition") with ReLU, max pooling and densely connected channels.
+    recognition") with ReLU, max pooling and convolutions over all input channels.
     """
 
     Options: ClassVar = LeNetConfig
@@ -39,7 +39,7 @@ class LeNet(Model):
 
 
 class CNN4(Model):
-    """Four blocks of convolution, ReLU and max pooling, and two dense layers."""
+    """Four blocks (convolution, ReLU, max pooling), then two dense layers."""
 
     Options: ClassVar = ConvNetConfig
 
@@ -69,7 +69,7 @@ class CNN4(Model):
 
 
 class ConvNet(Model):
-    """Two blocks of convolution, batch norm, ReLU and pooling, and a dense layer."""
+    """Two blocks (convolution, batch norm, ReLU, max pooling), then a dense layer."""
 
     Options: ClassVar = ConvNetConfig
 

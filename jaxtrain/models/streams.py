@@ -19,7 +19,7 @@ _keys: ContextVar[nnx.Rngs | None] = ContextVar("keys", default=None)
 
 
 class CountedStream(nnx.RngStream):
-    """RNG stream with an int as counter, which is a constant in a trace.
+    """RNG stream whose counter is an int, and therefore a constant in traces.
 
     Flax's counter is an array, and each update of it in a trace searches all traced
     equations, which takes most of the time to build a ResNet-152.

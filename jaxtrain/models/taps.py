@@ -1,4 +1,4 @@
-"""Outputs of the layers in a plain Flax module, and gradients in these outputs."""
+"""Outputs of the layers in a plain Flax module, and gradients with respect to them."""
 
 import contextlib
 import functools
@@ -21,11 +21,11 @@ READ = "read_activations"
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`, with a derivative that exposes `y` and the gradient in `y`.
+    """Return `y`; the gradients of the other arguments are `y` and the gradient of `y`.
 
-    Differentiation in `activations` gives `y`, and differentiation in `grads` gives the
-    gradient in `y`. Unlike side effects, gradients can leave nested traces, such as
-    nnx.remat.
+    The gradient with respect to `activations` is `y`, and the gradient with respect to
+    `grads` is the gradient with respect to `y`. Unlike side effects, gradients can
+    leave nested traces, such as nnx.remat.
 
     Args:
       y: Activations of a layer.
@@ -83,7 +83,8 @@ _taps: ContextVar[Taps | None] = ContextVar("taps", default=None)
 
 @contextlib.contextmanager
 def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
-    """Record layer outputs in `taps` within the context, after modifying the model."""
+    """Record layer outputs in `taps` within the context; modifies the model in
+    place."""
     for path, layer in nnx.iter_modules(model):
         if path and callable(layer) and not isinstance(layer, nnx.bridge.ToNNX):
             setattr(layer, PATH, "/".join(map(str, path)))

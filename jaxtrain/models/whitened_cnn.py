@@ -21,8 +21,9 @@ class WhitenedCNN(Model):
 
     The network follows airbench94 (Jordan 2024, arXiv:2404.00498), which is based on
     hlb-CIFAR10. The kernel of the first convolution is initialized by
-    `whitening_kernel` and usually frozen. Its outputs and their negatives pass through
-    a ReLU (GELU in airbench94). The other kernels are initialized by `identity_like`.
+    `whitening_kernel` and usually frozen. The outputs of this convolution and their
+    negatives pass through a ReLU (GELU in airbench94). The other kernels are
+    initialized by `identity_like`.
 
     Attributes:
       patch: Height and width of the whitened patches in pixels.

@@ -3,8 +3,8 @@
 JAX's backward pass is a select-and-scatter, which on GPUs recomputes the maxima and
 their positions, in four 32-bit arrays, and scatters the gradients to these positions.
 The custom forward pass stores the position of each maximum, in one byte per window. In
-the custom backward pass, each pixel gathers the gradients of its windows, which XLA
-fuses with subsequent operations (`benchmarks/RESULTS.md`).
+the custom backward pass, each pixel gathers the gradients of its windows, and XLA fuses
+the gather with subsequent operations (`benchmarks/RESULTS.md`).
 """
 
 import functools
@@ -143,7 +143,7 @@ block_max.defvjp(_block_forward, _block_backward)
 
 
 def _largest(values: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Elementwise maximum of several arrays, and the index of the first array with it.
+    """Elementwise maximum of arrays, and the index of the first array that has it.
 
     Args:
       values: Arrays of equal shape, at most 127 arrays.
