@@ -1,7 +1,7 @@
 """Custom code named in a config: `path/to/file.py:name` or `package.module:name`.
 
-If the module is top-level, as in `module:name`, Python must be able to find it, and it
-must not have the name of a data source, such as `csv` in `csv:FILE`.
+With a top-level module, `module:name` is custom code only if Python finds the module,
+and if its name is not also the name of a data source, such as `csv` in `csv:FILE`.
 
 Loading the code runs it. Directories of runs and models, which may be of unknown
 origin, can also refer to custom code. Therefore, only code that was allowed in this
@@ -27,8 +27,8 @@ from jaxtrain.plugin import resolve
 _REFERENCE = re.compile(r"(?P<module>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
 
-# Key of custom code: absolute path of the file, or name of the module, and name of the
-# object in it.
+# Key of custom code: (absolute path of the file or name of the module, name of the
+# object).
 Key = tuple[str, str]
 # Key of custom code -> None if the code is allowed, else the reason of the refusal.
 _decided: dict[Key, str | None] = {}
@@ -274,7 +274,7 @@ def _file(part: Any) -> str | None:
     """File that defines a class or function.
 
     `inspect.getfile` fails for classes in a recipe, as recipes are executed, not
-    imported. The code objects of their methods contain the file.
+    imported. The code objects of their methods contain the path of the file.
     """
     members = [part, *vars(part).values()] if inspect.isclass(part) else [part]
     for member in map(inspect.unwrap, members):

@@ -83,8 +83,7 @@ _taps: ContextVar[Taps | None] = ContextVar("taps", default=None)
 
 @contextlib.contextmanager
 def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
-    """Record layer outputs in `taps` within the context; modifies the model in
-    place."""
+    """Record layer outputs in `taps` within the context; modify the model in place."""
     for path, layer in nnx.iter_modules(model):
         if path and callable(layer) and not isinstance(layer, nnx.bridge.ToNNX):
             setattr(layer, PATH, "/".join(map(str, path)))

@@ -24,8 +24,8 @@ class Copies:
     """Creates per-device copies of weights, and reduces the gradients of the copies.
 
     Copies are stacked along a leading dim, which is sharded over the batch axes. The
-    other dims remain sharded over the `model` axis. In all methods, weights, gradients
-    and `specs`, the PartitionSpecs of the weights, are dicts by path.
+    other dims remain sharded over the `model` axis. All arguments of methods are dicts
+    by path; `specs` contains the PartitionSpecs of the weights.
 
     Attributes:
       mesh: Mesh of the devices.
@@ -107,7 +107,7 @@ class Copies:
         """Map a function over the local shards of arrays, with `jax.shard_map`.
 
         All mesh axes are manual, because XLA:CPU (jaxlib 0.10.2) aborts on bfloat16
-        sums if any are auto.
+        sums if an axis is auto.
 
         Args:
           function: Function (path, shard, spec of the weight) -> new shard.

@@ -1,7 +1,7 @@
 """Number of JAX's CPU devices, which determines over how many cores a batch is sharded.
 
-On one CPU device, XLA runs many operations in a single thread, such as a convolution of
-few images. Several devices run in parallel, one core each.
+On a single CPU device, XLA runs many operations, such as a convolution of few images,
+in a single thread. Several devices run in parallel, on one core each.
 """
 
 import math

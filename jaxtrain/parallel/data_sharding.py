@@ -33,7 +33,7 @@ def num_image_parts(mesh: Mesh) -> int:
 def check_divisible(
     name: str, value: int, divisor: int, reason: str, *fields: str
 ) -> Iterator[Problem]:
-    """Yield a problem that suggests divisible sizes if a size is not divisible.
+    """Check that `divisor` divides a size; otherwise, yield a problem.
 
     Args:
       name: Name of the size, for the message.
@@ -53,7 +53,7 @@ def check_divisible(
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> slice:
-    """Return the slice of the examples of a global batch for this process's devices.
+    """Return the slice of a global batch for the devices of this process.
 
     The slice is contiguous, so that the order of examples in the global batch does not
     depend on the number of processes.

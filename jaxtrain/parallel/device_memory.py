@@ -115,7 +115,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
                 break
             limit_text = _read(folder / limit)
             if limit_text.isdecimal():
-                # Not part of the usage, as the kernel can reclaim inactive page cache.
+                # Subtract the inactive page cache, which the kernel can reclaim.
                 stat = _read(folder / "memory.stat")
                 match = re.search(rf"^{cached}inactive_file (\d+)", stat, re.MULTILINE)
                 pages = int(match[1]) if match else 0

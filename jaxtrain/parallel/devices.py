@@ -65,8 +65,8 @@ def start(
       flags: Name of a preset of XLA flags for GPUs (see `FLAG_SETS`).
       profiles: Whether steps will be profiled, which disables command buffers on GPUs.
       cpus: Number of CPU devices (`cpu_devices.offer`). None leaves JAX's default.
-      connect: Function that connects to the other processes, called before the backend
-        starts.
+      connect: Function to call before the backend starts; it connects to the other
+        processes.
 
     Raises:
       UserError: The platform is unavailable, JAX has already started with other flags,

@@ -1,4 +1,4 @@
-"""GPU telemetry by NVML: utilization, memory, power and temperature."""
+"""GPU telemetry from NVML: utilization, memory, power and temperature."""
 
 import contextlib
 import os
