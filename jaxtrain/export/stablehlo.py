@@ -67,7 +67,7 @@ def _write_folder(request: Request, path: Path) -> None:
     them.
     """
     weights = request.weights(round_kernels=True)
-    # The names of parameters and other state never collide.
+    # Parameters and other state have different names.
     named = {
         path.partition("/")[2].replace("/", "."): x
         for path, x in by_path(weights).items()

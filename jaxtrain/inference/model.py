@@ -19,7 +19,7 @@ from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import fit_arrays
 
-# Maximum batch size. The sizes of smaller batches are padded to a power of two.
+# Maximum batch size. Smaller batches are padded to a size that is a power of two.
 MAX_BATCH = 64
 Output = Literal["logits", "values", "features", "masks", "decoded"]
 
@@ -97,8 +97,9 @@ class TrainedModel(PlacedModel):
     def find(self, images: Any) -> list[Any]:
         """Return the detected boxes of each image, sorted by descending score.
 
-        Each result has the attributes `boxes`, float64 (n, 4): left, top, right and
-        bottom in pixels of the original image; `scores`, (n,); and `classes`, (n,).
+        The result for an image has the attributes `boxes`, float64 (n, 4), with left,
+        top, right and bottom in pixels of the original image; `scores`, (n,); and
+        `classes`, (n,).
 
         Args:
           images: Images of any type; see `predict`.

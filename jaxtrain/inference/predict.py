@@ -133,7 +133,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
 
 
 def num_features(model: TrainedModel) -> int:
-    """Return the number of features, the inputs of the last layer.
+    """Return the number of input features of the last layer.
 
     Raises:
       UserError: The last layer is not a `Head`, or its input is not a vector.

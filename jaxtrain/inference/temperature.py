@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # Name of the file with the fitted temperature, in the directory of a run.
 TEMPERATURE = "temperature.json"
-# Bounds of 1 / temperature, which would diverge on a split without errors.
+# Bounds of 1 / temperature, as it would diverge on a split without errors.
 BOUNDS = (1e-3, 1e3)
 MAX_STEPS = 100
 # Relative tolerance of 1 / temperature.
