@@ -56,8 +56,7 @@ class RunId:
         return cls(_parse(values, str(path), RESTORE), str(path))
 
     def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a JSON file, with the run id added as the first
-        field."""
+        """Return the fields of a JSON file, with the run id as the first field."""
         return {FIELD: self.value, **values}
 
     def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:

@@ -52,8 +52,8 @@ class Model(nnx.Module):
     min_size: int = 1
     # Output stride of the last convolutional layer, in pixels.
     stride: int = 1
-    # Minimum height and width per device of the output of the last convolutional layer,
-    # under spatial sharding.
+    # Under spatial sharding: minimum height and width of a device's shard, in the
+    # output of the last convolutional layer.
     min_share: int = 1
     # Whether the model has several pieces, whose layers declare their split over the
     # `model` axis. False for plain Flax modules.

@@ -215,8 +215,9 @@ def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]
     wide_x = widen(x)
     dy, for_sum, for_product = _activation_grads(activation, residuals, dy)
     sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
-    # Sum of dy * normalized x. The mean is subtracted after summation, although the
-    # rounding error grows with mean / standard deviation: XLA:CPU would store x - mean.
+    # Sum of dy * normalized x. The mean is subtracted after summation, although
+    # rounding errors then grow with mean / standard deviation, because XLA:CPU would
+    # store x - mean.
     along = inverse_std * (product - mean * sum_dy)
     count = x.size / along.size
     dx = (inverse_std * scale) * (
@@ -264,7 +265,7 @@ def _within_group(x: jax.Array) -> tuple[int, ...]:
 def two_sums(
     a: jax.Array, b: jax.Array, dims: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum two arrays of equal shape over the same dims, which remain with size 1.
+    """Sum two arrays of equal shape over the same dims, as with `keepdims=True`.
 
     Reductions on GPUs have two stages, one kernel each. A joint reduction needs two
     kernels; two separate reductions need three, as XLA fuses only their first stages.

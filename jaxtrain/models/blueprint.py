@@ -55,9 +55,9 @@ class Blueprint:
         the argument `output_spec`. None means (num_outputs,).
       norm_groups: Number of batch-norm groups of a training batch.
       num_centres: Number of learned class centres on top of the outputs
-        (`jaxtrain.models.centres`). 0 means none.
+        (`jaxtrain.models.centres`). 0 means no class centres.
       projection: Projection head on top of the outputs (`jaxtrain.models.projection`).
-        None means none.
+        None means no projection head.
     """
 
     config: ModelConfig

@@ -1,4 +1,5 @@
-"""Mode keywords: arguments of `__call__` for training or evaluation of Flax modules."""
+"""Mode keywords: `__call__` arguments that select training or evaluation of a
+module."""
 
 import functools
 import inspect
