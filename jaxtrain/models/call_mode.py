@@ -1,5 +1,4 @@
-"""Mode keywords: `__call__` arguments that select training or evaluation of a
-module."""
+"""Mode keywords: `__call__` arguments that select training or evaluation mode."""
 
 import functools
 import inspect
