@@ -38,7 +38,8 @@ class _Weight:
 
     Attributes:
       array: The array.
-      unrounded: The array before the cast to its dtype, for scaling with one rounding.
+      unrounded: The array before the cast to its dtype, so that scaled kernels are
+        rounded only once.
     """
 
     array: Any

@@ -36,7 +36,7 @@ _calls: ContextVar[list[LinearCall] | None] = ContextVar("calls", default=None)
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[LinearCall]]:
-    """Record calls of linear layers in the yielded list, inside the context."""
+    """Record calls of linear layers in the yielded list, within the context."""
     calls = list[LinearCall]()
     token = _calls.set(calls)
     try:

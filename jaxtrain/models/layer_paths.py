@@ -8,8 +8,8 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Pattern for all layers except the head, which is the last piece of a model, or the
-# last linear layer of a plain Flax module.
+# Pattern for the layers of the backbone. In classifiers these are all layers except the
+# head: the last piece, or the last linear layer of a plain Flax module.
 BACKBONE = "backbone"
 
 
