@@ -44,7 +44,7 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allow custom code in this process; names of other parts are ignored."""
+    """Allow custom code in this process; other names are ignored."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 

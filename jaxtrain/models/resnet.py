@@ -140,7 +140,7 @@ class ResNet(Model):
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Return a factory of bias-free convolutions, as before batch norm and ReLU."""
+    """Return a factory of convolutions without bias, with He initialization."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 

@@ -63,7 +63,7 @@ def usable_bytes(devices: Any) -> int:
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Return the available memory in bytes, of the host or, if less, of a cgroup.
+    """Return the available memory of the host or, if less, of a cgroup, in bytes.
 
     Args:
       root: Root directory, which contains `proc` and `sys`.
