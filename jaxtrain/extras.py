@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-# Directory of the installed project, with its pyproject.toml.
+# Directory of pyproject.toml.
 PROJECT = Path(__file__).parent.parent
 
 
@@ -15,17 +15,17 @@ def missing(*libraries: str) -> str | None:
     """Return the first missing library, or None if all are installed."""
     for name in libraries:
         spec = importlib.util.find_spec(name)
-        # A data directory of that name is importable as a namespace package.
+        # A data directory with the library's name is importable as a namespace package.
         if spec is None or spec.origin is None:
             return name
     return None
 
 
 def install(extra: str) -> str:
-    """Return the shell command that installs an extra for the running Python.
+    """Return the shell command that installs an extra into the running Python.
 
-    The command is short where possible: `pip` in an activated environment, and `.` for
-    the path of the project if this is the current directory.
+    It is shortened where possible: to `pip` instead of `python -m pip` if `pip` is next
+    to the running Python, and to `.` as project path in the project's directory.
     """
     python = Path(sys.executable or "python")
     pip_path = shutil.which("pip")

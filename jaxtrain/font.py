@@ -1,4 +1,4 @@
-"""Font for text in images, with glyphs for more scripts than Latin."""
+"""Font with glyphs for several scripts, for text in images."""
 
 import functools
 import importlib.util
@@ -17,14 +17,14 @@ SIZE = 11
 @functools.cache
 def font(size: int = SIZE) -> ImageFont.FreeTypeFont:
     """Return the font at a size in pixels."""
-    # `find_spec` instead of an import of matplotlib, which takes half a second.
+    # Importing matplotlib would take half a second; `find_spec` does not import it.
     spec = importlib.util.find_spec("matplotlib")
     assert spec is not None and spec.origin is not None
     return ImageFont.truetype(Path(spec.origin).parent / FILE, size)
 
 
 def fitted(text: str, width: int, size: int = SIZE) -> str:
-    """Truncate a text to one line of at most `width` pixels."""
+    """Fit a text into one line of at most `width` pixels by truncating it."""
     text = printable(text).replace("\n", "\\n")
     if font(size).getlength(text) <= width:
         return text

@@ -1,4 +1,4 @@
-"""Command line that starts the program, for commands in messages."""
+"""Command line that starts jaxtrain, for messages that suggest commands."""
 
 import os
 import shlex
@@ -6,12 +6,13 @@ import shutil
 
 NAME = "jaxtrain"
 
-# Script and interpreter; None if a user's script or notebook imports the package.
+# Script and interpreter that `note` has recorded; None if jaxtrain is used as a
+# library.
 _program: tuple[str, str] | None = None
 
 
 def note(script: str, interpreter: str) -> None:
-    """Record how the program was started.
+    """Record the script and interpreter that started jaxtrain.
 
     Args:
       script: Path of the started script (`sys.argv[0]`).
@@ -22,7 +23,7 @@ def note(script: str, interpreter: str) -> None:
 
 
 def program() -> str:
-    """Return `jaxtrain`, `python main.py` or `python -m jaxtrain`, shell-quoted."""
+    """Return the shell command that starts jaxtrain, such as `python main.py`."""
     if _program is None:
         return NAME
     script, interpreter = _program
@@ -35,12 +36,12 @@ def program() -> str:
 
 
 def command(*words: object) -> str:
-    """Return a command line to copy: the program and its arguments, shell-quoted."""
+    """Return a command line of jaxtrain with arguments, shell-quoted for copying."""
     return " ".join([program(), *(shlex.quote(str(word)) for word in words)])
 
 
 def _on_path(path: str) -> str:
-    """Return the name of a program if it is on PATH, else its path, shell-quoted."""
+    """Return the program's name if PATH resolves it to `path`, else `path`."""
     name = os.path.basename(path)
     found = shutil.which(name)
     same = found is not None and os.path.normpath(found) == os.path.normpath(path)

@@ -1,8 +1,8 @@
 """Safe in-place writes and deletions in directories of unknown origin.
 
-A workdir made by somebody else may contain links to any file of the user. This module
-opens files that are changed in place, and removes directories; all other files are
-replaced (`atomic_file`). The workdir itself may be reached through links.
+A workdir from somebody else may contain links to files of the user. Use this module for
+files that are changed in place and to remove directories; all other files are replaced
+atomically (`atomic_file`). The path of the workdir may contain links.
 """
 
 import errno
@@ -18,14 +18,14 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
     Args:
       path: Path of the file.
       flags: Flags of `os.open`, such as `os.O_WRONLY | os.O_APPEND | os.O_CREAT`.
-      refuse_hard_links: Whether to refuse a file with several hard links: the write
-        would change the file under its other names too, such as a backup.
+      refuse_hard_links: Whether to refuse a file with several hard links, as the change
+        would also affect its other names, such as a backup.
 
     Raises:
       OSError: The file cannot be opened, is a link, has several hard links, or is not
         a regular file.
     """
-    # Without O_NONBLOCK opening a pipe would wait for a reader.
+    # Without O_NONBLOCK, opening a named pipe would wait for a reader.
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
@@ -42,9 +42,9 @@ def open_in_place(path: Path, flags: int, *, refuse_hard_links: bool = True) -> 
 
 
 def check_in_place(path: Path) -> None:
-    """Check a file that a library changes in place, if it exists.
+    """Check that a library can safely change a file in place, if the file exists.
 
-    The file is not opened, because closing the descriptor would release SQLite's locks.
+    The file is not opened, because closing it would release SQLite's locks on it.
 
     Raises:
       OSError: The file is a link, has several hard links, or is not a regular file.
@@ -67,11 +67,11 @@ def _check(path: Path, status: os.stat_result, refuse_hard_links: bool) -> None:
 
 
 def check_inside(path: Path, root: Path) -> None:
-    """Check that a path is inside a directory after links are resolved.
+    """Check that a path is inside a directory after all links are resolved.
 
     Args:
       path: Path below `root`; a missing file is allowed.
-      root: Directory, which may be reached through links.
+      root: Path of the directory, which may contain links.
 
     Raises:
       OSError: A link below `root` leads outside.
@@ -91,7 +91,7 @@ def remove_tree(path: Path, root: Path, *, ignore_errors: bool = False) -> None:
 
     Args:
       path: Directory or link to remove.
-      root: Directory that contains it.
+      root: Directory that must contain `path`.
       ignore_errors: Whether to ignore errors, after removing as much as possible.
 
     Raises:

@@ -1,12 +1,12 @@
 """Custom code named in a config: `path/to/file.py:name` or `package.module:name`.
 
-`module:name` with a top-level module is custom code if Python can find the module, and
-if the module's name is not the name of a data source, such as `csv` in `csv:FILE`.
+With a top-level module, `module:name` is custom code only if Python finds the module,
+and if its name is not also the name of a data source, such as `csv` in `csv:FILE`.
 
-Loading runs the code. Directories of runs and models, which may be of unknown origin,
-can also name custom code, so only code allowed in this process is loaded. The command
-line allows code named by the user (recipe and options), and `--trust` allows code named
-by a loaded directory (see `weights/trust.py`).
+Loading the code runs it. Directories of runs and models, which may be of unknown
+origin, can also refer to custom code. Therefore, only code that was allowed in this
+process is loaded. The command line allows the code that recipe and options refer to;
+`--trust` allows the code that a loaded directory refers to (`weights/trust.py`).
 """
 
 import contextlib
@@ -27,14 +27,15 @@ from jaxtrain.plugin import resolve
 _REFERENCE = re.compile(r"(?P<module>.*\.py|\w+(\.\w+)*):(?P<name>[A-Za-z_]\w*)")
 FORMS = "path/to/file.py:name or package.module:name"
 
-# Custom code: (absolute path of its file or name of its module, name in the module).
+# Key of custom code: (absolute path of the file or name of the module, name of the
+# object).
 Key = tuple[str, str]
-# Custom code -> None if allowed, or the reason for its refusal.
+# Key of custom code -> None if the code is allowed, else the reason of the refusal.
 _decided: dict[Key, str | None] = {}
 
 
 def is_own(name: str) -> bool:
-    """Whether a name refers to custom code, rather than to a row of a table."""
+    """Whether a name refers to custom code, instead of a built-in or plug-in part."""
     match = _REFERENCE.fullmatch(name)
     if match is None or "." in match["module"]:
         return match is not None
@@ -43,12 +44,12 @@ def is_own(name: str) -> bool:
 
 
 def allow(names: Iterable[str]) -> None:
-    """Allow custom code by name in this process; names of table rows are ignored."""
+    """Allow custom code in this process; other names are ignored."""
     _decided.update({_key(name): None for name in names if is_own(name)})
 
 
 def is_allowed(name: str) -> bool:
-    """Whether custom code is allowed in this process."""
+    """Whether the custom code `name` is allowed in this process."""
     return _decided.get(_key(name), "") is None
 
 
@@ -59,7 +60,7 @@ def refuse(name: str, reason: str) -> None:
 
 @contextlib.contextmanager
 def allowing_nothing() -> Iterator[None]:
-    """Disallow all custom code in this context; restore the decisions at its end."""
+    """Allow no custom code within the context; then restore the previous decisions."""
     before = dict(_decided)
     _decided.clear()
     try:
@@ -70,15 +71,15 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Return, per reference to custom code, None or the reason of its refusal."""
+    """Return all decisions: None for allowed code, else the reason of the refusal."""
     return dict(_decided)
 
 
 def hand_over(decisions: dict[Key, str | None]) -> None:
-    """Copy the decisions on custom code from a parent process to this process.
+    """Adopt the decisions of a parent process in this process.
 
     Args:
-      decisions: Decisions of the parent process, from `decided`.
+      decisions: Result of `decided` in the parent process.
     """
     _decided.update(decisions)
 
@@ -100,12 +101,12 @@ def load(field: str, reference: str) -> Any:
 
     Args:
       field: Path of the config field, for messages.
-      reference: Path and name, `path/to/file.py:name`, relative to the current
-        directory, or `package.module:name`.
+      reference: `path/to/file.py:name`, with a path relative to the current directory,
+        or `package.module:name`.
 
     Raises:
       UntrustedError: The code is not allowed.
-      UserError: Missing file, module or name, or an error of the import.
+      UserError: The file, module or name is missing, or the import fails.
     """
     match = _REFERENCE.fullmatch(reference)
     assert match is not None
@@ -127,10 +128,10 @@ def load(field: str, reference: str) -> Any:
 
 @contextlib.contextmanager
 def no_exit() -> Iterator[None]:
-    """Convert `sys.exit` in custom code to a UserError, while the context is open.
+    """Convert `sys.exit` in custom code to a UserError within the context.
 
     Raises:
-      UserError: `sys.exit` was called; the message names file and line.
+      UserError: `sys.exit` was called; the message has the file and line.
     """
     try:
         yield
@@ -143,7 +144,7 @@ def no_exit() -> Iterator[None]:
 
 
 def describe_error(error: BaseException) -> str:
-    """Format an error of custom code in one line, with file and line."""
+    """Format an error of custom code in a single line that ends with its location."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = Path(__file__).parent
     theirs = [f for f in frames if ours not in Path(f.filename).parents] or frames
@@ -172,10 +173,10 @@ def reference(part: Any) -> str:
 
 
 def digests(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 digests of the files of the custom code in `names`.
+    """SHA-256 digests of the files with the custom code in `names`.
 
     Returns:
-      Hex digest by file or module, as written in `names`; modules without a file are
+      Hex digest by path or module, as given in `names`; modules without a file are
       omitted.
     """
     found = {}
@@ -187,12 +188,12 @@ def digests(names: Iterable[str]) -> dict[str, str]:
 
 
 def module_of(name: str) -> str:
-    """Return the file or module of a reference, without the name."""
+    """Return the path or module in a reference to custom code."""
     return name.rpartition(":")[0]
 
 
 def find_file(name: str) -> Path | None:
-    """Find the file of custom code without running it; None if not found."""
+    """Find the file of custom code without running it; None if there is no file."""
     module = module_of(name)
     if module.endswith(".py"):
         path = Path(module).resolve()
@@ -221,7 +222,7 @@ def _find_spec(module: str, folders: Any) -> ModuleSpec | None:
 
 
 def check_allowed(field: str, reference: str) -> None:
-    """Raise UntrustedError if a field names code that is not allowed."""
+    """Raise UntrustedError if a field refers to custom code that is not allowed."""
     if not is_own(reference):
         return
     key, shown = _key(reference), f"{field} = {reference!r}"
@@ -262,7 +263,7 @@ def _import_file(file: str) -> Any:
 
 
 def _origin(module: str) -> str | None:
-    """File of a top-level module, imported or not."""
+    """File of a top-level module, which may be imported or not."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     spec = _find_spec(module, None)
@@ -272,8 +273,8 @@ def _origin(module: str) -> str | None:
 def _file(part: Any) -> str | None:
     """File that defines a class or function.
 
-    `inspect.getfile` fails for the classes of a recipe, which is executed rather than
-    imported. The code objects of their methods still name the file.
+    `inspect.getfile` fails for classes in a recipe, as recipes are executed, not
+    imported. The code objects of their methods contain the path of the file.
     """
     members = [part, *vars(part).values()] if inspect.isclass(part) else [part]
     for member in map(inspect.unwrap, members):

@@ -1,7 +1,7 @@
-"""Run the exported model in this directory: python run.py IMAGES.npy, uint8 NHWC.
+"""Run the exported model of this directory: python run.py IMAGES.npy (uint8, NHWC).
 
-Requires jax, numpy and safetensors. In Python, call `run(images)`; the shape of images
-is in model.json.
+Requires jax, numpy and safetensors. In Python, call `run(images)`; model.json has the
+shape of the images.
 """
 
 import functools
@@ -20,7 +20,7 @@ HERE = pathlib.Path(__file__).parent
 
 @functools.cache
 def load():
-    """Return the compiled program, its list of weights, and the model description."""
+    """Return the jitted program, its list of weights, and the content of model.json."""
     about = read_about()
     weights = load_file(HERE / "weights.safetensors")
     program = export.deserialize(bytearray((HERE / "program.stablehlo").read_bytes()))
@@ -42,7 +42,7 @@ def read_about():
 
 
 def run(images):
-    """Return the outputs for images, float32 (N, outputs); see model.json."""
+    """Return the outputs for images, float32 (N, outputs), described in model.json."""
     program, weights, about = load()
     dtype = np.dtype(about["input"]["dtype"])
     if images.dtype == np.uint8 and dtype == np.float32:

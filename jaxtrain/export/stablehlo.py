@@ -1,7 +1,7 @@
-"""StableHLO export, to be run by JAX: a single file, or a directory.
+"""StableHLO export, to a single file or to a directory, for execution with JAX.
 
-`jax.export` guarantees that JAX versions of the next six months can run the program, on
-CPU, NVIDIA GPU and TPU.
+The program runs on CPU, NVIDIA GPU and TPU. `jax.export` guarantees compatibility with
+JAX versions of the next six months.
 """
 
 import runpy
@@ -27,7 +27,10 @@ ABOUT, SCRIPT = "model.json", "run.py"
 
 
 class StableHLOFile(Exporter):
-    """Export to a file of program and weights, with norms folded into convolutions."""
+    """Export to a single file, in which the weights are constants of the program.
+
+    Batch norms are folded into convolutions.
+    """
 
     def write(self, request: Request, path: Path) -> None:
         _write(path, request.function(folded=True), request.images)
@@ -38,7 +41,7 @@ class StableHLOFile(Exporter):
 
 
 class SavedFolder(Exporter):
-    """Export to a directory: program, weights, model description, and a script."""
+    """Export to a directory with program, weights, model description, and a script."""
 
     is_folder = True
 
@@ -64,7 +67,7 @@ def _write_folder(request: Request, path: Path) -> None:
     them.
     """
     weights = request.weights(round_kernels=True)
-    # The names of parameters and other state never collide.
+    # Parameters and other state have different names.
     named = {
         path.partition("/")[2].replace("/", "."): x
         for path, x in by_path(weights).items()

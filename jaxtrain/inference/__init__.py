@@ -7,5 +7,5 @@ from jaxtrain.plugin import Table
 if TYPE_CHECKING:
     from jaxtrain.inference.parts import PredictionPart
 
-# Name -> class of prediction files, with options for `main.py predict`.
+# Name -> `PredictionPart` subclass, which adds options to `main.py predict`.
 PREDICTIONS: "Table[type[PredictionPart]]" = Table("predictions", {})

@@ -1,8 +1,8 @@
 """CSV cells that are safe in spreadsheets and terminals.
 
 File names and labels are untrusted: a spreadsheet evaluates a cell that starts like a
-formula, and a terminal interprets control characters. The rules are OWASP's
-(https://owasp.org/www-community/attacks/CSV_Injection). The escapes are lossless:
+formula, and a terminal interprets control characters. Cells are escaped as OWASP
+advises (https://owasp.org/www-community/attacks/CSV_Injection), but without loss:
 `from_cell` restores the text.
 """
 
@@ -10,7 +10,7 @@ import re
 import unicodedata
 
 # First characters of formulas; the last four are full-width forms. The apostrophe is
-# escaped, too, so that `from_cell` removes only apostrophes that `to_cell` has added.
+# included so that `from_cell` removes only apostrophes that `to_cell` has added.
 _FORMULA = frozenset("=+-@\t\r\n'\uff1d\uff0b\uff0d\uff20")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 # Control characters that change the display order of the following text.

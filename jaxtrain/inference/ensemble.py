@@ -21,8 +21,8 @@ from jaxtrain.weights.stored import fit_arrays
 class Ensemble(TrainedModel):
     """Several trained models of one architecture, used as a single model.
 
-    `params` and `model_state` are dicts with the pytree of each member. The keys are
-    the numbers of the members as strings: "0", "1" and so on.
+    `params` and `model_state` are dicts of pytrees, one per member, with keys "0", "1"
+    and so on.
     """
 
     @functools.cached_property
@@ -43,7 +43,7 @@ class Ensemble(TrainedModel):
     def features_of(
         self, params: Any, model_state: Any, images: jax.Array
     ) -> jax.Array:
-        """Return the features of each model, concatenated: (B, models * features)."""
+        """Return the concatenated features of all members: (B, members * features)."""
         each = self._each(super().features_of, params, model_state, images)
         return jnp.concatenate(each, -1)
 
@@ -53,7 +53,7 @@ class Ensemble(TrainedModel):
         return [function(params[n], model_state[n], images) for n in names]
 
     def _mean(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        # Equivalent to `jnp.stack`, but only with operations that ONNX supports.
+        # Equivalent to `jnp.stack`, but uses only operations that ONNX supports.
         stacked = jax.tree.map(
             lambda *outputs: jnp.concatenate([x[None] for x in outputs]),
             *self._each(function, *arguments),
@@ -62,7 +62,7 @@ class Ensemble(TrainedModel):
 
 
 def join(models: Sequence[TrainedModel]) -> Ensemble:
-    """Create the ensemble of models that differ only in their weights."""
+    """Create an ensemble from models that differ only in their weights."""
     about = dataclasses.replace(models[0].description, members=len(models), chosen={})
     step = max(model.origin["step"] for model in models)
     return _ensemble(about, models, {"step": step, "run": None})
@@ -75,9 +75,9 @@ def make(
     origin: dict[str, Any],
     where: str,
 ) -> TrainedModel:
-    """Create a model, or an ensemble if the description has several members.
+    """Create a model, or an ensemble if `about.members` exceeds 1.
 
-    See `make_model` for the arguments.
+    The arguments are described in `make_model`.
 
     Raises:
       UserError: The weights do not fit the description.

@@ -1,6 +1,6 @@
 """Export to timm's format: a directory with `model.safetensors` and `config.json`.
 
-If timm has the architecture, the names and layouts of weights are timm's, otherwise
+Weights have timm's names and layouts if timm has the architecture, otherwise
 jaxtrain's.
 """
 
@@ -39,7 +39,7 @@ def write(model: TrainedModel, folder: Path) -> None:
 
 
 def to_named(model: TrainedModel) -> dict[str, np.ndarray]:
-    """Return the weights by name, with the names and axis orders of the files."""
+    """Return the weights by name, with the names and layouts of the exported file."""
     source = timm_source(model.description)
     names, weights = source.names if source else OWN, {}
     arrays = by_path((model.params, model.model_state))

@@ -24,7 +24,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.models.taps import Taps, shapes_read, tapping
 from jaxtrain.training import forward
 
-# Function from outputs of the model to the sum of the logits to explain.
+# Function that maps outputs of the model to the sum of the logits to explain.
 Score = Callable[[Any], jax.Array]
 # Minimum length of the shorter side of an overlay, in pixels.
 SIDE = 224
@@ -38,8 +38,9 @@ def last_place(model: TrainedModel) -> int:
     """Locate the last spatial activations (B, H, W, C) with more than one pixel.
 
     Returns:
-      Index of the model's piece (stem, block or head) that outputs the activations; for
-      a plain Flax module, index of the layer call (`jaxtrain.models.taps`).
+      Index of the piece (stem, block or head) of the model that outputs the
+      activations; for a plain Flax module, index of the layer call in
+      `jaxtrain.models.taps.Taps.calls`.
 
     Raises:
       UserError: The model has no spatial activations.
@@ -92,8 +93,8 @@ def heat_maps(
     found = _piece_gradients if has_pieces else _call_gradients
 
     def sum_of_logits(logits: Any) -> jax.Array:
-        # Images do not interact, so the gradient of the sum contains the gradient of
-        # each image's logit.
+        # The images are independent, so the gradient of the sum holds the gradient of
+        # each image's logit with respect to the activations of the image.
         return jnp.take_along_axis(widen(logits), classes[:, None], axis=1).sum()
 
     with jax.default_matmul_precision(model.policy.products):
@@ -106,7 +107,7 @@ def heat_maps(
 def _piece_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the outputs of piece `place`, and the gradients of the score."""
+    """Return the outputs y of piece `place`, and the gradient d score / dy."""
 
     def apply(x: Any, part: slice) -> Any:
         params, model_state = weights
@@ -122,7 +123,7 @@ def _piece_gradients(
 def _call_gradients(
     model: TrainedModel, place: int, weights: Any, images: Any, score: Score
 ) -> tuple[jax.Array, jax.Array]:
-    """Compute the outputs of layer call `place`, and the gradients of the score."""
+    """Return the outputs y of layer call `place`, and the gradient d score / dy."""
     taps = Taps()
     jax.eval_shape(lambda: _tapped(model, weights, images, taps))
     _, found = taps.calls[place]
@@ -142,7 +143,7 @@ def _tapped(model: TrainedModel, weights: Any, images: Any, taps: Taps) -> Any:
 
 
 def _last_call(model: TrainedModel) -> int:
-    """Return the index of the last layer call that runs once, on the full batch."""
+    """Return the index in `Taps.calls` of the last call that is not in a loop."""
     places = list[int]()
 
     def forward(params: Any, model_state: Any, images: jax.Array) -> Any:
@@ -172,11 +173,11 @@ def _no_activations(model: TrainedModel) -> UserError:
 
 
 def overlay(pixels: np.ndarray, heat: np.ndarray, caption: str = "") -> Image.Image:
-    """Overlay a heat map on an image: transparent at 0, red at the maximum.
+    """Overlay a heat map, transparent at 0 and red at its maximum, on an image.
 
     Args:
       pixels: Image, uint8 (H, W, C).
-      heat: Non-negative heat map of the image, (h, w), resized to the image.
+      heat: Non-negative heat map of the image, (h, w), which is resized to (H, W).
       caption: Line of text below the image; empty for no caption.
     """
     picture = Image.fromarray(np.broadcast_to(pixels[..., :3], (*pixels.shape[:2], 3)))
@@ -206,5 +207,5 @@ def _with_caption(picture: Image.Image, caption: str) -> Image.Image:
 
 @functools.cache
 def _colour_map() -> np.ndarray:
-    """Return the colour map from blue to red, float32 (256, 3), in 0..255."""
+    """Return the colour map `turbo`, from blue to red: float32 (256, 3), in 0..255."""
     return 255 * np.asarray(colormaps["turbo"](np.arange(256))[:, :3], np.float32)

@@ -1,4 +1,4 @@
-"""Expansion of command-line arguments to files: paths, directories, patterns, stdin."""
+"""Expansion of command-line arguments (paths, directories, patterns, `-`) to files."""
 
 import glob
 import io
@@ -21,25 +21,27 @@ def expand_paths(
     kind: FileKind = IMAGES,
     unread: list[bytes] | None = None,
 ) -> FileNames:
-    """Return the image files of arguments, sorted within each argument.
+    """Expand arguments to paths of image files, sorted within each argument.
 
     An argument is one of:
 
     - a file of any extension;
-    - a directory, which is searched recursively for files with the extensions of
-      `kind`, except hidden files;
+    - a directory, which is searched recursively for non-hidden files with the
+      extensions of `kind`;
     - a pattern such as `photos/**/*.jpg`;
     - `-`, for file names from standard input.
 
     Args:
       words: Arguments of the command line.
-      stdin: Standard input, file names separated by newlines, or by NUL as from `find
-        -print0`. The existence of the files is checked when they are read.
+      stdin: Stream of file names, separated by newlines, or by NUL as from `find
+        -print0`. Defaults to `sys.stdin`. Missing files are reported when they are
+        read.
       kind: Type of the files to search for in directories.
-      unread: List to which files of unsupported formats in directories are appended.
+      unread: List to which paths are appended: files of unsupported formats in the
+        directories.
 
     Raises:
-      UserError: An argument matches no image, or two match the same image.
+      UserError: An argument matches no image, or two arguments match the same image.
     """
     if not words:
         raise UserError(
@@ -89,7 +91,7 @@ def _expand(word: str, kind: FileKind, unread: list[bytes]) -> list[bytes]:
     for path in matches:
         if not os.path.isdir(path):
             names.append(path)
-        # `**` already matches the contents of directories.
+        # `**` has already matched the files in the directory.
         elif "**" not in word:
             names += _files_below(path, kind, unread)
     if not names:
@@ -133,8 +135,8 @@ def _raise_unreadable(error: OSError) -> None:
 
 
 def _check_distinct(names: Sequence[bytes]) -> None:
-    """Raise UserError if two arguments name the same absolute path."""
-    # Hashes are compared first, because a million absolute paths take much memory.
+    """Raise UserError if two names have the same absolute path."""
+    # Compare hashes first, because a million absolute paths would take much memory.
     if len({hash(os.path.abspath(name)) for name in names}) == len(names):
         return
     known: dict[bytes, bytes] = {}
@@ -146,7 +148,7 @@ def _check_distinct(names: Sequence[bytes]) -> None:
 
 
 def common_folder(names: FileNames) -> bytes:
-    """Return the deepest directory that contains all files."""
+    """Return the deepest common directory of all files."""
     common = os.path.dirname(os.path.abspath(names[0]))
     for i in range(1, len(names)):
         path = os.path.abspath(names[i])

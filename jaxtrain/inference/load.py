@@ -19,17 +19,18 @@ def load_model(
 ) -> TrainedModel:
     """Load a model from a run, an export, or another library's file.
 
-    If the run averages weights, the average is loaded, as in the run's evaluations.
+    If the run averages weights, the averaged weights are loaded.
 
     Args:
-      path: Path or name; see `jaxtrain.weights.load`.
-      checkpoint: Checkpoint of a run: `best` by validation, `latest`, or a step. If
-        checkpoints are not ranked by validation, `best` is the latest.
-      trust: Whether to run the custom modules that the directory names, after their
-        files were shown and compared with the recorded digests.
+      path: Path or name in one of the forms that `jaxtrain.weights.load` lists.
+      checkpoint: Checkpoint of a run: `best` in validation, `latest`, or a step. If the
+        run does not rank checkpoints by validation, `best` is the latest.
+      trust: Whether to import the custom modules that the run or export refers to,
+        after their files are printed and compared with the recorded digests.
 
     Raises:
-      UserError: The path has no model of a supported version, or lacks the checkpoint.
+      UserError: The path has no model of a supported version, or the run does not have
+        the checkpoint.
       CheckpointError: The checkpoint is damaged.
     """
     text = os.fspath(path)

@@ -1,4 +1,4 @@
-"""Trained models: logits, probabilities, features and detections for images."""
+"""Trained models, with methods that return predictions, logits or features."""
 
 import functools
 from collections.abc import Callable
@@ -19,14 +19,14 @@ from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.weights.description import Description
 from jaxtrain.weights.stored import fit_arrays
 
-# Maximum batch size; smaller batches are padded to a power of two.
+# Maximum batch size. Smaller batches are padded to a size that is a power of two.
 MAX_BATCH = 64
 Output = Literal["logits", "values", "features", "masks", "decoded"]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel(PlacedModel):
-    """A trained model with its weights, which maps images to predictions."""
+    """A trained model: architecture, weights, and methods to predict on images."""
 
     def __repr__(self) -> str:
         about = self.description
@@ -39,16 +39,16 @@ class TrainedModel(PlacedModel):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Class names in the order of the outputs, or None without classes."""
+        """Class names in the order of the outputs; None without classes."""
         return self.description.class_names
 
     # Public methods.
 
     def predict(self, images: Any) -> np.ndarray:
-        """Return class probabilities, float32 (N, classes), or predicted columns.
+        """Return class probabilities, float32 (N, classes), or regression outputs.
 
-        Predicted columns of regression, (N, columns), are float32, or float64 if
-        float32 cannot represent the differences between targets.
+        Regression outputs, (N, columns), are float32, or float64 if float32 cannot
+        represent the differences between targets.
 
         Args:
           images: uint8 (N, H, W, C) or (N, H, W) of the model's size, or a sequence of
@@ -56,8 +56,8 @@ class TrainedModel(PlacedModel):
             size are resized as in evaluation.
 
         Raises:
-          UserError: An image is unreadable, its outputs are not finite, or the task has
-            neither classes nor columns.
+          UserError: An image is unreadable, its outputs are not finite, or the task is
+            neither classification nor regression.
         """
         self.decoder.check_values()
         return self._all("values", images)
@@ -74,9 +74,12 @@ class TrainedModel(PlacedModel):
         return self.decoder.labels_found(probabilities)
 
     def logits(self, images: Any) -> Any:
-        """Return the raw outputs, float32 (N, num_outputs); see `predict`.
+        """Return the raw outputs, float32 (N, num_outputs).
 
         For a task with structured outputs, return a pytree of arrays (N, ...).
+
+        Args:
+          images: Images of any type; see `predict`.
         """
         return self._all("logits", images)
 
@@ -92,10 +95,11 @@ class TrainedModel(PlacedModel):
         return self._all("masks", images)
 
     def find(self, images: Any) -> list[Any]:
-        """Return the detected boxes of each image, in descending order of score.
+        """Return the detected boxes of each image, sorted by descending score.
 
-        The result of an image has `boxes`, float64 (n, 4): left, top, right and bottom
-        in pixels of the original image; and `scores` and `classes`, (n,) each.
+        The result for an image has the attributes `boxes`, float64 (n, 4), with left,
+        top, right and bottom in pixels of the original image; `scores`, (n,); and
+        `classes`, (n,).
 
         Args:
           images: Images of any type; see `predict`.
@@ -124,16 +128,16 @@ class TrainedModel(PlacedModel):
         """
         return self._all("features", images)
 
-    # Methods for the commands.
+    # Methods that only the commands of jaxtrain call.
 
     @property
     def kind(self) -> FileKind:
-        """Type of the model's input files."""
+        """File type of the model's inputs, such as images."""
         return self.description.input.files
 
     @property
     def task(self) -> type[Task]:
-        """Task class; the base class `Task` for a custom task without `--trust`."""
+        """Class of the task; the base `Task` for custom tasks without `--trust`."""
         return tasks.kind(self.description.task)
 
     @functools.cached_property
@@ -168,12 +172,12 @@ class TrainedModel(PlacedModel):
         """Dispatch a batch without waiting for the result.
 
         Args:
-          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH`, or at most the
-            number of devices if that is larger.
+          pixels: Images, uint8 (n, H, W, C), with n at most `MAX_BATCH` or the number
+            of devices, whichever is larger.
           output: Name of the output to compute.
 
         Returns:
-          Results, float32 (at least n, ...); examples beyond n are padding.
+          Results, float32 (padded batch size, ...); only the first n are valid.
         """
         return self.start(self._jitted[output], pixels, self.batch_size(len(pixels)))
 
@@ -242,7 +246,7 @@ def make_model(
       params: Parameters, nested dicts.
       model_state: Other state, nested dicts.
       origin: Origin of the weights (`PlacedModel.origin`).
-      where: Name of the weights in messages.
+      where: Name of the weights, for messages.
 
     Raises:
       UserError: The weights do not fit the architecture, or the task's plug-in is

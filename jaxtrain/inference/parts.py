@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 class PredictionPart:
-    """Optional prediction files, such as masks, which only some models support.
+    """Optional prediction files of one kind, such as masks, and their options.
 
     Attributes:
-      Options: Frozen dataclass of the options added to `main.py predict`, all with
+      Options: Frozen dataclass of options added to `main.py predict`; all have
         defaults.
-      paths: Names of the options that are output paths.
+      paths: Names of the options whose values are output paths.
     """
 
     Options: ClassVar[type]

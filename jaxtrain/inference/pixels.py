@@ -1,6 +1,6 @@
 """Conversion of images of any type (paths, bytes, Pillow images, arrays) to pixels.
 
-The server's decoding processes import this module, which must not import models.
+This module must not import models, as the server's decoding processes import it.
 """
 
 import os
@@ -20,7 +20,7 @@ from jaxtrain.data.read_files import LargeFile, read_unless_large
 # A path, encoded bytes, a Pillow image, or uint8 (H, W, C) or (H, W).
 AnyImage = str | os.PathLike[str] | bytes | Image.Image | np.ndarray
 MAX_PIXELS = DataConfig.max_pixels
-# Number of bytes of the height and width in the result of `to_sized_pixels`.
+# Number of bytes that store the height and width in a result of `to_sized_pixels`.
 SIZE_BYTES = 8
 
 
@@ -31,14 +31,15 @@ def to_pixels(
     max_pixels: int = MAX_PIXELS,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Decode, crop and resize an image as in evaluation, to uint8 (H, W, C).
+    """Decode, crop and resize an image for the model; return uint8 (H, W, C).
 
     Args:
-      image: Image of any type.
+      image: Path, encoded bytes, Pillow image, or uint8 array (H, W, C) or (H, W).
       shape: Input shape of the model, (H, W, C).
-      fit: Resizing of images of other sizes.
-      max_pixels: Maximum number of pixels of an image file.
-      input: Input type; for types other than images, the result has `input.dtype`.
+      fit: Method to crop and resize images of other sizes.
+      max_pixels: Maximum number of pixels of an image file, to limit memory.
+      input: Input type of the model; for types other than images, the result has the
+        dtype `input.dtype`.
 
     Raises:
       UnreadableError: The input is not an image, is damaged, or is incompatible with
@@ -66,10 +67,10 @@ def to_sized_pixels(
     max_pixels: int,
     input: InputKind = PICTURES,
 ) -> np.ndarray:
-    """Return the result of `to_pixels` and the original image size, as uint8 (n,).
+    """Return the result of `to_pixels` and the image size, packed as uint8 (n,).
 
-    The bytes of the pixels are followed by `SIZE_BYTES` bytes: the height and width of
-    the upright image, or of `shape` for inputs other than images.
+    The last `SIZE_BYTES` bytes are height and width of the upright original image. For
+    inputs other than images, they are `shape[:2]`.
     """
     pixels = to_pixels(data, shape, fit, max_pixels, input)
     shown_size = size_of(data, max_pixels) if input.are_images else shape[:2]
@@ -95,7 +96,7 @@ def sized_pixels(
 
 
 def size_of(image: AnyImage, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Return the height and width of an upright image; files are not decoded.
+    """Return the height and width of an image after its EXIF rotation.
 
     Raises:
       UnreadableError: The input is not an image, or is damaged.
@@ -178,9 +179,9 @@ def as_sequence(given: Any, shape: tuple[int, int, int]) -> Sequence[AnyImage]:
     """Return one or many images as a sequence.
 
     Args:
-      given: One image of any type, or many. Arrays (N, H, W, C) are batches. Arrays
-        (N, H, W), or (N, samples) for audio, are batches if their examples have the
-        given `shape`.
+      given: One image of any type (`AnyImage`), or several. Arrays (N, H, W, C) are
+        batches. Arrays (N, H, W) are batches if (H, W) is `shape[:2]`. For audio,
+        arrays (N, samples) are batches if (samples,) is `shape[:1]`.
       shape: Input shape of the model, (H, W, C) or (samples, 1, 1).
     """
     if isinstance(given, np.ndarray):

@@ -24,7 +24,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.views import View, plain, sliding_windows
 from jaxtrain.weights.description import Description
 
-# For out-of-memory messages: purpose of the programs, and advice to save memory.
+# Purpose of the programs and advice to save memory, for out-of-memory messages.
 PURPOSE = (
     "a batch of images",
     "give fewer images at a time (--batch-size), or use a smaller model",
@@ -38,10 +38,9 @@ class PlacedModel:
     Attributes:
       description: Architecture, task and preprocessing.
       params: Parameters, nested dicts.
-      model_state: Other state, such as batch-norm statistics, (channels,) each; nested
-        dicts.
-      origin: Origin of the weights: `step`, `run` (the run's id), and a digest of the
-        weights.
+      model_state: Other state, nested dicts; batch-norm statistics are (channels,).
+      origin: Origin of the weights: `step`, `run` (the run's id) and, if not loaded
+        from a run, `weights` (a digest).
     """
 
     description: Description
@@ -68,11 +67,11 @@ class PlacedModel:
 
     @functools.cached_property
     def outputs(self) -> Any:
-        """Shapes of the outputs for a batch of one image."""
+        """Pytree with shapes and dtypes of the outputs for a batch of one image."""
         return self.shapes(self.forward)
 
     def prepare(self, pixels: jax.Array) -> jax.Array:
-        """Normalize stored images, uint8 (B, H, W, C). Traceable.
+        """Normalize stored images, uint8 (B, H, W, C), as in training. Traceable.
 
         Inputs other than images are converted to images first.
         """
@@ -105,10 +104,10 @@ class PlacedModel:
         return self._forward(params, model_state, images, None)
 
     def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Like `portable_forward`, with norms folded into convolutions.
+        """Like `portable_forward`, but with norms folded into convolutions.
 
-        If the weights are concrete (not traced), the program contains the folded
-        weights as constants.
+        If the weights are concrete (not traced), the folded weights are constants of
+        the traced program.
         """
 
         def apply(weights: tuple[Any, Any], images: jax.Array) -> Any:
@@ -156,17 +155,19 @@ class PlacedModel:
         Args:
           program: Result of `compiled`.
           pixels: Images, uint8 (n, H, W, C).
-          size: Batch size of the program, at least n (see `share`).
+          size: Padded batch size, at least n and a result of `share`.
 
         Returns:
-          Outputs of the program, (size, ...), where examples beyond n are padding.
+          Outputs of the program, (size, ...); only the first n are valid.
         """
         padded = np.zeros((1, size, *pixels.shape[1:]), pixels.dtype)
         padded[0, : len(pixels)] = pixels
         return program(*self.placed, data_sharding.put_batch(self.mesh, padded, size))
 
     def compiled(self, function: Callable[[Any, Any, jax.Array], Checked]) -> Any:
-        """Return the compiled program of a function; one compilation per batch size.
+        """Return a jitted function (params, model_state, pixels) that calls `function`.
+
+        It is compiled once per batch size.
 
         Args:
           function: Function (params, model_state, normalized images) -> `Checked`.
@@ -179,7 +180,7 @@ class PlacedModel:
         return Compiled(run, *PURPOSE, together=False, out_shardings=everywhere)
 
     def shapes(self, function: Callable[[Any, Any, jax.Array], Any]) -> Any:
-        """Return the output shapes of a function for one image.
+        """Return the output shapes and dtypes of a function for a batch of one image.
 
         Args:
           function: Function (params, model_state, normalized images) -> outputs.
@@ -195,10 +196,7 @@ class PlacedModel:
         return -(-num // devices) * devices
 
     def in_windows(self, num: int) -> int:
-        """Return the number of full images in a batch of `num` windows, at least 1.
-
-        All windows of a batch are in memory at once.
-        """
+        """Return the number of images that have `num` windows in total, at least 1."""
         pixels, window = (
             math.prod(shape[:2])
             for shape in (self.description.whole_shape, self.description.stored_shape)
@@ -206,7 +204,7 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Return the batch size of the compiled program for a number of images."""
+        """Round up to a power of two, then to a multiple of the batch shards."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Prediction of many image files: tables, features, arrays and heat maps."""
+"""Batch prediction on image files."""
 
 import os
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ NAME, ERROR = TABLE_COLUMNS
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Requested outputs for each image.
+    """Results to compute for each image.
 
     Attributes:
-      topk: Number of most likely classes; 1 for multi-label models and models without
-        classes.
+      topk: Number of most likely classes to return; 1 for multi-label models and models
+        without classes.
       temperature: Divisor of the logits. None for no scaling.
       features: Whether to return the inputs of the last layer.
-      maps: Whether to compute the Grad-CAM map of the most likely class.
+      maps: Whether to compute the Grad-CAM heat map of the most likely class.
       outputs: Whether to return the raw outputs as arrays.
       pictures: Whether to draw the predictions on the images.
     """
@@ -44,10 +44,10 @@ class Wanted:
 
 
 def check(model: TrainedModel, wanted: Wanted) -> None:
-    """Check that a model supports the requested outputs.
+    """Check that a model supports the requested results.
 
     Raises:
-      UserError: The model does not support an output.
+      UserError: The model does not support a result.
     """
     about, decoder = model.description, model.decoder
     channels = model.image_shape[-1]
@@ -78,10 +78,11 @@ def check(model: TrainedModel, wanted: Wanted) -> None:
 def predict(
     model: TrainedModel, program: Any, names: FileNames, batch_size: int
 ) -> Batches:
-    """Yield predictions for image files, batch by batch, in the order of the files.
+    """Yield batches of predictions for image files, in the order of the files.
 
-    `ImageBatch.results` has `decoded`, the named arrays of `OutputDecoder.decode`, and
-    on request `features`, `map` and `outputs`, a pytree. All arrays are (n, ...).
+    `ImageBatch.results` is a dict with `decoded` (result of `OutputDecoder.decode`)
+    and, on request, `features`, `map` and `outputs` (raw outputs, a pytree). All arrays
+    are (n, ...).
 
     Files are prefetched, and the devices compute a batch while the caller handles the
     previous batch. At most a few batches are in memory.
@@ -90,11 +91,12 @@ def predict(
       model: Model that predicts.
       program: Result of `make_program`.
       names: Paths of the files.
-      batch_size: Number of images, or of sliding windows, in a batch on the devices.
+      batch_size: Number of images in a batch on the devices, or of their sliding
+        windows if the model uses windows.
     """
     # The batch size is at most the number of images.
     batch_size = min(model.in_windows(batch_size), len(names))
-    # Pad the last batch, as a smaller batch would need another compiled program.
+    # Pad the last batch to the size of the others, to compile only one program.
     size = min(model.share(batch_size), model.batch_size(len(names)))
     loaded = stream.load(
         lambda i: os.fsdecode(names[i]), len(names), model.description, batch_size
@@ -103,9 +105,9 @@ def predict(
 
 
 def make_program(model: TrainedModel, wanted: Wanted) -> Any:
-    """Return the program that computes the requested arrays (`TrainedModel.compiled`).
+    """Return the jitted program that computes the requested results.
 
-    XLA merges computations that the arrays share, such as the convolutions.
+    XLA merges computations that the results share, such as convolutions.
 
     Raises:
       UserError: The model has no activations for Grad-CAM.
@@ -131,7 +133,7 @@ def make_program(model: TrainedModel, wanted: Wanted) -> Any:
 
 
 def num_features(model: TrainedModel) -> int:
-    """Return the number of inputs of the last layer.
+    """Return the number of input features of the last layer.
 
     Raises:
       UserError: The last layer is not a `Head`, or its input is not a vector.
@@ -153,12 +155,12 @@ def prediction(model: TrainedModel, batch: ImageBatch, i: int) -> Prediction | N
 
 
 def table_columns(model: TrainedModel, topk: int) -> Columns:
-    """Return the columns of the table, named as in timm's inference script."""
+    """Return the columns of the prediction table, named as in timm's `inference.py`."""
     return {NAME: str, **model.decoder.columns(topk), ERROR: str}
 
 
 def rows(model: TrainedModel, batch: ImageBatch, topk: int) -> Iterator[Row]:
-    """Yield the table row of each image; values are None if the image has an error."""
+    """Yield the row of each image in the prediction table; missing values are None."""
     empty = dict.fromkeys(table_columns(model, topk))
     for i, error in enumerate(batch.errors):
         name = os.fsencode(batch.images[i]).decode("utf-8", "backslashreplace")

@@ -1,7 +1,8 @@
 """Writers of prediction files, batch by batch.
 
-Files have temporary names until the shared exit stack `renames` closes, which renames
-all of them, so that incomplete files never have the final name.
+A sink is a function that writes the predictions of one batch. Files have temporary
+names until the shared exit stack `renames` closes and renames them, so that incomplete
+files never have their final names.
 """
 
 import contextlib
@@ -34,7 +35,8 @@ class PredictionFile(NamedTuple):
     """An output file or directory of `main.py predict`.
 
     Attributes:
-      open: Function from the exit stack `renames` to a context manager of the sink.
+      open: Function (`renames`) -> context manager that opens the file and yields its
+        sink.
       remark: Message to print after the file is written. None prints nothing.
     """
 
@@ -46,7 +48,7 @@ class PredictionFile(NamedTuple):
 def table(
     path: Path, model: TrainedModel, topk: int, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Open the table of `--out`; yield a sink of rows, one per image."""
+    """Open the table of `--out`; yield a sink that writes one row per image."""
     open_table = tables.TABLES[path.suffix.lower()]
     columns = table_columns(model, topk)
     with opened(
@@ -57,7 +59,7 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Open the file of `--features`; yield a sink of features, NaN on errors."""
+    """Open the file of `--features`; yield a sink for features (NaN on errors)."""
     with opened(
         "--features",
         path,
@@ -77,15 +79,15 @@ def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[S
 def overlays(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Create the directory of `--explain`; yield a sink of Grad-CAM overlays."""
+    """Create the directory of `--explain`; yield a sink for Grad-CAM overlays."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         result = prediction(model, batch, i)
         assert result is not None
         heat = batch.results["map"][i]
         picture = gradcam.overlay(batch.pixels[i], heat, result.caption())
-        # Pillow's default compression level of 6 takes 11 ms per image instead of 3 ms,
-        # for files that are one sixth smaller.
+        # Level 1 takes 3 ms per image. Pillow's default of 6 takes 11 ms, and its files
+        # are only one sixth smaller.
         picture.save(f"{stem}.png", compress_level=1)
 
     yield per_image_sink("--explain", path, names, write, renames)
@@ -93,7 +95,7 @@ def overlays(
 
 @contextlib.contextmanager
 def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
-    """Create the directory of `--outputs`; yield a sink of one file per image."""
+    """Create the directory of `--outputs`; yield a sink for raw outputs."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         arrays = batch.results["outputs"]
@@ -110,7 +112,7 @@ def outputs(path: Path, names: FileNames, renames: ExitStack) -> Iterator[Sink]:
 def pictures(
     path: Path, names: FileNames, model: TrainedModel, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Create the directory of `--pictures`; yield a sink of annotated images."""
+    """Create the directory of `--pictures`; yield a sink for annotated images."""
 
     def write(batch: ImageBatch, i: int, stem: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
@@ -119,7 +121,7 @@ def pictures(
                 return
             file = files.open_file(data, MAX_PIXELS, model.description.white_level)
             pixels = file.decode(3)
-        except UnreadableError:  # The file was changed after its prediction.
+        except UnreadableError:  # The file has changed since the prediction.
             return
         size = file.height, file.width
         result = model.decoder.prediction(batch.results["decoded"], i, size)
@@ -137,15 +139,15 @@ def per_image_sink(
     write: Callable[[ImageBatch, int, str], None],
     renames: ExitStack,
 ) -> Sink:
-    """Create a directory; return a sink that writes a file per image.
+    """Create a directory; return a sink that writes one file per image into it.
 
     Args:
       option: Option that names the directory, for messages.
-      path: Directory to write, with the same subdirectories as the images.
+      path: Directory to create, with the directory structure of the images.
       names: Paths of the images.
-      write: Function (batch, index in the batch, path without extension) that writes
-        the file of an image.
-      renames: Exit stack that gives the complete directory its final name.
+      write: Function (batch, index of an image in the batch, path without extension)
+        that writes the file of the image.
+      renames: Exit stack that renames the complete directory to `path`.
     """
     partial = renames.enter_context(atomic_output(option, path, folder=True))
     folder, common = os.fsencode(partial), common_folder(names)
@@ -168,15 +170,17 @@ def opened(
     make: Callable[[Path], AbstractContextManager[Callable[[Any], Any]]],
     renames: ExitStack,
 ) -> Iterator[Callable[[Any], None]]:
-    """Open an output file under a temporary name; error messages name the option.
+    """Open an output file with a temporary name; yield a function that writes rows.
 
-    All files are closed before the first is renamed: closing can fail on a full disk.
+    The file is closed before `renames` renames files, as closing can fail on a full
+    disk.
 
     Args:
       option: Option that names the file, for messages.
       path: Final path of the file.
-      make: Function that opens the temporary file for writing rows.
-      renames: Exit stack that gives the complete file its final name.
+      make: Function (temporary path) -> context manager that yields a function to write
+        rows.
+      renames: Exit stack that renames the complete file to `path`.
     """
     file = ExitStack()
     partial = renames.enter_context(atomic_output(option, path))
@@ -189,7 +193,7 @@ def opened(
 
     try:
         yield write
-    except BaseException:  # Also on a signal.
+    except BaseException:  # Includes exceptions from signals.
         with contextlib.suppress(OSError):
             file.close()
         raise

@@ -1,4 +1,4 @@
-"""Image batches that threads prefetch while the devices compute."""
+"""Image batches, which threads prefetch while the devices compute."""
 
 import contextlib
 import itertools
@@ -18,8 +18,8 @@ from jaxtrain.evaluation.finite import NOT_FINITE, Checked
 from jaxtrain.inference.pixels import AnyImage, to_pixels
 from jaxtrain.weights.description import Description
 
-# Number of images that a thread reads at a time: small, so that all threads contribute
-# to the first batch.
+# Unit: number of images that a thread reads at a time. It is small, so that all threads
+# contribute to the first batch.
 UNIT = 8
 # Number of batches to prefetch.
 AHEAD = 2
@@ -30,10 +30,10 @@ class ImageBatch(NamedTuple):
 
     Attributes:
       images: Original images, such as file paths.
-      pixels: Input of the model, uint8 (n, H, W, C), or stored inputs of another type,
-        (n, ...); zeros for unreadable images.
-      errors: Error message of each image, or None.
-      results: Pytree of result arrays on the host, (n, ...); None before `computed`.
+      pixels: Preprocessed images, uint8 (n, H, W, C), or inputs of another type, (n,
+        ...); zeros for unreadable images.
+      errors: Error message of each image; None for images without errors.
+      results: Pytree of NumPy arrays, (n, ...); None in batches of `load`.
     """
 
     images: list[Any]
@@ -51,16 +51,16 @@ def load(
     """Yield batches of preprocessed images, in order; the last batch may be smaller.
 
     Args:
-      get: Function from an index to an image of any type.
+      get: Function (index) -> image of any type.
       num: Number of images.
-      about: Description of the model.
+      about: Description of the model, including its preprocessing.
       batch_size: Number of images in a batch.
     """
     units = -(-batch_size // UNIT)
     num_batches = -(-num // batch_size)
 
     def read(position: int) -> ImageBatch:
-        """Read up to `UNIT` images; the last units of a batch may be empty."""
+        """Read one unit of images; units beyond the end of a batch are empty."""
         batch, part = divmod(position, units)
         end = min(num, (batch + 1) * batch_size)
         start = batch * batch_size + part * UNIT
@@ -88,12 +88,12 @@ def load(
 
 
 def computed(batches: Batches, start: Callable[[np.ndarray], Checked]) -> Batches:
-    """Yield each batch with its results; images with non-finite outputs have an error.
+    """Compute the results of batches; images with non-finite outputs get an error.
 
     Args:
-      batches: Batches of images. The generator is closed at the end.
-      start: Function that dispatches the computation of results (at least n, ...) for
-        pixels (n, ...); examples beyond n are padding.
+      batches: Generator of batches, which is closed at the end.
+      start: Function that dispatches the computation of results for pixels (n, ...).
+        Only the first n results are valid.
     """
     started = results(batches, lambda batch: start(batch.pixels))
     with contextlib.closing(started):

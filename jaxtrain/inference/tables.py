@@ -1,6 +1,6 @@
 """Row-by-row writers of CSV, JSON Lines, Parquet and NumPy files.
 
-Each writer is a context manager that yields a function that appends rows.
+Each writer is a context manager, which yields a function to append rows.
 """
 
 import contextlib
@@ -23,16 +23,16 @@ GROUP_ROWS = 8192
 
 # Column -> type of its values; values may also be None.
 Columns = dict[str, type]
-# One value per column.
+# Column -> value.
 Row = dict[str, Any]
 WriteRows = Callable[[list[Row]], None]
 
 
 @contextlib.contextmanager
 def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write comma-separated values with a header, UTF-8; None becomes an empty cell.
+    """Write comma-separated values in UTF-8, with a header; None becomes an empty cell.
 
-    Texts are escaped against formula injection (see `cells`).
+    Strings are escaped against formula injection (`cells.to_cell`).
     """
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, columns, lineterminator="\n")
@@ -45,7 +45,7 @@ def csv_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 
 @contextlib.contextmanager
 def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write one JSON object per row and line; NaN becomes null."""
+    """Write each row as a JSON object on one line; NaN becomes null."""
     with path.open("w", encoding="utf-8") as file:
         yield lambda rows: file.writelines(
             json.dumps(finite(row), allow_nan=False, ensure_ascii=False) + "\n"
@@ -55,7 +55,7 @@ def json_lines(path: Path, columns: Columns) -> Iterator[WriteRows]:
 
 @contextlib.contextmanager
 def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
-    """Write Parquet with 32-bit integers and floats."""
+    """Write a Parquet file; integers and floats have 32 bits."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -78,10 +78,10 @@ def parquet_table(path: Path, columns: Columns) -> Iterator[WriteRows]:
 def npy_file(
     path: Path, shape: tuple[int, int]
 ) -> Iterator[Callable[[np.ndarray], Any]]:
-    """Write a NumPy file, float32 (N, F), row by row.
+    """Write a .npy file with an array, float32 (N, F), row by row.
 
-    The file is written as a stream, because writing to a memory-mapped file would kill
-    the process if the disk is full.
+    The file is not memory-mapped, because a write to a memory-mapped file kills the
+    process if the disk is full.
 
     Args:
       path: Path of the file.
@@ -102,14 +102,14 @@ TABLES: dict[str, Callable[[Path, Columns], AbstractContextManager[WriteRows]]] 
 
 
 def check(option: str, path: Path) -> None:
-    """Check that the format of a table, given by its file extension, can be written.
+    """Check that a table can be written in the format of its file extension.
 
     Args:
       option: Option that names the file, for messages.
       path: Path of the table.
 
     Raises:
-      UserError: The extension is unknown, or a library is missing.
+      UserError: The extension is unknown, or the format needs a missing library.
     """
     ending = path.suffix.lower()
     if ending not in TABLES:

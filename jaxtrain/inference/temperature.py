@@ -18,9 +18,9 @@ from jaxtrain.json_files.run_id import CONFIG, RunId, read_of_run
 if TYPE_CHECKING:
     from jaxtrain.inference.model import TrainedModel
 
-# File in the directory of a run with the fitted temperature.
+# Name of the file with the fitted temperature, in the directory of a run.
 TEMPERATURE = "temperature.json"
-# Bounds of 1 / temperature, which would diverge on a split without errors.
+# Bounds of 1 / temperature, as it would diverge on a split without errors.
 BOUNDS = (1e-3, 1e3)
 MAX_STEPS = 100
 # Relative tolerance of 1 / temperature.
@@ -35,7 +35,8 @@ class FittedTemperature(TypedDict):
     Attributes:
       temperature: Divisor of the logits.
       step: Step of the checkpoint for which the temperature was fitted.
-      tta: Test-time augmentation whose mean logits were used. None means plain images.
+      tta: Test-time augmentation whose mean logits the fit used. None means no
+        augmentation.
     """
 
     temperature: float
@@ -46,19 +47,20 @@ class FittedTemperature(TypedDict):
 def fit(logits: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
     """Fit the temperature that minimizes the negative log-likelihood (NLL).
 
-    One example with a uniform target is added, as Platt (1999) does for two classes.
-    Otherwise the temperature would tend to 0 on a small split without errors, and the
-    NLL of an error on other data would be unbounded.
+    The equivalent of one example with a uniform target is added, as by Platt (1999) for
+    two classes. Otherwise, on a small split without errors, the temperature would tend
+    to 0, and the NLL of a later error would be unbounded.
 
-    The NLL is convex in 1 / temperature. It is minimized by Newton's method, with
-    bisection if a step leaves the bracket.
+    The NLL is convex in 1 / temperature, and is minimized by Newton's method; bisection
+    replaces steps that leave the bracket.
 
     Args:
       logits: Logits, (N, classes).
-      labels: True classes, (N,); examples with a class below 0 are ignored.
+      labels: True classes, (N,); examples with a negative class are ignored.
 
     Returns:
-      Temperature, mean NLL at temperature 1, and mean NLL at the fitted temperature.
+      Fitted temperature, mean NLL at temperature 1, and mean NLL at the fitted
+      temperature.
     """
     logits, labels = logits[labels >= 0], labels[labels >= 0]
     low, high = BOUNDS
@@ -86,7 +88,7 @@ def _derivatives(
       logits: Logits, (N, classes).
       labels: True classes, (N,).
       beta: 1 / temperature.
-      smoothing: Label smoothing: probability mass spread evenly over all classes.
+      smoothing: Label smoothing, the probability spread evenly over all classes.
     """
     total = np.zeros(3)
     step = max(1, CHUNK // logits.shape[1])
@@ -106,7 +108,7 @@ def _derivatives(
 
 
 def read_for(model: "TrainedModel", workdir: Path) -> float:
-    """Check that a model is a classifier, and read its fitted temperature (`read`).
+    """Read the fitted temperature of a model after checking that it is a classifier.
 
     Args:
       model: Model to calibrate.
@@ -114,7 +116,7 @@ def read_for(model: "TrainedModel", workdir: Path) -> float:
 
     Raises:
       UserError: The model is not a single-label classifier, no temperature was fitted
-        to it, or the file is damaged.
+        to it, or the temperature file is damaged.
     """
     model.decoder.check_ranks("--calibrated")
     return read(workdir, model.origin)

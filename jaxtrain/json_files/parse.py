@@ -1,9 +1,9 @@
 """Strict parsing of untrusted JSON.
 
-Python's decoder accepts NaN and Infinity, overflows 1e999 to infinity, keeps the last
-of duplicate fields, and builds nested values that exceed the recursion limit of code
-that walks them. msgspec's decoder keeps the last duplicate, too, and rejects the lone
-surrogates of non-UTF-8 file names.
+Python's JSON decoder accepts NaN and Infinity, converts 1e999 to infinity, accepts
+duplicate fields (the last wins), and returns values that are nested too deep for
+recursive functions. msgspec's decoder also accepts duplicate fields, and rejects lone
+surrogates, with which Python represents file names that are not UTF-8.
 """
 
 import math
@@ -11,7 +11,7 @@ from collections import Counter
 from json import JSONDecoder
 from typing import Any
 
-# Maximum nesting depth of lists and objects; files of a run have 8.
+# Maximum nesting depth of lists and objects. In the files of a run it is at most 8.
 MAX_DEPTH = 64
 # Largest int64.
 MAX_INTEGER = 2**63 - 1
@@ -19,15 +19,15 @@ _NESTED = frozenset((dict, list))
 
 
 def parse(content: str | bytes, *, nan: bool = False) -> Any:
-    """Parse a JSON text in UTF-8.
+    """Parse JSON text strictly.
 
     Args:
-      content: JSON text, or its bytes.
+      content: JSON text as a string, or as UTF-8 bytes.
       nan: Whether to allow NaN, Infinity, -Infinity and integers of any size.
 
     Raises:
-      ValueError: Invalid JSON, nesting deeper than `MAX_DEPTH`, a number out of range,
-        or a duplicate field.
+      ValueError: The text is not valid JSON, is nested deeper than `MAX_DEPTH`, or has
+        a number out of range or a duplicate field.
     """
     try:
         text = content.decode() if isinstance(content, bytes) else content
@@ -48,7 +48,7 @@ def _check_depth(value: Any) -> None:
         if depth > MAX_DEPTH:
             raise RecursionError
         items = [x.values() if isinstance(x, dict) else x for x in level]
-        # `map` loops in C, fast for long lists of numbers, the most common values.
+        # `map` loops in C, which is fast for long lists of numbers.
         items = [inner for inner in items if not _NESTED.isdisjoint(map(type, inner))]
         level = [x for inner in items for x in inner if type(x) in _NESTED]
 
@@ -74,7 +74,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
-# Decoders that are built only once; `json.loads` would build one in each call.
+# Decoders are built once here; `json.loads` would build one in each call.
 _LENIENT = JSONDecoder(parse_float=_finite, object_pairs_hook=_object)
 _STRICT = JSONDecoder(
     parse_float=_finite,

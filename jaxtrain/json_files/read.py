@@ -1,7 +1,7 @@
-"""Reading of JSON files written by this package, with verification of their digest.
+"""Reading of JSON files that this package wrote, with verification of the digest.
 
-The digest, the last field, is the SHA-256 of the other fields as JSON with sorted keys
-and without whitespace, independent of field order and formatting.
+The digest is the last field: the SHA-256 of the other fields as JSON with sorted keys
+and without whitespace. It does not depend on the order of fields or the formatting.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from jaxtrain.regular_file import read_bytes
 
 # Name of the digest field.
 FIELD = "sha256"
-# Default remedy for a damaged file.
+# Default remedy in messages about a damaged file.
 RESTORE = "restore the file from a copy"
 
 
 def with_digest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return JSON values with their digest as the last field."""
-    # Encode and parse first: verification sees parsed values, with strings as keys.
+    """Return the fields of a JSON file with their digest as the last field."""
+    # Verification computes the digest from parsed JSON, in which all keys are strings.
     return {**values, FIELD: _digest(json.loads(json.dumps(values)))}
 
 
@@ -31,7 +31,7 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
 
     Args:
       path: Path of the file.
-      advice: Remedy for a damaged file.
+      advice: Remedy for a damaged file, for the message.
 
     Raises:
       UserError: The file is unreadable or damaged.
@@ -47,7 +47,7 @@ def read_object(path: Path, *, advice: str = RESTORE) -> dict[str, Any] | None:
 
 
 def has_digest(path: Path) -> bool:
-    """Whether a JSON file has a digest; a wrong digest raises UserError."""
+    """Whether a JSON file has a digest. A wrong digest raises UserError."""
     if read_object(path) is None:
         raise UserError(f"{path} does not exist: {RESTORE}")
     return FIELD in parse(read_bytes(path))
@@ -58,7 +58,8 @@ def parse_object(
 ) -> dict[str, Any]:
     """Parse a JSON object and verify its digest.
 
-    An object without a digest, as after manual edits, is accepted.
+    An object without a digest is accepted, as users remove the digest after manual
+    edits.
 
     Raises:
       UserError: The content is not a JSON object, or the digest does not match.

@@ -1,8 +1,8 @@
-"""Run ids, which identify the files of a run.
+"""Run ids, which show whether a file belongs to a run.
 
-A random id is drawn when a run starts, and written to `config.json`. Every other JSON
-file of the workdir and every checkpoint repeats the id, because shapes, steps and
-digests of two runs may be equal.
+Each new run draws a random id and writes it to `config.json`. All other JSON files in
+the workdir, and all checkpoints, repeat the id, because files of two runs can have
+equal shapes, steps and digests.
 """
 
 import re
@@ -20,17 +20,17 @@ T = TypeVar("T")
 
 FIELD = "run_id"
 CONFIG = "config.json"
-# Number of hex digits of an id in messages.
+# Number of hexadecimal digits of an id that messages show.
 NUM_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class RunId:
-    """Id of a run.
+    """Id of a run, and the file that contains the id.
 
     Attributes:
       value: Id of 32 hexadecimal digits.
-      source: Path of the `config.json` with the id, for messages.
+      source: Path of the run's `config.json`, for messages.
     """
 
     value: str
@@ -38,7 +38,7 @@ class RunId:
 
     @classmethod
     def new(cls, workdir: Path) -> "RunId":
-        """Draw the id of a new run in `workdir`."""
+        """Draw a random id for a new run in `workdir`."""
         return cls(secrets.token_hex(16), str(workdir / CONFIG))
 
     @classmethod
@@ -56,11 +56,11 @@ class RunId:
         return cls(_parse(values, str(path), RESTORE), str(path))
 
     def stamp(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Add the run id to `values`, the fields of a JSON file."""
+        """Return the fields of a JSON file, with the run id as the first field."""
         return {FIELD: self.value, **values}
 
     def check(self, values: Mapping[str, Any], where: str, advice: str) -> None:
-        """Check that the fields of a file have the id of this run.
+        """Check that a JSON file belongs to this run.
 
         Args:
           values: Fields of the file.
@@ -68,8 +68,8 @@ class RunId:
           advice: Remedy for a file of another run.
 
         Raises:
-          OtherRunError: The fields have the id of another run.
-          UserError: The fields have no id.
+          OtherRunError: The file has the id of another run.
+          UserError: The file has no valid id.
         """
         run_id = _parse(values, where, advice)
         if run_id != self.value:
@@ -86,13 +86,14 @@ def read_of_run(
 
     Args:
       path: Path of the file.
-      kind: Type of its contents without the id; see `typed.convert`.
+      kind: Type of the content without the id; see `typed.convert`.
       run: Run that the file must belong to. None accepts any run.
       advice: Remedy for a damaged file, or a file of another run.
 
     Raises:
       OtherRunError: The file belongs to another run.
-      UserError: The file is unreadable, damaged, or not a `kind`.
+      UserError: The file is unreadable or damaged, or its content is not of type
+        `kind`.
     """
     values = read_object(path, advice=advice)
     if values is None:

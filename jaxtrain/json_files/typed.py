@@ -9,7 +9,7 @@ from jaxtrain.errors import UserError, hint
 
 T = TypeVar("T")
 
-# Maximum length of a conversion error in a message.
+# Conversion errors of at least this number of characters are shortened in messages.
 MAX_LETTERS = 600
 _ROWS = list, tuple
 _UNCHANGED = frozenset((bool, int, str, type(None)))
@@ -18,22 +18,22 @@ _UNCHANGED = frozenset((bool, int, str, type(None)))
 def convert(value: Any, kind: type[T], where: str) -> T:
     """Convert a JSON value to a type.
 
-    Dataclasses reject unknown fields, while TypedDicts preserve unknown keys. Integers
-    are valid floats and remain integers.
+    Unknown fields of a dataclass are errors; unknown keys of a TypedDict are preserved.
+    For floats, integers are accepted and preserved.
 
     Args:
       value: Parsed JSON value.
       kind: Type to convert to.
-      where: Path of the file, or another name of the source, for messages.
+      where: Source of the value, such as a file path, for messages.
 
     Raises:
-      UserError: The value has another type; the message names the field as `$.a.b[3]`,
-        the expected type and the actual type.
+      UserError: The value has another type. The message has the field (as
+        `$.a.b[...]`), the expected type and the actual type.
     """
     try:
         converted = msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        # The message may quote a long text, and ends with the path.
+        # The message may quote a long string, and ends with the path of the field.
         message = str(error)
         if len(message) >= MAX_LETTERS:
             message = f"{message[:300]}...{message[-300:]}"
@@ -42,7 +42,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
 
 
 def fitting(value: Any, kind: type[T]) -> T | None:
-    """Return the converted value, or None if it has another type."""
+    """Return the value converted to a type, or None if it has another type."""
     try:
         return convert(value, kind, "")
     except UserError:
@@ -50,10 +50,10 @@ def fitting(value: Any, kind: type[T]) -> T | None:
 
 
 def _as_written(value: Any, converted: Any, where: str, place: str) -> Any:
-    """Undo lossy conversions of msgspec: integers to floats, dropped unknown keys.
+    """Restore integers that msgspec converted to floats, and keys that it dropped.
 
     Raises:
-      UserError: A field is unknown to its dataclass.
+      UserError: A value for a dataclass has an unknown field.
     """
     if isinstance(converted, _ROWS):
         # Fast path: there may be a million class names.
@@ -79,5 +79,5 @@ def _as_written(value: Any, converted: Any, where: str, place: str) -> Any:
                 )
             x = _as_written(x, getattr(converted, name), where, f"{place}.{name}")
             object.__setattr__(converted, name, x)
-    # Keep integers: a config is compared with the original, and rewritten.
+    # Return integers unconverted: configs are compared with the file and rewritten.
     return value if isinstance(converted, float) else converted

@@ -1,4 +1,4 @@
-"""Writing of JSON files: indented, finite, with a digest."""
+"""Writing of JSON files, indented and with a digest; non-finite numbers become null."""
 
 import json
 import math
@@ -9,12 +9,12 @@ from typing import Any
 from jaxtrain import atomic_file
 from jaxtrain.json_files.read import with_digest
 
-# A list of numbers, bools or nulls in indented JSON.
+# Matches a list of numbers, booleans or nulls in indented JSON.
 _ROWS = re.compile(r'\[\n\s+([^\[\]{}"]*?)\n\s+\]')
 
 
 def write_digested(path: Path, values: dict[str, Any]) -> None:
-    """Write a JSON file with a digest, which `json_files.read` verifies."""
+    """Write a JSON file with a digest, to be verified by `json_files.read`."""
     write_json(path, with_digest(finite(values)))
 
 
@@ -25,7 +25,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON lacks, by None."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, dict):
         return {key: finite(v) for key, v in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Tables of models: `nnx.Module`s that are independent of config and mesh."""
+"""Tables of models. Models are `nnx.Module`s that depend on neither config nor mesh."""
 
 import inspect
 from collections.abc import Callable
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from jaxtrain.models.base import Model
 
-# Models with one output vector per image; each can be used as a backbone.
+# Models with one output vector per image, which can be backbones of other models.
 CLASSIFIERS: "Table[type[Model]]" = Table(
     "classifiers",
     {
@@ -66,15 +66,14 @@ CLASSIFIERS: "Table[type[Model]]" = Table(
         "whitened_cnn_small": "jaxtrain.models.whitened_cnn:WhitenedCNNSmall",
     },
 )
-# Classifiers and models of plug-ins, such as segmentation models with a backbone.
+# All models: the classifiers, and models of plug-ins, such as for segmentation.
 MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core)
-# Functions (model, mesh) that replace the `jax.lax` convolutions of a model on a
-# data-parallel mesh, by platform, such as "cpu".
+# Platform, such as "cpu" -> function (model, mesh) that replaces the `jax.lax`
+# convolutions in a model on a data-parallel mesh.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
-# Constructor arguments that are not options. First line: arguments of `Model`, and
-# `max_stride` for backbones of dense tasks. Other lines: arguments of plain Flax
-# modules.
+# Constructor arguments that are not options: arguments of `Model`, with `max_stride`
+# for backbones of dense tasks (first line), and of plain Flax modules (other lines).
 FIXED = (
     *("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride"),
     *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),
@@ -83,13 +82,12 @@ FIXED = (
 
 
 def defaults(model: "type[Model]") -> dict[str, Any]:
-    """Options of a model with their defaults.
+    """Names and default values of a model's options.
 
-    An option NAME whose default depends on the size of the model defaults to None in
-    the constructor; the class attribute `base_NAME` holds the resolved default.
+    If the default of an option depends on the size of the model, the constructor's
+    default is None, and the class attribute `base_OPTION` holds the actual default.
     """
-    # `inspect.signature` of an nnx.Module class is (*args, **kwargs), so this reads the
-    # signature of __init__.
+    # The signature of an nnx.Module class is (*args, **kwargs): use its constructor's.
     parameters = inspect.signature(model.constructor()).parameters
     return {
         name: getattr(model, f"base_{name}", None) if p.default is None else p.default
@@ -99,7 +97,7 @@ def defaults(model: "type[Model]") -> dict[str, Any]:
 
 
 def lasting_options(config: ModelConfig) -> dict[str, Any]:
-    """Resolved options of a model, without options that only affect training."""
+    """Values of a model's options, given or default, except training-only options."""
     given, in_training = config.arguments(), with_metadata(config, "in_training")
     return {
         option: default if given.get(option) is None else given[option]

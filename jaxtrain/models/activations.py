@@ -1,7 +1,7 @@
 """Activation functions, computed in at least float32 and rounded once.
 
-In half precision, every intermediate result of a formula would be rounded. ReLU has no
-intermediate results, so models use `nnx.relu`, or `relu` after residual additions.
+In half precision, every intermediate result would be rounded. ReLU has none, so models
+use `nnx.relu`, or `relu` after residual additions.
 """
 
 import functools
@@ -25,10 +25,10 @@ def _in_wide(function: Activation) -> Activation:
 
 @jax.custom_vjp
 def relu(x: jax.Array) -> jax.Array:
-    """ReLU whose gradient is computed from its output, for use after additions.
+    """ReLU with a gradient computed from its output, for use after additions.
 
-    The output is stored anyway, as the input of the next layer. The gradient of
-    `nnx.relu` is computed from `x`, so a GPU recomputes the addition
+    The output is stored anyway, as the input of the next layer. For the gradient of
+    `nnx.relu`, which needs `x`, a GPU recomputes the addition
     (`benchmarks/RESULTS.md`).
     """
     return nnx.relu(x)
@@ -40,18 +40,20 @@ def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _relu_backward(y: jax.Array, dy: jax.Array) -> tuple[jax.Array]:
-    # `y != 0`, as the compiler would rewrite `y > 0` to `x > 0`.
+    # Not `y > 0`, which the compiler would rewrite to `x > 0`.
     return (jnp.where(y != 0, dy, 0),)
 
 
 relu.defvjp(_relu_forward, _relu_backward)
 
 
-# x times the normal CDF at x (arXiv:1606.08415). The backward pass recomputes the CDF:
-# XLA:GPU would store the float32 error function (`benchmarks/RESULTS.md`).
+# gelu: x * CDF(x) of the standard normal distribution (arXiv:1606.08415). The backward
+# pass recomputes the CDF, as XLA:GPU would store it in float32
+# (`benchmarks/RESULTS.md`).
 gelu = jax.checkpoint(_in_wide(functools.partial(jax.nn.gelu, approximate=False)))
-# x * sigmoid(x), also known as swish.
+# silu: x * sigmoid(x), also known as swish.
 silu = _in_wide(jax.nn.silu)
-# x / 6 + 1/2, clipped to 0..1, and x * hard_sigmoid(x) (arXiv:1905.02244).
+# hard_sigmoid: x / 6 + 1/2, clipped to 0..1. hard_swish: x * hard_sigmoid(x)
+# (arXiv:1905.02244).
 hard_sigmoid = _in_wide(jax.nn.hard_sigmoid)
 hard_swish = _in_wide(jax.nn.hard_swish)

@@ -1,4 +1,4 @@
-"""PartitionSpecs of a model's arrays, and annotations of NNX and Linen modules."""
+"""PartitionSpecs of a model's arrays, from sharding annotations and defaults."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,20 +11,21 @@ from jaxtrain.parallel.layout import add_fsdp
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.problems import Problem
 
-# Mesh axes that shard parameters; other axes shard the batch and images.
+# Mesh axes that shard parameters; the other axes shard the batch and the images.
 PARAMETER_AXES = ("fsdp", "model")
 
 
 def make_specs(model: nnx.Module, sizes: Mapping[str, int]) -> dict[str, P]:
-    """Make the PartitionSpec of each array of a model, by path.
+    """Return the PartitionSpec of each array of a model, by path.
 
-    Annotated arrays are sharded as annotated. For other arrays, the `model` axis shards
-    the dim that the layer declares (`split_dim`), the batch axes shard the groups of
-    batch-norm statistics, and the `fsdp` axis shards large parameters.
+    Arrays with an annotation are sharded accordingly. For other arrays, the `model`
+    axis shards the dim that the layer declares (`split_dim`), the batch axes shard
+    batch-norm statistics over their groups, and the `fsdp` axis shards large
+    parameters.
 
     Args:
       model: Model, which may be abstract.
-      sizes: Number of devices of each mesh axis.
+      sizes: Size of each mesh axis, by name.
     """
     annotated, specs = annotated_specs(model), {}
     for keys, variable in nnx.to_flat_state(nnx.state(model)):
@@ -56,7 +57,7 @@ def is_annotated(model: nnx.Module, axis: str) -> bool:
 
 
 def check_annotations(model: nnx.Module, mesh: Mesh) -> Iterator[Problem]:
-    """Check that annotations name mesh axes that evenly divide the annotated dims."""
+    """Check that annotations name mesh axes that evenly divide the dims."""
     state = nnx.to_flat_state(nnx.state(model))
     shapes = {"/".join(map(str, path)): variable.shape for path, variable in state}
     for path, spec in annotated_specs(model).items():

@@ -1,4 +1,4 @@
-"""Auxiliary heads: additional outputs from intermediate layers, in training only.
+"""Auxiliary heads, which compute outputs from intermediate layers, only in training.
 
 Their losses give early layers stronger gradients (Szegedy et al. 2014, arXiv:1409.4842,
 section 5).
@@ -21,12 +21,12 @@ from flax import nnx
 )
 @dataclass(frozen=True)
 class WithAuxiliary:
-    """Outputs of a model, or of one of its pieces, in training.
+    """Training outputs of a model with auxiliary heads, or of one of its pieces.
 
     Attributes:
       outputs: Outputs of the model or piece.
-      auxiliary: Outputs of the auxiliary heads up to this piece, each with the model's
-        output shape.
+      auxiliary: Outputs of the auxiliary heads so far, each with the model's output
+        shape.
       weight: Weight of each auxiliary loss in the total loss.
     """
 
@@ -41,10 +41,7 @@ def main_outputs(outputs: Any) -> Any:
 
 
 def apply_to_main(apply: Callable[[Any], Any], x: Any) -> Any:
-    """Apply a piece to the main outputs of the previous piece.
-
-    Auxiliary outputs bypass the piece.
-    """
+    """Apply a piece to main outputs; auxiliary outputs of earlier pieces bypass it."""
     if not isinstance(x, WithAuxiliary):
         return apply(x)
     y = apply(x.outputs)
@@ -62,7 +59,7 @@ class AuxiliaryHead(nnx.Module):
 
     def __init__(self, weight: float):
         self.weight = weight
-        # Set by `train()` and `eval()` of the model.
+        # The model's methods `train()` and `eval()` set this attribute.
         self.deterministic = False
 
     def __call__(self, x: Any, rngs: nnx.Rngs | None) -> Any:
@@ -71,5 +68,5 @@ class AuxiliaryHead(nnx.Module):
         return WithAuxiliary(x, (self.outputs(x, rngs),), self.weight)
 
     def outputs(self, x: Any, rngs: nnx.Rngs | None) -> Any:
-        """Compute auxiliary outputs, with the model's output shape."""
+        """Compute the outputs of the head, with the model's output shape."""
         raise NotImplementedError

@@ -27,10 +27,10 @@ KernelFromImages = Callable[[np.ndarray, tuple[int, ...]], np.ndarray]
 
 @dataclass(frozen=True)
 class Piece:
-    """An indivisible part of a model.
+    """The smallest unit of a model for pipeline stages and rematerialization.
 
     Attributes:
-      names: Names of the layers, which are attributes of the model.
+      names: Names of the piece's layers, which are attributes of the model.
       apply: Function `(*layers, x, rngs) -> x`. `x` is any pytree of floating-point
         arrays (B, ...); four-dimensional arrays are (B, H, W, C). Auxiliary outputs
         bypass later pieces (see `jaxtrain.models.auxiliary`).
@@ -41,31 +41,32 @@ class Piece:
 
 
 class Model(nnx.Module):
-    """A model of images [B, H, W, C] as a sequence of pieces.
+    """A sequence of pieces that maps images [B, H, W, C] to outputs.
 
-    All layers are created with `add_piece`. `train()` and `eval()` set the mode of all
-    layers.
+    Subclasses create all layers with `add_piece`. `train()` and `eval()` set the mode
+    of the layers.
     """
 
-    # Smallest supported height and width in pixels. The class attribute is the minimum
-    # over all options; an instance may have a larger value.
+    # Smallest supported height and width in pixels. The class has the minimum over all
+    # options; an instance may have a larger value.
     min_size: int = 1
     # Output stride of the last convolutional layer, in pixels.
     stride: int = 1
-    # With spatial sharding: smallest number of rows and columns per device in the
+    # Under spatial sharding: minimum height and width of a device's shard, in the
     # output of the last convolutional layer.
     min_share: int = 1
-    # Whether the layers of the pieces declare their split over the `model` axis.
+    # Whether the model has several pieces, whose layers declare their split over the
+    # `model` axis. False for plain Flax modules.
     has_pieces: ClassVar[bool] = True
-    # Functions (normalized images [N, H, W, C], kernel shape) -> kernel, by the name of
-    # the layer, for kernels that are initialized from training images.
+    # Layer name -> function that returns the initial kernel of the layer, from
+    # normalized training images [N, H, W, C] and the kernel shape.
     kernels_from_images: ClassVar[Mapping[str, KernelFromImages]] = {}
 
-    # Config class of the constructor's options. None means the options of
+    # Config class with the constructor's options as fields. None means
     # `jaxtrain.config.CustomModelConfig`.
     Options: ClassVar[type[ModelConfig] | None] = None
-    # Names of the options that are passed to the backbone classifier (option
-    # `backbone`); None for a model without a backbone.
+    # Names of the options that are passed on to the backbone, a classifier that is
+    # named by the option `backbone`. None for models without a backbone.
     backbone_options: ClassVar[tuple[str, ...] | None] = None
 
     pieces: tuple[Piece, ...] = ()
@@ -80,14 +81,15 @@ class Model(nnx.Module):
     ):
         """Create the layers; subclasses declare options as keyword arguments.
 
-        `num_outputs` is the number of features of the last layer. Subclasses may have
-        the keyword `output_spec`: the output shape for one image, or a tree of shapes.
+        `num_outputs` is the number of output features of the last layer. Subclasses may
+        have a keyword argument `output_spec`: output shape for one image, or tree of
+        shapes.
         """
         raise NotImplementedError
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        """Get the function whose keyword arguments are the options of the model."""
+        """Return the function whose keyword arguments are the options of the model."""
         return cls.__init__
 
     @classmethod
@@ -99,7 +101,7 @@ class Model(nnx.Module):
         layers: Layers,
         **options: Any,
     ) -> "Model":
-        """Create the model: see `__init__`."""
+        """Create the model; the arguments are described in `__init__`."""
         return cls(image_shape, num_outputs, layers=layers, **options)
 
     @classmethod
@@ -118,10 +120,9 @@ class Model(nnx.Module):
         """Append a piece that computes `apply(*layers, x, rngs)`.
 
         Args:
-          apply: A plain function, or an unbound method such as `Head.__call__`. It
-            can only use `layers`, as layers of other pieces may be on the devices of
-            another pipeline stage.
-          **layers: Layers by name. Checkpoints use the same names.
+          apply: Plain function, or unbound method such as `Head.__call__`. It must use
+            only `layers`: other layers may be on devices of another pipeline stage.
+          **layers: Layers by name. The names are also part of parameter paths.
 
         Raises:
           UserError: A name is used by another layer, or by an attribute of `Model`.
@@ -147,19 +148,20 @@ class Model(nnx.Module):
         remat: Remat = "none",
         tied: bool = False,
     ) -> Any:
-        """Apply all pieces, or the pieces of `part`, to `x`.
+        """Apply all pieces, or only the pieces in `part`, to `x`.
 
-        Outputs are [B, num_outputs], or have the shapes in the task's `output_spec`. In
-        training, a model with auxiliary heads returns `WithAuxiliary`.
+        Outputs of the full model are [B, num_outputs], or have the shapes of
+        `output_spec`. In training, a model with auxiliary heads returns
+        `WithAuxiliary`.
 
         Args:
-          x: Images, or the output of the piece before `part`.
-          key: Random key for training, such as for dropout. The index of each piece is
-            folded in, so that random numbers do not depend on other pieces or on
+          x: Images, or the output of the pieces before `part`.
+          key: PRNG key for training, such as for dropout. The index of each piece is
+            folded in, so that random numbers depend neither on other pieces nor on
             stages.
           part: Slice of consecutive pieces.
           remat: Policy of rematerialization (see `jaxtrain.models.remat`).
-          tied: Whether gradients are computed piece by piece (see `remat.join`).
+          tied: Whether XLA must compute gradients piece by piece (see `remat.join`).
         """
         whole = join(
             remat,
@@ -172,7 +174,7 @@ class Model(nnx.Module):
         return whole.apply({n: getattr(self, n) for n in whole.names}, x, key)
 
     def evaluate_layers(self, layers: frozenset[str]) -> None:
-        """Switch the layers whose paths are in `layers` to evaluation mode."""
+        """Set the layers with the given paths to evaluation mode."""
         for path, layer in nnx.iter_modules(self):
             if "/".join(map(str, path)) in layers:
                 layer.eval()
@@ -183,7 +185,7 @@ class Model(nnx.Module):
         Returns:
           Whether the model had a head.
         """
-        # The last head in the order of the pieces; auxiliary heads precede it.
+        # The layers are in the order of the pieces; auxiliary heads precede the head.
         layers = [getattr(self, n) for piece in self.pieces for n in piece.names]
         heads = [x for _, x in nnx.iter_graph(layers) if isinstance(x, Head)]
         if heads:
@@ -206,7 +208,7 @@ def _apply(
     if key is not None:
         rngs = nnx.Rngs(dropout=jax.random.fold_in(key, index))
     own = [layers[name] for name in piece.names]
-    # Named scope of operations outside of layers, such as ReLU, pooling or a sum.
+    # Named scope of operations outside of the layers, such as ReLU, pooling or a sum.
     scope = scopes.layer("+".join(piece.names or [f"piece{index}"]) + "/rest")
     with scope, drawing_from(rngs):
         return apply_to_main(lambda x: piece.apply(*own, x, rngs), x)

@@ -17,17 +17,17 @@ from jaxtrain.models.ranged import Ranged
 
 
 class GroupStat(nnx.BatchStat):
-    """A running statistic, (channels,) or per group (groups, channels)."""
+    """Running mean or variance, (channels,) with one group, or (groups, channels)."""
 
 
 class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     """Batch norm (Ioffe and Szegedy 2015) over groups of examples (arXiv:1705.08741).
 
-    In training the batch consists of `groups` consecutive groups of equal size. Each
+    In training, the batch consists of `groups` consecutive groups of equal size. Each
     group is normalized by its mean and variance, in at least float32, and has separate
-    running statistics, (groups, channels). Evaluation uses the means of the running
-    statistics over the groups. Devices communicate only if they share a group. With one
-    group the layer is ordinary batch norm, with statistics (channels,).
+    running statistics, (groups, channels). Evaluation averages the running statistics
+    over the groups. Devices communicate only if a group spans several devices. With one
+    group, the layer is ordinary batch norm, and running statistics are (channels,).
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
     def __call__(  # pyright: ignore
         self, x: jax.Array, *, relu: bool = False, activation: Activation | None = None
     ) -> jax.Array:
-        """Normalize (batch, ..., channels).
+        """Normalize an array (batch, ..., channels), and apply an activation function.
 
         Args:
           x: Array to normalize.
-          relu: Whether the activation is ReLU.
-          activation: Function applied before rounding to the layer's dtype; None for
-            no activation.
+          relu: Whether to apply ReLU, instead of `activation`.
+          activation: Activation function, applied before rounding to the layer's dtype.
+            None means no activation.
 
         Returns:
-          The normalized array, in the layer's dtype.
+          Array with the shape of `x`, in the layer's dtype.
         """
         x, activation = self.quantize_input(x), nnx.relu if relu else activation
         # Integer runtimes fuse a convolution with a norm and a ReLU, but not with other
-        # activations, which therefore follow the output quantizer.
+        # activations: apply these after the output quantizer.
         if self.output_range is None or activation in (None, nnx.relu):
             return self.quantize_output(self._normalized(x, activation))
         return activation(self.quantize_output(self._normalized(x, None)))
@@ -95,15 +95,15 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
         for running, new in ((self.mean, mean), (self.var, var)):
             old = running[...]
             moved = old + (1 - self.momentum) * (new.reshape(old.shape) - old)
-            # `running[...] = moved` would search all traced equations for each
-            # tracer, which is a quarter of the time to trace a ResNet-50.
+            # `running[...] = moved` would search all traced equations for tracers,
+            # which takes a quarter of the time to trace a ResNet-50.
             running.set_value(moved)
         arrays = grouped, mean, self._inverse_std(var), scale, bias
         y: Any = normalize(activation, *arrays)
         return y.reshape(x.shape).astype(self.dtype)
 
     def running(self) -> tuple[jax.Array, jax.Array]:
-        """Mean and 1 / standard deviation used in evaluation, (channels,) each."""
+        """Mean and 1 / standard deviation for evaluation, (channels,) each."""
         mean, var = (
             s[...].reshape(-1, s.shape[-1]).mean(0) for s in (self.mean, self.var)
         )
@@ -114,7 +114,7 @@ class BatchNorm(NamedLayer, Ranged, nnx.BatchNorm):
 
 
 def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> UserError:
-    """Create the error for a batch norm over groups with one value per channel."""
+    """Create the error for a batch norm whose groups have one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
         f"{'x'.join(map(str, shape))}, groups: {groups}) gives the same output for "
@@ -125,7 +125,7 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
 
 
 def momenta(model: nnx.Module) -> dict[str, float]:
-    """Momentum of each running statistic, by path."""
+    """Momentum of each running mean and variance, by path."""
     return {
         "/".join(map(str, path)): stat.get_metadata("momentum")
         for path, stat in nnx.to_flat_state(nnx.state(model, GroupStat))
@@ -135,14 +135,14 @@ def momenta(model: nnx.Module) -> dict[str, float]:
 def statistics(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Compute mean and variance of each group, in at least float32.
 
-    If squares overflow, the variance is NaN rather than infinite. Outputs and gradients
-    are then NaN too, and the step is skipped.
+    If squares overflow, the variance is NaN instead of infinite, so that outputs and
+    gradients are NaN, too, and the step is skipped.
 
-    On CPUs, for float32 and float64, the variance is E[(x - mean)^2], in two passes. On
-    GPUs, and for narrower dtypes, it is E[x^2] - mean^2, in one pass. The rounding
-    error of the one-pass variance grows with (mean / deviation)^2. In half precision it
-    is at most a few times the rounding error of the inputs. In float32 a second pass
-    would cost a GPU 4 to 10 % more memory traffic (docs/decisions.md).
+    On GPUs and for half-precision inputs, the variance is computed in one pass, as
+    E[x^2] - mean^2; otherwise in two passes, as E[(x - mean)^2]. The rounding error of
+    the one-pass variance grows with (mean / standard deviation)^2. For half-precision
+    inputs, it is at most a few times their rounding error. For float32 on GPUs, a
+    second pass would increase memory traffic by 4 to 10 % (docs/decisions.md).
 
     Args:
       x: Input, (groups, examples, ..., channels).
@@ -181,17 +181,18 @@ def normalize(
 ) -> jax.Array:
     """Normalize each group by its statistics, in at least float32.
 
-    `mean` and `inverse_std` must be the statistics of `x`. The gradient of `x` includes
-    the paths through both statistics, whose gradients are zero. JAX's derivative
-    computes three sums over the batch and stores `x - mean`. The custom derivative
-    computes two sums, in one pass over arrays that the forward pass stores anyway
+    `mean` and `inverse_std` must be the statistics of `x`. The custom derivative treats
+    them as functions of `x`: the gradient of `x` includes the gradients through both,
+    and `mean` and `inverse_std` get no gradients. JAX's derivative computes three sums
+    over the batch and stores `x - mean`. The custom derivative computes two sums, in
+    one pass over arrays that the forward pass stores anyway
     (`benchmarks/batch_norm.py`).
 
     Args:
-      activation: Function applied to the result; None for no activation.
+      activation: Activation function applied to the result. None means no activation.
       x: Input, (groups, examples, ..., channels).
-      mean: Means, (groups, 1, ..., 1, channels).
-      inverse_std: 1 / standard deviation, shaped as the mean.
+      mean: Mean of each group, (groups, 1, ..., 1, channels).
+      inverse_std: 1 / standard deviation of each group, with the shape of `mean`.
       scale: Scale of each channel, (channels,).
       bias: Bias of each channel, (channels,).
     """
@@ -214,9 +215,9 @@ def _backward(activation: Any, residuals: Any, dy: jax.Array) -> tuple[Any, ...]
     wide_x = widen(x)
     dy, for_sum, for_product = _activation_grads(activation, residuals, dy)
     sum_dy, product = two_sums(for_sum, for_product * wide_x, _within_group(x))
-    # Sum of dy * normalized x. The mean is subtracted from the sum, with an error
-    # linear in mean / deviation: if it were subtracted from each x, XLA:CPU would store
-    # x - mean.
+    # Sum of dy * normalized x. The mean is subtracted after summation, although
+    # rounding errors then grow with mean / standard deviation, because XLA:CPU would
+    # store x - mean.
     along = inverse_std * (product - mean * sum_dy)
     count = x.size / along.size
     dx = (inverse_std * scale) * (
@@ -234,11 +235,11 @@ normalize.defvjp(_forward, _backward)
 def _activation_grads(
     activation: Any, arrays: Any, dy: jax.Array
 ) -> tuple[jax.Array, ...]:
-    """Gradient with respect to the activation's input, as three equal arrays.
+    """Return three equal arrays: the gradient with respect to the activation's input.
 
-    The arrays are for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
-    store a shared expression, which costs one more pass over the batch.
-    To prevent this, the arrays are different expressions, or depend on a barrier.
+    They are used for `dx`, the sum of `dy`, and the sum of `dy * x`. XLA:GPU would
+    store a shared expression, which takes an additional pass over the batch. Therefore,
+    the arrays are different expressions, or separated by an optimization barrier.
     """
     if activation is None:
         return dy, dy, dy
@@ -264,11 +265,11 @@ def _within_group(x: jax.Array) -> tuple[int, ...]:
 def two_sums(
     a: jax.Array, b: jax.Array, dims: tuple[int, ...]
 ) -> tuple[jax.Array, jax.Array]:
-    """Sum two arrays of equal shape over the same dims, with keepdims.
+    """Sum two arrays of equal shape over the same dims, as with `keepdims=True`.
 
-    GPU reductions have two stages. A joint reduction needs two kernels; two separate
-    reductions need three, as only their first stages are fused. On CPUs a joint
-    reduction is 5 to 10 times as slow.
+    Reductions on GPUs have two stages, one kernel each. A joint reduction needs two
+    kernels; two separate reductions need three, as XLA fuses only their first stages.
+    On CPUs, a joint reduction takes 5 to 10 times as long as two separate ones.
     """
 
     def together(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:

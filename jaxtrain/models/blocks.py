@@ -1,4 +1,4 @@
-"""Blocks shared by several model families: convolution with norm, and SE."""
+"""Blocks of several architectures: ConvNorm, and squeeze-and-excitation."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from jaxtrain.models.layers import Layers, Split
 
 
 class ConvNorm(nnx.Module):
-    """A convolution without bias, a batch norm, and an optional activation."""
+    """A convolution (without bias), a batch norm, and an optional activation."""
 
     def __init__(
         self,
@@ -41,7 +41,8 @@ class ConvNorm(nnx.Module):
 class SqueezeExcite(nnx.Module):
     """Squeeze-and-excitation (Hu et al. 2018, arXiv:1709.01507).
 
-    It multiplies each channel by a gate, computed from the means of all channels.
+    Each channel is multiplied by a gate, which is computed from the means of all
+    channels.
     """
 
     def __init__(
@@ -58,9 +59,9 @@ class SqueezeExcite(nnx.Module):
 
         Args:
           channels: Number of input and output channels.
-          squeezed: Number of squeezed features.
-          gate: Gating function with values in 0..1.
-          split: Whether the `model` axis splits the channels.
+          squeezed: Number of hidden features, after the squeeze.
+          gate: Activation function of the gates, with values in 0..1.
+          split: Whether the `model` axis shards the channels.
         """
         self.squeeze = layers.linear(channels, squeezed, split="in" if split else None)
         self.excite = layers.linear(squeezed, channels, split="out" if split else None)
@@ -68,6 +69,6 @@ class SqueezeExcite(nnx.Module):
         self.gate = gate
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Scale the channels of `x`, (batch, rows, columns, channels)."""
+        """Multiply the channels of `x`, (B, H, W, C), by their gates."""
         means = x.mean((1, 2), keepdims=True)
         return x * self.gate(self.excite(self.activation(self.squeeze(means))))

@@ -1,4 +1,4 @@
-"""Blueprints of models: config, dtypes, input and output shapes."""
+"""Blueprints, which specify models by config, dtypes, and input and output shapes."""
 
 import dataclasses
 import inspect
@@ -30,12 +30,12 @@ from jaxtrain.models.streams import CountedStream, use_keys_of_pieces
 from jaxtrain.plugin import Table, resolve
 from jaxtrain.registry import call_own, find_row
 
-# Largest nesting depth of an output spec.
+# Maximum nesting depth of an output spec.
 MAX_DEPTH = 8
-# Function from the number of images to the shape and dtype of the model's input.
+# Function that maps a number of images to the shape and dtype of the model's input.
 ImagesOf = Callable[[int], jax.ShapeDtypeStruct]
-# Functions (built model, value of the field, images) -> model to train, by field of the
-# config section `model`.
+# Field of the config section `model` -> function (built model, value of the field,
+# `ImagesOf`) that returns the model to train.
 MODEL_CHANGES: Table[Callable[[Model, Any, ImagesOf], Model]] = Table(
     "model_changes", {}
 )
@@ -46,17 +46,18 @@ class Blueprint:
     """Specification of a model, without its initial weights.
 
     Attributes:
-      config: Name and options; an option that is None has the model's default.
+      config: Name and options of the model; options that are None have the model's
+        defaults.
       policy: Dtypes of parameters, activations and outputs.
-      image_shape: Height, width and channels.
-      num_outputs: Number of features of the last layer.
-      output_spec: Output shape for an image, or a tree of shapes, for constructors with
-        the argument `output_spec`. Defaults to (num_outputs,).
+      image_shape: Height, width and channels of the input.
+      num_outputs: Number of output features of the last layer.
+      output_spec: Output shape for one image, or tree of shapes, for constructors with
+        the argument `output_spec`. None means (num_outputs,).
       norm_groups: Number of batch-norm groups of a training batch.
-      num_centres: Number of learned class centres on top of the outputs, or 0 (see
-        `jaxtrain.models.centres`).
-      projection: Projection head on top of the outputs, or None (see
-        `jaxtrain.models.projection`).
+      num_centres: Number of learned class centres on top of the outputs
+        (`jaxtrain.models.centres`). 0 means no class centres.
+      projection: Projection head on top of the outputs (`jaxtrain.models.projection`).
+        None means no projection head.
     """
 
     config: ModelConfig
@@ -69,12 +70,12 @@ class Blueprint:
     projection: Projection | None = None
 
     def images(self, num: int) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of the model's input images."""
+        """Shape and dtype of the model's input for `num` images."""
         return jax.ShapeDtypeStruct((num, *self.image_shape), self.policy.compute_dtype)
 
     @property
     def model_class(self) -> type[Model]:
-        """Model class named by the config."""
+        """Class of the model that the config names."""
         return _model_class(self.config.name)
 
     @property
@@ -88,11 +89,12 @@ class Blueprint:
         )
 
     def build(self, rngs: nnx.Rngs) -> Model:
-        """Build the model, with weights from the stream `params` of `rngs`.
+        """Build the model; weights are initialized from the stream `params` of `rngs`.
 
         Raises:
-          UserError: Unknown model, option without effect, unsupported image shape,
-            failed custom transform, unsupported quantization, or missing plug-in.
+          UserError: The model is unknown, an option has no effect, the image shape or
+            the quantization is unsupported, the custom transform fails, or a plug-in is
+            missing.
         """
         name, model = self.config.name, self.model_class
         options = _options(self.config, model)
@@ -101,7 +103,7 @@ class Blueprint:
         if "output_spec" in inspect.signature(model.constructor()).parameters:
             options["output_spec"] = self._spec()
         shape = self.image_shape
-        # Flax must not shard annotated parameters: `Layout` shards them later.
+        # Flax must not shard annotated parameters here; `Layout` shards them later.
         with nnx.use_eager_sharding(False):
             made = model.create(shape, self.num_outputs, layers=layers, **options)
         if self.num_centres:
@@ -142,15 +144,15 @@ class Blueprint:
         return spec
 
     def abstract(self) -> Model:
-        """Build an abstract model: shapes and dtypes without arrays."""
+        """Build an abstract model, with shapes and dtypes instead of arrays."""
         return nnx.eval_shape(lambda: self.build(initial_rngs(jax.random.key(0))))
 
 
 def backbone_config(config: ModelConfig) -> ModelConfig | None:
-    """Config of a model's backbone classifier, or None for models without a backbone.
+    """Config of a model's backbone; None for models without a backbone.
 
     Raises:
-      UserError: Unknown model name.
+      UserError: The name of a model is unknown.
     """
     model = _model_class(config.name)
     if model.backbone_options is None:
@@ -160,7 +162,7 @@ def backbone_config(config: ModelConfig) -> ModelConfig | None:
     name = known["backbone"]
     allowed = set(part_class(MODEL_PARTS, name).option_names())
     options = {n: known[n] for n in model.backbone_options if n in known}
-    # Skip options that the backbone does not have: `build` raises UserError for them.
+    # Skip options that the backbone does not have; `build` raises UserError for them.
     options = {n: x for n, x in options.items() if x is not None and n in allowed}
     return make_part(MODEL_PARTS, name, options)
 
@@ -178,14 +180,14 @@ def _model_class(name: str) -> type[Model]:
 
 
 def plain_spec(spec: Any, depth: int = MAX_DEPTH) -> Any:
-    """Convert a shape, or dicts and lists of shapes, to dicts and tuples.
+    """Validate an output spec, and convert its lists to tuples.
 
     Args:
-      spec: Output spec of a task, or its JSON form.
-      depth: Largest nesting depth.
+      spec: Output spec of a task, which may have been parsed from JSON.
+      depth: Maximum nesting depth.
 
     Returns:
-      The converted spec, or None if `spec` is not an output spec.
+      Shape, or dicts and tuples of shapes; None if `spec` is not an output spec.
     """
     if isinstance(spec, dict) and depth:
         named = {str(name): plain_spec(one, depth - 1) for name, one in spec.items()}
@@ -212,7 +214,7 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
 
 
 def _check_attributes(model: Model) -> None:
-    """Raise UserError if a layer hides a method, such as `train`."""
+    """Raise UserError if a layer hides an attribute of models, such as `train`."""
     for name, layer in vars(model).items():
         if isinstance(layer, nnx.Module) and hasattr(type(model), name):
             raise UserError(
@@ -231,7 +233,7 @@ def _check_image_shape(image_shape: tuple[int, int, int], name: str, size: int) 
 
 
 def _transformed(model: Model, name: str | None) -> Model:
-    """Apply a custom function to a model, such as a quantizer."""
+    """Apply the function `model.transform`, for example a quantizer, to a model."""
     if name is None:
         return model
     field = "model.transform"
@@ -256,7 +258,8 @@ def _transformed(model: Model, name: str | None) -> Model:
 def initial_rngs(key: jax.Array) -> nnx.Rngs:
     """Create RNG streams with the same keys as `nnx.Rngs(key, params=key)`."""
     rngs: Any = nnx.Rngs()
-    # Dropout requests the stream `dropout`, and falls back to `default`.
+    # Dropout requests the stream `dropout`, for which `nnx.Rngs` falls back to
+    # `default`.
     rngs.params, rngs.default = (
         CountedStream(key, tag=t) for t in ("params", "default")
     )

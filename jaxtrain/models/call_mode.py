@@ -1,4 +1,4 @@
-"""Keywords of `__call__` that switch a Flax module between training and evaluation."""
+"""Mode keywords: `__call__` arguments that select training or evaluation mode."""
 
 import functools
 import inspect
@@ -7,20 +7,20 @@ from typing import Any
 
 from flax import nnx
 
-# Mode keywords of `__call__` that are True in training, or True in evaluation.
+# Keywords that are True in training, and keywords that are True in evaluation.
 TRAINING = ("train", "training", "is_training")
 EVALUATED = ("deterministic",)
-# Mode keyword of Flax's batch norm, True in evaluation.
+# Keyword of Flax's batch norm; True in evaluation.
 STATISTICS = "use_running_average"
 
 
 def keywords_of(kind: type) -> frozenset[str]:
-    """Argument names of a module's `__call__`."""
+    """Parameter names of a module's `__call__`."""
     return frozenset(inspect.signature(kind.__call__).parameters)
 
 
 def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
-    """Values of a module's mode keywords, in training or in evaluation."""
+    """Return the value of each mode keyword among `keywords`."""
     switches = dict.fromkeys(TRAINING, training) | dict.fromkeys(
         EVALUATED, not training
     )
@@ -28,7 +28,7 @@ def mode(keywords: Iterable[str], *, training: bool) -> dict[str, bool]:
 
 
 def evaluation_values(names: Iterable[str]) -> dict[str, bool]:
-    """Evaluation values of the mode keywords among `names`."""
+    """Return values of mode keywords in evaluation, including `use_running_average`."""
     names = [*names]
     values = mode(names, training=False)
     return values | ({STATISTICS: True} if STATISTICS in names else {})
@@ -40,11 +40,11 @@ def as_evaluated(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Set the mode keywords in the arguments of a call.
+    """Set mode keywords in the positional or keyword arguments of a call.
 
     Args:
-      parameters: Names of the function's parameters, in order, without `self`.
-      values: New values of the mode keywords, by name.
+      parameters: Parameter names of the called function, in order, without `self`.
+      values: Values of mode keywords, by name.
       args: Positional arguments of the call.
       kwargs: Keyword arguments of the call.
 

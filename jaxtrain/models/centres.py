@@ -1,4 +1,4 @@
-"""Class centres: a layer on top of the outputs, used only in training."""
+"""Class centres: one learned vector per class, for losses on cosine similarities."""
 
 from typing import NamedTuple
 
@@ -10,25 +10,25 @@ from jaxtrain.dtypes import widen
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.named import NamedLayer, in_own_scope
 
-# Name of the class-centres layer.
+# Name of the `ClassCentres` layer in a model.
 CENTRES = "class_centres"
-# Smallest squared norm to divide by, so that zero vectors stay zero.
+# Minimum of the squared norm before division, so that zero vectors remain zero.
 MIN_SQUARED_NORM = 1e-24
 
 
 def unit(x: jax.Array, axis: int = -1) -> jax.Array:
-    """Normalize vectors along an axis to unit length."""
+    """Normalize the vectors along an axis to unit length (L2 norm)."""
     squares = jnp.sum(jnp.square(x), axis, keepdims=True)
     return x * jax.lax.rsqrt(jnp.maximum(squares, MIN_SQUARED_NORM))
 
 
 class WithCosines(NamedTuple):
-    """Outputs of a model with class centres in training.
+    """Training outputs of a model with class centres.
 
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).
-      cosines: Cosine similarities of the outputs and the class centres, (B,
-        classes), in at least float32.
+      cosines: Cosine similarities between outputs and class centres, (B, classes), in
+        at least float32.
     """
 
     outputs: jax.Array
@@ -36,22 +36,23 @@ class WithCosines(NamedTuple):
 
 
 class ClassCentres(NamedLayer):
-    """One direction per class, compared with the outputs by cosine similarity.
+    """A learned vector per class, compared with the outputs by cosine similarity.
 
-    This layer is replicated over the `model` axis, which shards the outputs.
+    The vectors are replicated, although the `model` axis shards the outputs.
     """
 
     def __init__(self, num_outputs: int, num_classes: int, *, layers: Layers):
         key, dtype = layers.rngs.params(), layers.policy.param_dtype
         self.kernel = nnx.Param(layers.init(key, (num_outputs, num_classes), dtype))
-        # Set by `train()` and `eval()` of the model.
+        # The model's methods `train()` and `eval()` set this attribute.
         self.deterministic = False
 
     @in_own_scope
     def __call__(self, outputs: jax.Array) -> jax.Array:
-        """Compute cosine similarities of outputs with the centres, (B, classes)."""
+        """Compute cosine similarities between outputs and centres, (B, classes)."""
         outputs, kernel = widen((outputs, self.kernel[...]))
-        # A loss that scales cosines by 64 would turn TF32 rounding into errors of 0.06.
+        # Losses multiply cosines by up to 64, which would increase TF32's error to
+        # 0.06.
         highest = jax.lax.Precision.HIGHEST
         return jnp.dot(unit(outputs), unit(kernel, 0), precision=highest)
 
@@ -59,6 +60,6 @@ class ClassCentres(NamedLayer):
 def add_cosines(
     centres: ClassCentres, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | WithCosines:
-    """Last piece of a model: returns outputs, with cosine similarities in training."""
+    """Last piece of a model: return outputs, and cosine similarities in training."""
     del rngs
     return x if centres.deterministic else WithCosines(x, centres(x))

@@ -20,13 +20,13 @@ from jaxtrain.models.layers import (
     scale_channels,
 )
 
-# Initializer of all kernels, as in the authors' code. The authors also truncate at 100
-# standard deviations, which has no effect.
+# Initializer of all kernels, as in the authors' code, which also truncates at 100
+# standard deviations, without effect.
 normal_init = nnx.initializers.normal(0.02)
 
 
 class LayerScale(Copied):
-    """A learned factor per channel (arXiv:2103.17239)."""
+    """Multiplication by a learned factor per channel (arXiv:2103.17239)."""
 
     def __init__(self, channels: int, *, layers: Layers):
         start = jnp.full(channels, 1e-6, layers.policy.param_dtype)
@@ -41,11 +41,11 @@ def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
 
 
 class ConvNeXtBlock(nnx.Module):
-    """A depthwise 7x7 convolution and two pointwise dense layers, with a residual sum.
+    """A residual block: a depthwise 7x7 convolution and two dense layers.
 
     The `model` axis splits the hidden channels of the dense layers, and the channels of
-    the depthwise convolution: on a mesh of `fsdp` and `model`, XLA doubles the gradient
-    of a depthwise convolution that is not split.
+    the depthwise convolution, because otherwise XLA incorrectly doubles the gradient of
+    the depthwise convolution on a mesh with the axes `fsdp` and `model`.
     """
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):
@@ -65,7 +65,7 @@ class ConvNeXtBlock(nnx.Module):
 
 
 class Downsample(nnx.Module):
-    """Downsampling: a layer norm, and a 2x2 convolution with stride 2."""
+    """Downsampling by a layer norm and a 2x2 convolution with stride 2."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.layer_norm(in_channels)
@@ -80,13 +80,13 @@ class ConvNeXt(Model):
 
     Options: ClassVar = ConvNeXtConfig
 
-    # With the `cifar` stem; the `imagenet` stem requires 32 pixels.
+    # For the stem `cifar`; the stem `imagenet` requires 32 pixels.
     min_size = 8
 
-    # Channels (at width 1) and number of blocks of each stage.
+    # Number of channels at width 1, and number of blocks, of each stage.
     channels: ClassVar[tuple[int, ...]] = (96, 192, 384, 768)
     depths: ClassVar[tuple[int, ...]]
-    # Default rate of stochastic depth of the last block.
+    # Default drop rate of stochastic depth in the last block.
     base_drop_path: ClassVar[float]
 
     def __init__(

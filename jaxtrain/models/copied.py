@@ -11,20 +11,20 @@ from jaxtrain.parallel.mesh import BATCH_AXES
 
 
 class Copied(nnx.Module):
-    """A layer whose parameters may be per-device copies, with a leading dim of devices.
+    """A layer whose parameters may be per-device copies, stacked along a leading dim.
 
-    The outputs for an example do not depend on other examples, so each device computes
-    outputs and gradients for its shard of a batch without communication (see
-    `jaxtrain.parallel.copies`).
+    The layer must compute outputs for each example independently of the others, so that
+    each device computes outputs and gradients for its shard of the batch without
+    communication (see `jaxtrain.parallel.copies`).
 
     Attributes:
-      mesh: Mesh of the copies; None if parameters are not copied.
+      mesh: Mesh of the devices with copies. None if parameters are not copied.
     """
 
     mesh: Mesh | None = None
 
     def with_own_copy(self, function: Callable[[Any, jax.Array], Any], x: Any) -> Any:
-        """Compute `function(self, x)`, on each device with its copy of the weights."""
+        """Compute `function(self, x)`; each device uses its copy of the weights."""
         if self.mesh is None:
             return function(self, x)
         graphdef, copies = nnx.split(self)
@@ -45,7 +45,7 @@ class Copied(nnx.Module):
 
 
 def copied_paths(model: nnx.Module) -> frozenset[str]:
-    """Paths of the parameters that have per-device copies after `use_copies`."""
+    """Paths of the parameters for which `use_copies` enables per-device copies."""
     return frozenset(
         "/".join(map(str, (*path, *name)))
         for path, layer in _copied(model)
@@ -54,16 +54,13 @@ def copied_paths(model: nnx.Module) -> frozenset[str]:
 
 
 def use_copies(model: nnx.Module, mesh: Mesh) -> None:
-    """Switch the `Copied` layers of a model to per-device copies on `mesh`."""
+    """Enable per-device copies of parameters in the `Copied` layers of a model."""
     for _, layer in _copied(model):
         layer.mesh = mesh
 
 
 def _copied(model: nnx.Module) -> Iterator[tuple[tuple[Any, ...], Copied]]:
-    """Yield (path, layer) of the `Copied` layers whose only state is parameters.
-
-    Other state, for example of a custom quantizer, is shared by all devices.
-    """
+    """Yield (path, layer) for each `Copied` layer that has only parameters as state."""
     for path, layer in nnx.iter_modules(model):
         if isinstance(layer, Copied):
             _, other = nnx.state(layer, nnx.Param, ...)

@@ -1,6 +1,7 @@
 """DenseNet-BC (Huang et al. 2016, arXiv:1608.06993), initialized as in torchvision.
 
-Each layer takes the concatenation of the block input and all earlier layer outputs.
+The input of each layer is the concatenation of the block's input and the outputs of all
+earlier layers in the block.
 """
 
 import dataclasses
@@ -17,15 +18,15 @@ from jaxtrain.models.head import Head, mean_head
 from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.models.pools import average_pool, max_pool_3x3
 
-# Ratio of the channels of a layer's 1x1 convolution to the growth rate.
+# Output channels of a layer's 1x1 convolution, divided by the growth rate.
 BOTTLENECK = 4
 
-# Features of a block so far: the input, and the channels that each layer added.
+# The block's input and the outputs of its layers so far.
 Features = tuple[jax.Array, ...]
 
 
 class DenseLayer(nnx.Module):
-    """Two pre-activation convolutions, whose output is concatenated to the features."""
+    """Two pre-activation convolutions; their output is appended to the features."""
 
     def __init__(self, in_channels: int, growth: int, *, layers: Layers):
         middle = BOTTLENECK * growth
@@ -40,7 +41,7 @@ class DenseLayer(nnx.Module):
 
 
 class Transition(nnx.Module):
-    """Transition between two blocks, which halves channels, rows and columns."""
+    """Transition between blocks: a 1x1 convolution and 2x2 average pooling."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.norm = layers.batch_norm(in_channels)
@@ -57,7 +58,7 @@ class DenseNet(Model):
 
     # Number of layers in each block.
     depths: ClassVar[tuple[int, ...]]
-    # Growth rate: the number of channels that each layer adds.
+    # Number of output channels of each layer.
     growth: ClassVar[int] = 32
 
     min_size = 8
@@ -83,7 +84,7 @@ class DenseNet(Model):
                 stem_norm=convs.batch_norm(features),
             )
         else:
-            # The paper's stem for CIFAR.
+            # Stem for CIFAR, as in the paper.
             self.stride = shrunk
             stem_conv = convs.conv(image_shape[2], features, 3)
             self.add_piece(_cifar_stem, stem_conv=stem_conv)

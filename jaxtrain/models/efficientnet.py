@@ -1,8 +1,8 @@
-"""EfficientNets (Tan and Le 2019, arXiv:1905.11946) and V2-S (2021, arXiv:2104.00298).
+"""EfficientNet (Tan and Le 2019, arXiv:1905.11946) and V2-S (2021, arXiv:2104.00298).
 
-Defaults are torchvision's, for EfficientNet also timm's. Weights ported from TensorFlow
-need `padding = same` and norms with epsilon 1e-3. V2-S weights that timm trained need
-norms with epsilon 1e-5.
+Defaults are the same as in torchvision and, except for V2-S, in timm. Weights ported
+from TensorFlow need `padding = same` and a batch-norm epsilon of 1e-3; V2-S weights
+that were trained with timm need a batch-norm epsilon of 1e-5.
 """
 
 import math
@@ -16,7 +16,7 @@ from jaxtrain.models.activations import silu
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze
 
-# Squeezed features are a quarter of the block's input channels.
+# The number of squeezed features is a quarter of the block's input channels.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: channels // 4, activation=silu, gate=nnx.sigmoid
 )
@@ -39,7 +39,7 @@ class EfficientNet(InvertedNet):
 
 
 def scaled_stages(depth: float) -> tuple[InvertedStage, ...]:
-    """Stages of B0 (table 1 of the paper), with the number of blocks times `depth`."""
+    """Stages of B0 (table 1 of the paper), with `depth` times as many blocks."""
 
     def blocks(expansion: int, num: int) -> tuple[float, ...]:
         return (expansion,) * math.ceil(depth * num)

@@ -21,8 +21,8 @@ from jaxtrain.models.linen_module import apply_linen, from_linen
 from jaxtrain.models.remat import Segment
 from jaxtrain.models.streams import CountedStream, drawing_from
 
-# Attributes of `FlaxModel` that a user's module must not define. Others, such as
-# `stride` and `create`, are allowed.
+# Attributes of `FlaxModel` that a user's module must not define; the others, such as
+# `stride`, are allowed.
 RESERVED = frozenset(
     {"pieces", "make_part", "add_piece", "backbone_layers", "backbone_options"}
 ) | {
@@ -36,19 +36,18 @@ RESERVED = frozenset(
 
 
 class FlaxModel(Model):
-    """Model with one piece: the forward pass of a user's module.
+    """Model with a single piece, which applies a user's Flax module.
 
-    Instances are also instances of the module's class, so that parameters have the same
-    paths. `model_class` creates subclasses.
+    An instance is also an instance of the module's class, so that parameter paths are
+    unchanged. `model_class` creates a subclass per module.
 
     Attributes:
       module: Constructor of the module, a class or a function.
-      keywords: Keywords of the module's `__call__`.
+      keywords: Parameter names of the module's `__call__`.
       deterministic: Whether the module is in evaluation mode.
-      bare: Whether the model returns features: the input of the linear layer that is
-        called last.
-      example_shape: Height, width and channels of the images that the model was built
-        for.
+      bare: Whether the model returns features (the input of the linear layer that is
+        called last) instead of outputs.
+      example_shape: Height, width and channels of input images, given to `create`.
       frozen_layers: Paths of frozen layers of a Linen module.
     """
 
@@ -62,8 +61,8 @@ class FlaxModel(Model):
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        # `inspect.signature` of an NNX module class is (*args, **kwargs); __init__ has
-        # the actual signature.
+        # The signature of an NNX module class is (*args, **kwargs): use its
+        # constructor's.
         return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
 
     @classmethod
@@ -78,8 +77,8 @@ class FlaxModel(Model):
         """Build the module with `options` and the standard arguments that it accepts.
 
         Raises:
-          UserError: The constructor has required arguments without a value, or does not
-            return a Flax module.
+          UserError: The constructor requires other arguments, fails, or does not return
+            a Flax module.
         """
         channels, policy = image_shape[-1], layers.policy
         known = {
@@ -142,7 +141,7 @@ class FlaxModel(Model):
         """Paths of all layers except the head and the modules that contain it.
 
         Raises:
-          UserError: The head cannot be determined.
+          UserError: The head cannot be identified (`find_head`).
         """
         head = find_head(self).split("/")
         around = {"/".join(head[: n + 1]) for n in range(len(head))}
@@ -169,7 +168,7 @@ class FlaxModel(Model):
 
 @functools.cache
 def model_class(module: Callable[..., Any]) -> type[Model]:
-    """Create the `FlaxModel` subclass of a module constructor."""
+    """Create a subclass of `FlaxModel` for a constructor of Flax modules."""
     name = getattr(module, "__name__", type(module).__name__)
     kind: Any = type(FlaxModel)
     return kind(name, (FlaxModel,), {"module": staticmethod(module)})
@@ -177,7 +176,7 @@ def model_class(module: Callable[..., Any]) -> type[Model]:
 
 @functools.cache
 def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
-    """Create a subclass of both a module's class and FlaxModel."""
+    """Create a subclass of a module's class and of `FlaxModel`."""
     hidden = sorted(
         name
         for base in kind.__mro__[: kind.__mro__.index(nnx.Module)]
@@ -195,7 +194,7 @@ def _joined_class(kind: type[nnx.Module]) -> type[FlaxModel]:
 
 
 def _as_model(module: Any, layers: Layers) -> FlaxModel:
-    """Convert a module to a model with one piece, in place."""
+    """Convert a Flax module to a model with a single piece, in place."""
     _check_callable(module)
     kind = _joined_class(type(module))
     hidden = sorted(RESERVED & vars(module).keys())
@@ -214,7 +213,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Set the compute dtype of layers without a dtype, and cast all parameters."""
+    """Set missing compute dtypes of layers, and cast the state as in the policy."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:
@@ -243,7 +242,7 @@ def _never(*arguments: Any) -> Any:
 def _apply(
     model: FlaxModel, layers: Mapping[str, Any], x: Any, key: jax.Array | None
 ) -> Any:
-    """Apply a module, with its layers replaced by `layers`, such as traced copies."""
+    """Apply a model after replacing its layers by `layers`, such as traced copies."""
     if any(vars(model)[name] is not layer for name, layer in layers.items()):
         other = object.__new__(type(model))
         vars(other).update({**vars(model), **layers})
@@ -275,7 +274,7 @@ def _forward(model: FlaxModel, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _streams(key: jax.Array) -> nnx.Rngs:
-    """Create a single RNG stream for all names, usable within Flax transforms."""
+    """Create RNG streams with a common counter, usable within Flax transforms."""
     rngs: Any = nnx.Rngs()
     rngs.dropout = rngs.default = CountedStream(key, tag="dropout")
     return rngs

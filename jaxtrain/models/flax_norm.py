@@ -1,4 +1,4 @@
-"""Flax's batch norm, with an error for a single value per channel."""
+"""Flax's batch norm, with an error if it normalizes a single value per channel."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from jaxtrain.models.batch_norm import one_value_error
 
 
 class FlaxBatchNorm(nnx.BatchNorm):
-    """Flax's batch norm, with the path of the layer in the model."""
+    """`nnx.BatchNorm` with the path of the layer in the model, for messages."""
 
     layer_path: str = ""
 
@@ -19,7 +19,7 @@ class FlaxBatchNorm(nnx.BatchNorm):
         """Normalize as `nnx.BatchNorm` does.
 
         Raises:
-          UserError: Batch statistics over a single value per channel.
+          UserError: Batch statistics would be computed from a single value per channel.
         """
         evaluated = self.use_running_average
         if use_running_average is not None:
@@ -31,7 +31,7 @@ class FlaxBatchNorm(nnx.BatchNorm):
 
 
 def watch_norms(model: nnx.Module) -> None:
-    """Convert each Flax batch norm of a model to `FlaxBatchNorm`."""
+    """Convert each `nnx.BatchNorm` in a model to `FlaxBatchNorm`."""
     for path, layer in nnx.iter_modules(model):
         if type(layer) is nnx.BatchNorm:
             object.__setattr__(layer, "__class__", FlaxBatchNorm)

@@ -1,20 +1,19 @@
 """Folding of batch norms into preceding convolutions, in evaluation.
 
-In evaluation a batch norm is an affine function per channel. If it follows a
-convolution, its factor is folded into the kernel and its offset becomes the bias. This
-saves a pass over the activations, and on GPUs one cuDNN kernel computes convolution,
-bias, residual sum and ReLU.
+In evaluation, a batch norm is an affine function per channel. If it follows a
+convolution, the factor is folded into the kernel, and the offset becomes the bias. This
+saves a pass over the activations. On GPUs, a single cuDNN kernel then computes
+convolution, bias, residual sum and ReLU.
 
-On CPUs folding is slower: XLA computes convolution and bias in two passes, and scales
-the kernels again for each batch.
+On CPUs, inference with folding is slower: XLA computes convolution and bias in two
+passes, and scales the kernels again for each batch.
 
-If weights are constants of the program, as in an exported file, everything that does
-not depend on the images is computed at export. The file then holds the scaled kernels,
-so folding costs nothing on a CPU.
+If the weights are constants of the program, as in an exported file, kernels are scaled
+when the program is traced, so that folding has no cost on CPUs.
 
-Folding rewrites the traced jaxpr of any model. It leaves other patterns unchanged: a
-norm before a convolution, a convolution whose result is used several times, or a factor
-that depends on the images.
+Folding rewrites the traced jaxpr of any model. It does not apply to a norm before a
+convolution, a convolution whose result is used several times, or a factor that depends
+on the images.
 """
 
 import contextlib
@@ -39,7 +38,8 @@ class _Weight:
 
     Attributes:
       array: The array.
-      unrounded: The array before the cast to its dtype, so that scaling rounds once.
+      unrounded: The array before the cast to its dtype, so that scaled kernels are
+        rounded only once.
     """
 
     array: Any
@@ -48,7 +48,7 @@ class _Weight:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """An equation of a jaxpr, to be evaluated."""
+    """An equation to be evaluated, and its jaxpr."""
 
     jaxpr: Any
     eqn: Any
@@ -59,22 +59,22 @@ class _Step:
         return self.eqn.primitive.name
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Evaluate the equation for arrays, weights or deferred results."""
+        """Evaluate the equation; inputs are arrays, `_Weight`s or `_Convolved`s."""
         return jaxprs.apply(self.jaxpr, self.eqn, [_array(x) for x in inputs])
 
 
 @dataclass(frozen=True, eq=False)
 class _Convolved:
-    """A deferred result `scale * conv(x, kernel) + shift`.
+    """A result `scale * conv(x, kernel) + shift` that is not computed yet.
 
     Attributes:
-      convolve: Function from a kernel to the result of the convolution.
-      kernel: Kernel of the convolution.
-      dims: Dims of the output channels in the kernel and in the result.
-      unfolded: Function that computes the result by the traced operations.
+      convolve: Function that computes the convolution of the input with a kernel.
+      kernel: Kernel of the convolution, not scaled.
+      dims: Dim of the output channels in the kernel, and in the result.
+      unfolded: Function that computes the result with the operations of the jaxpr.
       like: Shape and dtype of the result.
-      scale: Factor per channel; None without a factor.
-      shift: Offset per channel.
+      scale: Factor per channel, (channels,). None means that nothing is folded.
+      shift: Offset per channel, (channels,).
     """
 
     convolve: Callable[[Any], jax.Array]
@@ -86,7 +86,7 @@ class _Convolved:
     shift: Any = 0.0
 
     def compute(self) -> jax.Array:
-        """Compute the result; the kernel is scaled in full precision, then rounded."""
+        """Compute the result; kernels are scaled before they are rounded."""
         if self.scale is None:
             return self.unfolded()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims
@@ -99,7 +99,7 @@ class _Convolved:
         return y.astype(self.like.dtype)
 
     def try_fold(self, step: _Step, inputs: Sequence[Any]) -> "_Convolved | None":
-        """Fold the next operation into this result; return None if impossible."""
+        """Fold the operation `step` into this result; return None if impossible."""
         (like,), name = (v.aval for v in step.eqn.outvars), step.name
         is_float = jnp.issubdtype(like.dtype, jnp.floating)
         if not is_float or like.shape != self.like.shape:
@@ -126,7 +126,7 @@ class _Convolved:
         """Fold an elementwise operation with one value per channel into this result.
 
         Args:
-          same: This result, with shape and dtype of the operation's result.
+          same: This result, but with the shape and dtype of the operation's result.
           name: Name of the primitive: add, sub, mul or div.
           by: Other operand, (channels,).
           first: Whether this result is the first operand.
@@ -148,8 +148,8 @@ def fold_norms(function: Callable[..., Any], weights: Any, x: Any) -> Any:
     """Compute `function(weights, x)`, with norms folded into convolutions.
 
     Args:
-      function: Function of pytrees, to be traced.
-      weights: Arrays that do not depend on the images.
+      function: Traceable function of two pytrees.
+      weights: Pytree of arrays that do not depend on the images.
       x: Images, or the input of consecutive pieces of a model.
     """
     traced, shapes = jax.make_jaxpr(function, return_shape=True)(weights, x)
@@ -170,7 +170,7 @@ def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
         return values[atom]
 
     def write(variable: Any, value: Any) -> None:
-        # A result that is used several times is computed once, not folded.
+        # Compute a result that is used several times, instead of folding into it.
         several = isinstance(value, _Convolved) and uses[variable] != 1
         values[variable] = value.compute() if several else value
 
@@ -209,7 +209,7 @@ def _fold_constants(step: _Step, inputs: list[_Weight]) -> list[_Weight]:
 
 
 def _eager_if_concrete(*arrays: Any) -> contextlib.AbstractContextManager[Any]:
-    """Context manager: evaluate eagerly during tracing if all arrays are concrete."""
+    """Return a context manager for eager evaluation if all arrays are concrete."""
     traced = any(isinstance(x, Tracer) for x in arrays)
     return contextlib.nullcontext() if traced else jax.ensure_compile_time_eval()
 
@@ -223,7 +223,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
     def convolve(kernel: Any) -> jax.Array:
         return step.run([x, kernel])[0]
 
-    # Integer and 8-bit kernels are quantized; scaling would round them again.
+    # Integer and 8-bit kernels are quantized: scaling would require another rounding.
     is_float = all(jnp.issubdtype(x.dtype, jnp.floating) for x in (like, kernel.array))
     if not is_float or jnp.finfo(kernel.array.dtype).bits < 16:
         return convolve(kernel.array)
@@ -239,7 +239,7 @@ def _convolution(step: _Step, x: jax.Array, kernel: _Weight) -> Any:
 def _per_channel(x: Any, dim: int, shape: Sequence[int]) -> Any:
     """Reshape `x` to (channels,), or (1,) for a scalar.
 
-    Returns None if `x` depends on the images or varies within a channel.
+    Return None if `x` depends on the images or varies within a channel.
     """
     if not isinstance(x, _Weight):
         return None
@@ -255,7 +255,7 @@ def _reshape_per_channel(array: jax.Array, dim: int, shape: Sequence[int]) -> An
 
 
 def _broadcastable(numbers: Any, dim: int, ndim: int) -> jax.Array:
-    """Reshape (channels,) to `ndim` dims for broadcasting; channels are at `dim`."""
+    """Reshape (channels,) to `ndim` dims for broadcasting, with channels at `dim`."""
     return jnp.reshape(numbers, [-1 if d == dim else 1 for d in range(ndim)])
 
 

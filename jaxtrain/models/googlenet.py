@@ -1,8 +1,8 @@
-"""GoogLeNet (Szegedy et al. 2014, arXiv:1409.4842), with batch norm, as in torchvision.
+"""GoogLeNet (Szegedy et al. 2014, arXiv:1409.4842), with torchvision's batch norms.
 
-As in torchvision, whose weights are ported from TensorFlow, the 5x5 convolutions are
-3x3 and there is no local response normalization. Dropout, initialization and pooling
-of the auxiliary heads are torchvision's; the weight of their losses is the paper's.
+Other differences from the paper are torchvision's, too: 3x3 instead of 5x5
+convolutions, no local response normalization, and dropout, initialization and pooling
+of the auxiliary heads. The weight of the auxiliary losses is the paper's.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ POOLED = 4
 
 
 class Channels(NamedTuple):
-    """Channels of the convolutions of an inception block."""
+    """Numbers of output channels of the convolutions in an inception block."""
 
     conv1x1: int
     reduce3x3: int
@@ -53,7 +53,7 @@ BLOCKS = {
 
 
 class Inception(nnx.Module):
-    """Four parallel branches, concatenated along channels."""
+    """Inception block: four parallel branches, concatenated along channels."""
 
     def __init__(
         self, in_channels: int, channels: Channels, *, width: float, layers: Layers
@@ -113,28 +113,28 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
     return max_pool(block(x), keep_rest=True)
 
 
-# Functions of the pieces that consist of a block and max pooling, by block name.
+# Block name -> function of the piece, for blocks followed by max pooling.
 POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 
 class InceptionNet(Model):
-    """A stem, blocks of parallel branches, and auxiliary heads in training."""
+    """Base class: a stem, inception blocks, and auxiliary heads in training."""
 
     Options: ClassVar = InceptionConfig
 
     stride = 32
 
-    # Stem convolutions: (name, channels, kernel size, options, forward function, which
-    # may add max pooling).
+    # Stem convolutions: (name, channels, kernel size, options, function of the piece).
+    # The function may add max pooling.
     stem: ClassVar[tuple[tuple[str, int, int, dict[str, Any], Any], ...]]
-    # Specifications of the blocks, and names of the auxiliary heads, by block name.
+    # Block name -> specification, and block name -> name of its auxiliary head.
     blocks: ClassVar[Mapping[str, Any]]
     with_head: ClassVar[Mapping[str, str]]
-    # Class of a block, with the arguments `(in_channels, specification, width, layers)`
-    # and the attribute `channels`, the number of output channels.
+    # Class of blocks, with the arguments `(in_channels, specification, width, layers)`.
+    # Its attribute `channels` is the number of output channels.
     block: ClassVar[type[Any]]
     auxiliary: ClassVar[type[Any]]
-    # Functions of the pieces that consist of a block and max pooling, by block name.
+    # Block name -> function of the piece, for blocks followed by max pooling.
     pools: ClassVar[Mapping[str, Any]] = {}
     init: ClassVar[Initializer]
 
@@ -187,7 +187,7 @@ class GoogLeNet(InceptionNet):
     blocks = BLOCKS
     with_head: ClassVar = {"inception4a": "aux1", "inception4d": "aux2"}
     block, auxiliary, pools = Inception, GoogLeNetAuxiliary, POOLS
-    # torchvision truncates at 2 (200 standard deviations), which has no effect.
+    # torchvision also truncates at 2, or 200 standard deviations, without effect.
     init = staticmethod(nnx.initializers.normal(0.01))
 
     base_dropout, base_aux_weight = 0.2, 0.3

@@ -11,13 +11,14 @@ from jaxtrain.models.named import in_own_scope
 
 
 class Head(nnx.Module):
-    """Dropout and a dense layer, with outputs in the output dtype.
+    """Dropout and a dense layer, whose outputs have the output dtype of the policy.
 
-    Products use the compute dtype. Sums and bias are in at least float32 until the
-    final cast, as an output of 17 in bfloat16 has an error of up to 0.06.
+    Features and kernel have the compute dtype. Products are accumulated, and the bias
+    is added, in at least float32: in bfloat16, an output of 17 would have an error of
+    up to 0.06.
 
     Attributes:
-      bare: Whether to return the features instead of applying the dense layer.
+      bare: Whether to return the inputs of the dense layer instead of its outputs.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Head(nnx.Module):
         layers: Layers,
         init: Initializer | None = None,
     ):
-        # Without `rngs`, as the random key is an argument of each call.
+        # Without `rngs`, as each call gets an RNG stream as argument.
         self.dropout = nnx.Dropout(dropout)
         self.linear = layers.linear(in_features, num_outputs, init=init, split="out")
         self.dtype = layers.policy.output_dtype
@@ -47,8 +48,8 @@ class Head(nnx.Module):
 @in_own_scope
 def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
     assert layer.bias is not None
-    # The same call as in `nnx.Linear`, as custom transforms may replace
-    # `promote_dtype`. The bias is not promoted: it is added in at least float32.
+    # Call `promote_dtype` as `nnx.Linear` does, because custom transforms may replace
+    # it. The bias is not cast: it is added in at least float32.
     arrays = (x, layer.kernel[...], None)
     x, kernel, _ = layer.promote_dtype(arrays, dtype=layer.dtype)
     outputs = jnp.dot(x, kernel, preferred_element_type=wide(layer.dtype))
@@ -56,5 +57,5 @@ def _wide_sums(layer: Linear, x: jax.Array) -> jax.Array:
 
 
 def mean_head(head: Head, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-    """Apply global average pooling and the head: the last piece of most models."""
+    """Apply global average pooling and the head, as the last piece of most models."""
     return head(x.mean((1, 2)), rngs)

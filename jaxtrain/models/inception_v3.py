@@ -1,8 +1,7 @@
 """Inception v3 (Szegedy et al. 2015, arXiv:1512.00567), as in torchvision.
 
 Layer names, dropout and initialization are torchvision's. The weight of the auxiliary
-head's loss is from TensorFlow's training script (tensorflow/models,
-`research/slim/train_image_classifier.py`).
+loss is from `research/slim/train_image_classifier.py` in tensorflow/models.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,17 +20,17 @@ from jaxtrain.models.pools import adaptive_average_pool, average_pool, max_pool_
 
 
 class ConvSpec(NamedTuple):
-    """Convolution of a block; strided convolutions have no padding."""
+    """Specification of a convolution in a block; if strided, it has no padding."""
 
     channels: int
     size: int | tuple[int, int]
     stride: int = 1
 
 
-# Consecutive convolutions; the last step may be a pair of parallel convolutions.
+# Consecutive convolutions. The last element may be a pair of parallel convolutions.
 Chain = tuple[ConvSpec | tuple[ConvSpec, ConvSpec], ...]
-# Convolutions of each branch of a block, by branch name. The branch `POOL` starts with
-# average pooling; a block without `POOL` has an additional branch of max pooling.
+# Branch name -> convolutions, for the branches of a block. The branch `POOL` starts
+# with average pooling; a block without it has an additional max-pooling branch.
 Branches = Mapping[str, Chain]
 POOL = "branch_pool"
 
@@ -79,12 +78,13 @@ BLOCK_E: Branches = {
 
 
 class InceptionBlock(nnx.Module):
-    """Parallel branches, concatenated along channels."""
+    """Inception block: parallel branches, concatenated along channels."""
 
     def __init__(
         self, in_channels: int, branches: Branches, *, width: float, layers: Layers
     ):
-        # Each branch: (name, layer names of each step of the branch's `Chain`).
+        # For each branch: its name, and the layer names for each element of its
+        # `Chain`.
         self.chains: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...] = ()
         self.channels = 0 if POOL in branches else in_channels
         for branch, chain in branches.items():
@@ -121,10 +121,11 @@ class InceptionBlock(nnx.Module):
 def _steps(
     branch: str, chain: Chain
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
-    """Yield the layer names, convolutions and split of each step of a chain.
+    """Yield (layer names, convolutions, split) for each element of a branch's chain.
 
-    The `model` axis splits pairs of successive convolutions, as "out" and "in".
-    Parallel convolutions, and a single convolution without a pair, are not split.
+    The `model` axis splits the output channels of one convolution and the input
+    channels of the next. Parallel convolutions and an unpaired last convolution are not
+    split.
     """
     single = [isinstance(step, ConvSpec) for step in chain]
     num_paired = sum(single) // 2 * 2
@@ -144,8 +145,8 @@ def _join(parts: list[jax.Array]) -> jax.Array:
 class InceptionV3Auxiliary(AuxiliaryHead):
     """Auxiliary head: pooling, two convolutions and a dense layer.
 
-    For images smaller than 299 pixels the head pools to 5x5 features, the smallest
-    input of its second convolution.
+    For images smaller than 299 pixels, the pooling is adaptive, with an output of 5x5
+    pixels, the minimum for the second convolution.
     """
 
     def __init__(
@@ -166,8 +167,8 @@ class InceptionV3Auxiliary(AuxiliaryHead):
         self.head = Head(c1, num_outputs, 0.0, init=init, layers=layers)
 
     def outputs(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        # An image of 299x299 pixels has 17x17 features here. As in torchvision, windows
-        # of 5x5 with stride 3 pool them to 5x5.
+        # For images of 299x299 pixels, x is 17x17, and pooling as in torchvision gives
+        # 5x5.
         if min(x.shape[1:3]) >= 17:
             x = average_pool(x, 5, stride=3)
         else:
@@ -206,7 +207,7 @@ class InceptionV3(InceptionNet):
     }
     with_head: ClassVar = {"mixed_6e": "aux"}
     block, auxiliary = InceptionBlock, InceptionV3Auxiliary
-    # torchvision truncates at 2 (200 standard deviations), which has no effect.
+    # torchvision also truncates at 2, or 20 standard deviations, without effect.
     init = staticmethod(nnx.initializers.normal(0.1))
 
     base_dropout, base_aux_weight = 0.5, 0.4

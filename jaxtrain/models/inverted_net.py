@@ -20,20 +20,20 @@ from jaxtrain.models.layers import Layers, drop_path_rates, he_fan_out
 
 
 class InvertedNet(Model):
-    """A stem, stages of inverted residual blocks, a convolution, and global pooling.
+    """A stem, stages of inverted residual blocks, a convolution, and average pooling.
 
-    Stem and last convolution use the activation of the last stage. With the stem
-    `cifar`, the stem and the first strided stage have stride 1, so that the output
-    stride is 8 pixels.
+    Stem and last convolution use the activation of the last stage. With `stem = cifar`,
+    the stem and the first strided stage have stride 1, for an output stride of 8
+    pixels.
     """
 
-    # Channels of the stem and the last convolution, at width 1. The width of the last
-    # convolution is at least `least_width`.
+    # Numbers of output channels of the stem and of the last convolution, at width 1.
+    # The last convolution uses a width of at least `least_width`.
     stem_channels: ClassVar[int]
     last_channels: ClassVar[int] = 1280
     least_width: ClassVar[float] = 0.0
     stages: ClassVar[tuple[InvertedStage, ...]]
-    # Factor on all channels, multiplied with `width`.
+    # Factor by which the option `width` is multiplied.
     width_factor: ClassVar[float] = 1.0
     # Initializer of the last layer, as in torchvision.
     head_init: ClassVar[Initializer] = staticmethod(nnx.initializers.normal(0.01))
@@ -99,20 +99,20 @@ class InvertedNet(Model):
     def add_head(
         self, features: int, outputs: int, dropout: float, width: float, layers: Layers
     ) -> None:
-        """Append the layers after the last convolution."""
+        """Append the pieces after the last convolution."""
         head = Head(features, outputs, dropout, layers=layers)
         self.add_piece(mean_head, head=head)
 
     @classmethod
     def block_names(cls) -> Iterator[tuple[str, int, int]]:
-        """Yield (name, index of the stage, index in the stage) of each block."""
+        """Yield (name, index of its stage, index in the stage) for each block."""
         for number, stage in enumerate(cls.stages):
             for index in range(len(stage.expansions)):
                 yield f"stage{number + 1}_block{index + 1}", number, index
 
 
 def _without_a_stride(stages: tuple[InvertedStage, ...]) -> tuple[InvertedStage, ...]:
-    """Set the stride of the first strided stage to 1."""
+    """Return the stages with stride 1 in the first strided stage."""
     first = next(i for i, stage in enumerate(stages) if stage.stride > 1)
     changed = dataclasses.replace(stages[first], stride=1)
     return (*stages[:first], changed, *stages[first + 1 :])

@@ -1,9 +1,9 @@
 """Inverted residual blocks (Sandler et al. 2018, arXiv:1801.04381).
 
-A block expands its input by a 1x1 convolution, applies a depthwise convolution, and
-projects by a 1x1 convolution without activation. Initialization is the same as in
-TensorFlow's EfficientNet and timm: the fan-out counts the output channels of one group,
-so a depthwise convolution counts one channel.
+A block expands channels by a 1x1 convolution, applies a depthwise convolution, and
+reduces channels by a 1x1 convolution without activation. Initialization is the same as
+in TensorFlow's EfficientNet and in timm: the fan-out includes only the output channels
+of one group, which is one channel in depthwise convolutions.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from jaxtrain.models.layers import Layers, drop_path, he_fan_in
 
 
 class Squeeze(NamedTuple):
-    """Squeeze-and-excitation of a model family.
+    """Hyperparameters of the squeeze-and-excitation in an architecture's blocks.
 
     Attributes:
       features: Function (input channels, expanded channels) -> number of squeezed
         features.
-      activation: Activation of the squeezed features.
-      gate: Gating function with values in 0..1.
+      activation: Activation function of the squeezed features.
+      gate: Activation function of the gates, with values in 0..1.
     """
 
     features: Callable[[int, int], int]
@@ -36,18 +36,18 @@ class Squeeze(NamedTuple):
 
 @dataclass(frozen=True)
 class InvertedStage:
-    """Stage of inverted residual blocks with the same number of output channels.
+    """Hyperparameters of a stage of blocks with equal numbers of output channels.
 
     Attributes:
-      channels: Number of output channels, at width 1.
+      channels: Number of output channels at width 1.
       expansions: Expansion factor of each block.
-      activation: Activation within the blocks.
-      stride: Stride of the first block.
-      size: Kernel size of the depthwise (or fused) convolutions.
-      squeeze: Squeeze-and-excitation of the blocks, or None.
+      activation: Activation function within the blocks.
+      stride: Stride of the first block; the others have stride 1.
+      size: Kernel size of the depthwise convolutions, or of the fused convolutions.
+      squeeze: Squeeze-and-excitation of the blocks. None disables it.
       fused: Whether one dense convolution replaces the expansion and the depthwise
-        convolution (Fused-MBConv, arXiv:2104.00298). With an expansion of 1 it is the
-        only convolution.
+        convolution (Fused-MBConv, arXiv:2104.00298). If the expansion factor is 1, the
+        block has no other convolution.
     """
 
     channels: int
@@ -69,7 +69,7 @@ class InvertedStage:
 
 
 class InvertedResidual(nnx.Module):
-    """A residual branch, plus the block's input if it has the shape of the output.
+    """Inverted residual block, with a shortcut if input and output have the same shape.
 
     The `model` axis splits the expanded channels.
     """
@@ -102,8 +102,8 @@ class InvertedResidual(nnx.Module):
                 *(hidden, hidden, stage.size),
                 stride=stride,
                 groups=hidden,
-                # The fan-out of one group, which equals its fan-in, as a group has one
-                # input and one output channel. JAX's "fan_out" counts all groups.
+                # For a depthwise convolution, the fan-in is the fan-out of one group.
+                # JAX's "fan_out" includes all groups.
                 init=he_fan_in,
                 split="out",
             )
@@ -129,7 +129,7 @@ class InvertedResidual(nnx.Module):
 
 
 def round_channels(channels: float) -> int:
-    """Round to a multiple of 8, at least 8 and at least 90 % of `channels`.
+    """Round to the nearest multiple of 8 that is at least 8 and 90 % of `channels`.
 
     TensorFlow's MobileNets and EfficientNets use this rule.
     """

@@ -5,7 +5,7 @@ from typing import Any
 
 from jax.extend import core
 
-# Primitives that call an inner jaxpr; see `called`.
+# Primitives that call an inner jaxpr, which `called` returns.
 CALLS = (
     "jit",
     "closed_call",
@@ -17,12 +17,12 @@ CALLS = (
 )
 # Primitives that return their input unchanged.
 IDENTITIES = ("copy", "stop_gradient", "sharding_constraint", "name")
-# Primitive that prevents fusion.
+# Primitive that prevents XLA from fusing operations.
 BARRIER = "optimization_barrier"
 
 
 def called(eqn: Any) -> tuple[Any, Any]:
-    """Get the jaxpr that an equation of `CALLS` calls, and its constants."""
+    """Return the jaxpr that an equation calls (see `CALLS`), and its constants."""
     inner = eqn.params["jaxpr" if "jaxpr" in eqn.params else "call_jaxpr"]
     if hasattr(inner, "consts"):
         return inner.jaxpr, inner.consts
@@ -35,7 +35,7 @@ def apply(jaxpr: Any, eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     Args:
       jaxpr: Jaxpr that contains the equation.
       eqn: Equation to evaluate.
-      inputs: Array of each input; arrays for literals are ignored.
+      inputs: Arrays for `eqn.invars`; arrays for literals are ignored.
     """
     arrays = {
         atom: x

@@ -1,4 +1,4 @@
-"""Recorded calls of linear layers in a plain Flax module, to find its head."""
+"""Recording of linear-layer calls in a plain Flax module, to find its head."""
 
 import contextlib
 import functools
@@ -21,7 +21,7 @@ class LinearCall(NamedTuple):
 
     Attributes:
       path: Path of the layer, such as `head/linear`.
-      inputs: Features, (batch, ..., features).
+      inputs: Inputs of the layer, (batch, ..., features).
       shape: Shape of the layer's outputs.
     """
 
@@ -36,7 +36,7 @@ _calls: ContextVar[list[LinearCall] | None] = ContextVar("calls", default=None)
 
 @contextlib.contextmanager
 def recording() -> Iterator[list[LinearCall]]:
-    """Context manager: yield a list that collects the calls of linear layers."""
+    """Record calls of linear layers in the yielded list, within the context."""
     calls = list[LinearCall]()
     token = _calls.set(calls)
     try:
@@ -46,7 +46,7 @@ def recording() -> Iterator[list[LinearCall]]:
 
 
 def record_linears(model: nnx.Module) -> bool:
-    """Make NNX linear layers record their calls; return whether any exist."""
+    """Make all `nnx.Linear` layers record their calls; return whether there are any."""
     layers = [(p, x) for p, x in nnx.iter_modules(model) if isinstance(x, nnx.Linear)]
     for path, layer in layers:
         setattr(layer, PATH, "/".join(map(str, path)))
@@ -72,7 +72,7 @@ def _recorded_class(kind: type[nnx.Linear]) -> type[nnx.Linear]:
 
 
 def record_dense(call: Any, given: Any, options: Any, context: Any) -> Any:
-    """Linen interceptor that records calls of nn.Dense."""
+    """Record calls of nn.Dense, as an interceptor for `linen.intercept_methods`."""
     y = call(*given, **options)
     if isinstance(context.module, linen.Dense) and context.method_name == "__call__":
         x = given[0] if given else options["inputs"]
@@ -81,14 +81,14 @@ def record_dense(call: Any, given: Any, options: Any, context: Any) -> Any:
 
 
 def find_head(model: Any) -> str:
-    """Find the path of the head: the linear layer with the model's outputs.
+    """Return the path of the head, the linear layer that is called last.
 
     Args:
       model: FlaxModel, possibly abstract.
 
     Raises:
-      UserError: No linear layer is called, or the outputs of the last called layer
-        have another shape than the outputs of the model.
+      UserError: No linear layer is called, or the outputs of the last call do not have
+        the shape of the model's outputs.
     """
     graphdef, state = nnx.split(model)
     calls = list[LinearCall]()

@@ -8,19 +8,19 @@ from flax import nnx
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.models.base import Model
 
-# Pattern for the layers of the backbone. In a model without a backbone it matches all
-# layers except the last piece, or except the last linear layer of a plain Flax module.
+# Pattern for the layers of the backbone. In classifiers these are all layers except the
+# head: the last piece, or the last linear layer of a plain Flax module.
 BACKBONE = "backbone"
 
 
 def layer_paths(model: Model) -> list[str]:
     """Paths of all layers, such as `stage1_block2/conv1`.
 
-    The order is the order of the pieces, with each layer before its sublayers.
+    Paths are in the order of the pieces, with each layer before its sublayers.
     """
     order = {name: i for i, piece in enumerate(model.pieces) for name in piece.names}
     modules = {tuple(map(str, path)) for path, _ in nnx.iter_modules(model)}
-    # Linen modules appear as dicts of parameters.
+    # Layers of Linen modules appear as dicts of parameters.
     params = nnx.to_flat_state(nnx.state(model, nnx.Param))
     dicts = {tuple(map(str, path[:n])) for path, _ in params for n in range(len(path))}
     paths = [path for path in modules | dicts if path and path[0] in order]
@@ -28,11 +28,11 @@ def layer_paths(model: Model) -> list[str]:
 
 
 def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
-    """Find the paths of layers that match a pattern, and of their sublayers.
+    """Return the paths of layers that match a pattern, and of their sublayers.
 
     Args:
       field: Config field of the pattern, for messages.
-      pattern: Shell-style pattern, where `*` also matches `/`, or `backbone`.
+      pattern: `backbone`, or a shell-style pattern, in which `*` also matches `/`.
 
     Raises:
       UserError: No layer with parameters matches.
@@ -59,7 +59,7 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
 
 
 def find_params(model: Model, field: str, pattern: str) -> list[str]:
-    """Find the paths of parameters whose layer or path matches a pattern.
+    """Return the paths of parameters that match a pattern, or whose layers do.
 
     Args:
       field: Config field of the pattern, for messages.
@@ -79,7 +79,7 @@ def find_params(model: Model, field: str, pattern: str) -> list[str]:
 
 
 def _within(path: str) -> Iterable[str]:
-    """Yield the parents of a path, from the top, and then the path."""
+    """Yield the parents of a path, starting at the top, and the path."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 

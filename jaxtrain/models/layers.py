@@ -1,4 +1,4 @@
-"""Factory of layers; all layers of a model share a precision policy."""
+"""Layers, and a factory of layers with a common precision policy."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,38 +15,36 @@ from jaxtrain.models.named import NamedLayer, in_own_scope
 from jaxtrain.models.pools import Padding, pair, sides
 from jaxtrain.models.ranged import Ranged
 
-# Flax's default initializer, which preserves the variance of activations.
+# Initializer that preserves the variance of activations; Flax's default.
 lecun_normal = nnx.initializers.lecun_normal()
 # Initializers for ReLU (He et al. 2015, arXiv:1502.01852): a normal distribution with
 # variance 2 / fan, not truncated, like PyTorch's `kaiming_normal_` and unlike Flax's
-# `he_normal`. The fan is the number of kernel pixels times output channels, to preserve
-# the variance of gradients (equation 14), or times the input channels of a group, to
-# preserve the variance of activations (equation 10).
+# `he_normal`. The fan-out preserves the variance of gradients (equation 14), the fan-in
+# the variance of activations (equation 10). As in JAX, the fan-out includes the output
+# channels of all groups, and the fan-in the input channels of one group.
 he_fan_out = nnx.initializers.variance_scaling(2.0, "fan_out", "normal")
 he_fan_in = nnx.initializers.variance_scaling(2.0, "fan_in", "normal")
 
 # Split of a layer over the `model` axis. "out": each device computes a shard of the
-# output channels. "in": each device uses a shard of the input channels, and the outputs
-# are all-reduced.
-#
-# An "out" layer is followed by an "in" layer that is split along the same channels, so
-# that the pair needs a single all-reduce (Megatron-LM, arXiv:1909.08053). Layers in
-# between, such as a batch norm, are split along the same channels.
+# output channels. "in": each device reads a shard of the input channels, and the
+# outputs are all-reduced. An "in" layer follows an "out" layer and reads its shards, so
+# that the pair needs only one all-reduce (Megatron-LM, arXiv:1909.08053). Layers in
+# between, such as a batch norm, are split in the same way.
 Split = Literal["out", "in"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layers:
-    """Factory of layers that share a precision policy and a PRNG for initialization."""
+    """Factory of layers with a common precision policy and common RNG streams."""
 
     policy: jmp.Policy
     rngs: nnx.Rngs
-    # Number of batch-norm groups of a training batch.
+    # Number of batch-norm groups in a training batch.
     norm_groups: int = 1
-    # Epsilon of batch and layer norms; 1e-6 is usual for layer norms.
+    # Epsilon of norms. For layer norms, 1e-6 is usual.
     norm_epsilon: float = 1e-5
-    # Defaults of layers: initializer of kernels, whether convolutions have a bias, and
-    # whether convolutions pad as in TensorFlow ("SAME").
+    # Defaults for layers: initializer of kernels, whether convolutions have a bias, and
+    # whether their padding is "SAME", as in TensorFlow.
     init: Initializer = lecun_normal
     conv_bias: bool = True
     same_padding: bool = False
@@ -68,16 +66,16 @@ class Layers:
         """Make a convolution.
 
         Args:
-          size: Rows and columns of the kernel.
-          stride: Stride of rows and columns.
-          padding: "SAME" pads as in TensorFlow: at stride 2, an image of even size is
-            padded only at the bottom and right. None means "SAME" if `same_padding` is
-            set; otherwise all sides are padded equally, as in torchvision, and stride 1
-            preserves the image size.
+          size: Number of rows and columns of the kernel.
+          stride: Stride along rows and columns.
+          padding: Zero padding. "SAME" is TensorFlow's: with stride 2, a 3x3 kernel and
+            an even image size, only the bottom and right are padded. None means "SAME"
+            if `same_padding` is set, else torchvision's padding, equal on all sides,
+            with which stride 1 preserves the image size.
           dilation: Dilation of the kernel.
           groups: Number of channel groups; `in_channels` for a depthwise convolution.
           bias: Whether the convolution has a bias. Defaults to `conv_bias`.
-          init: Initializer of the kernel. Defaults to `Layers.init`.
+          init: Initializer of the kernel. Defaults to the attribute `init`.
           split: Split of the layer over the `model` axis.
         """
         assert split != "in" or groups == 1, (
@@ -109,7 +107,7 @@ class Layers:
         init: Initializer | None = None,
         split: Split | None = None,
     ) -> "Linear":
-        """Make a dense layer; the kernel initializer defaults to `Layers.init`."""
+        """Make a dense layer; `init` and `split` are described in `conv`."""
         return Linear(
             in_features, features, **self._kernel(init, split), **self._common
         )
@@ -127,7 +125,8 @@ class Layers:
 
         Args:
           scale: Initial value of the scale.
-          momentum: Decay of the running statistics; 1 - PyTorch's momentum.
+          momentum: Weight of the old running statistics in an update; 1 - PyTorch's
+            momentum.
           epsilon: Constant added to the variance. Defaults to `norm_epsilon`.
           split: Whether the channels are split over the `model` axis.
         """
@@ -175,7 +174,7 @@ class Layers:
 
 
 class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
-    """Flax's convolution with a layer path, optional quantizers and device copies."""
+    """`nnx.Conv` with a layer path, and optional quantizers and per-device copies."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
@@ -186,7 +185,7 @@ class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
 
 
 class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
-    """Flax's dense layer with a layer path, optional quantizers and device copies."""
+    """`nnx.Linear` with a layer path, and optional quantizers and per-device copies."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
@@ -197,11 +196,11 @@ class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
 
 
 class Widened(NamedLayer):
-    """Mixin for Flax's norms: compute in at least float32, and round once."""
+    """Mixin that makes Flax's norms compute in at least float32, and round once."""
 
     def __init__(self, *sizes: int, dtype: Any, **options: Any):
-        # Two-pass variance: E[x^2] - mean^2 is inaccurate if the mean over the channels
-        # is much larger than the deviation.
+        # Compute the variance in two passes: E[x^2] - mean^2 is inaccurate if the mean
+        # is much larger than the standard deviation.
         options |= {"dtype": wide(dtype), "use_fast_variance": False}
         super().__init__(*sizes, **options)
         self.output_dtype = dtype
@@ -213,27 +212,27 @@ class Widened(NamedLayer):
 
 
 class LayerNorm(Widened, nnx.LayerNorm):  # pyright: ignore
-    """Flax's layer norm with a layer path, in at least float32."""
+    """`nnx.LayerNorm` with a layer path, computed in at least float32."""
 
 
 class GroupNorm(Widened, nnx.GroupNorm):  # pyright: ignore
-    """Flax's group norm with a layer path, in at least float32."""
+    """`nnx.GroupNorm` with a layer path, computed in at least float32."""
 
 
 def drop_path(rate: float) -> nnx.Dropout:
     """Make a stochastic depth layer (Huang et al. 2016, arXiv:1603.09382).
 
-    In training it zeroes a residual branch (batch, rows, columns, channels) for random
-    examples, and divides it by 1 - `rate` for all other examples.
+    In training, the layer zeroes its input, a residual branch (B, H, W, C), for random
+    examples, and divides it by 1 - `rate` for the other examples.
     """
     return nnx.Dropout(rate, broadcast_dims=(1, 2, 3))
 
 
 def drop_path_rates(rate: float, num_blocks: int) -> list[float]:
-    """Stochastic depth rate of each block, increasing linearly from 0 to `rate`."""
+    """Drop rate of each block, which increases linearly from 0 to `rate`."""
     return [rate * index / max(1, num_blocks - 1) for index in range(num_blocks)]
 
 
 def scale_channels(channels: int, width: float) -> int:
-    """Compute `width * channels`, rounded, at least 1."""
+    """Round `channels * width` to an integer of at least 1."""
     return max(1, round(channels * width))

@@ -1,4 +1,4 @@
-"""Initialization and forward pass of Linen modules as NNX modules."""
+"""Initialization and forward pass of Linen modules that are converted to NNX."""
 
 import contextlib
 import inspect
@@ -20,18 +20,18 @@ from jaxtrain.models.last_inputs import record_dense
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.taps import tap_linen
 
-# Attributes of an instance that are defined by FlaxModel, not by `nnx.bridge.ToNNX`.
+# Instance attributes from `FlaxModel`, as opposed to `nnx.bridge.ToNNX`.
 MODEL_ATTRIBUTES = frozenset(
     {"pieces", "deterministic", "bare", "example_shape", "frozen_layers"}
 )
-# Collections that training may update: all except parameters and intermediates.
+# Collections that the forward pass may update in training.
 MUTABLE = DenyList(("params", "intermediates"))
 
 
 def from_linen(
     module: linen.Module, image_shape: tuple[int, int, int], layers: Layers
 ) -> Any:
-    """Convert a Linen module to NNX, initialized with a batch of one image."""
+    """Convert a Linen module to NNX, and initialize it with a batch of one image."""
     images = jnp.zeros((1, *image_shape), layers.policy.compute_dtype)
     switches = mode(keywords_of(type(module)), training=False)
     made: Any = nnx.bridge.ToNNX(module)
@@ -47,7 +47,7 @@ def apply_linen(
     training: bool,
     frozen: frozenset[str],
 ) -> Any:
-    """Apply a Linen module; in training, update its collections in place.
+    """Apply a converted Linen module; in training, update its collections in place.
 
     Args:
       model: Module from `from_linen`, converted to a `FlaxModel`.
@@ -55,13 +55,13 @@ def apply_linen(
     """
     linen_module = model.to_nnx__module
     bare: Any = nnx.bridge.ToNNX(linen_module)
-    # ToNNX treats every attribute as a variable, so only collections are copied.
+    # Copy only collections, as ToNNX treats all attributes as variables.
     variables = {n: x for n, x in vars(model).items() if _is_collection(n)}
     vars(bare).update(variables)
     switches = mode(keywords_of(type(linen_module)), training=training)
     mutable = MUTABLE if training else False
     with (
-        # `Layout` shards annotated parameters, not Flax (see `Blueprint.build`).
+        # Annotated parameters are sharded by `Layout`, not by Flax.
         nnx.use_eager_sharding(False),
         _evaluating(frozen),
         linen.intercept_methods(record_dense),
@@ -77,7 +77,7 @@ def apply_linen(
 
 
 def _is_collection(name: str) -> bool:
-    """Whether an attribute of a bridged module is a variable collection."""
+    """Whether an attribute of a converted module is a variable collection."""
     return name not in MODEL_ATTRIBUTES and not name.startswith(
         ("to_nnx__", "_pytree__")
     )
@@ -85,7 +85,7 @@ def _is_collection(name: str) -> bool:
 
 @contextlib.contextmanager
 def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
-    """Context manager: run the modules at frozen paths in evaluation mode."""
+    """Run the submodules at `frozen` paths in evaluation mode within the context."""
 
     def intercept(call: Any, given: Any, options: Any, context: Any) -> Any:
         module, path = context.module, context.module.path
@@ -99,7 +99,7 @@ def _evaluating(frozen: frozenset[str]) -> Iterator[None]:
             for name, value in evaluation_values(module.__dataclass_fields__).items()
             if getattr(module, name) is not None
         }
-        # Flax layers accept the mode as an attribute or an argument, but not both.
+        # Flax layers accept the mode as attribute or as argument, but not as both.
         values = {n: x for n, x in values.items() if n not in fields or n in options}
         given, options = as_evaluated(parameters, values, given, options)
         before = {name: getattr(module, name) for name in fields}

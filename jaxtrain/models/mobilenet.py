@@ -1,7 +1,8 @@
 """MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381) and V3 (Howard et al. 2019).
 
-Defaults are timm's, for V2 also torchvision's. torchvision's weights of V3 need norms
-with epsilon 1e-3, and TensorFlow's additionally `padding = same`.
+Defaults are the same as in timm and, for V2, in torchvision. torchvision's weights of
+V3 need `norm_epsilon = 1e-3`; weights ported from TensorFlow also need `padding =
+same`.
 """
 
 from typing import ClassVar
@@ -17,7 +18,7 @@ from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze, round_channels
 from jaxtrain.models.layers import Layers
 
-# Squeezed features are a quarter of the expanded channels.
+# The number of squeezed features is a quarter of the expanded channels.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: round_channels(hidden / 4),
     activation=nnx.relu,
@@ -31,7 +32,8 @@ class MobileNetV2(InvertedNet):
     Options: ClassVar = MobileNetConfig
 
     stem_channels = 32
-    # As in the paper, widths below 1 do not reduce the last convolution.
+    # As in the paper, widths below 1 do not reduce the channels of the last
+    # convolution.
     least_width = 1.0
     # Table 2 of the paper.
     stages = (
@@ -51,8 +53,8 @@ class MobileNetV3(InvertedNet):
     Options: ClassVar = MobileNetConfig
 
     stem_channels = 16
-    # Features of the dense layer after pooling. As in timm, widths below 1 do not
-    # reduce them.
+    # Number of output features of the dense layer after pooling, at width 1. As in
+    # timm, widths below 1 do not reduce it.
     features: ClassVar[int]
 
     def add_head(

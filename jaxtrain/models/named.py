@@ -1,4 +1,4 @@
-"""Layers that run in a `jax.named_scope` of their path, for profiles and HLO."""
+"""Layers that run in a `jax.named_scope` of their path, shown in profiles and HLO."""
 
 import functools
 from collections.abc import Callable
@@ -12,25 +12,25 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 class NamedLayer(nnx.Module):
-    """A layer that stores its path in a model.
+    """A layer with an attribute for its path in a model.
 
     Attributes:
-      layer_path: Path in the model, such as `stage1_block1/conv1`; None for a layer
-        outside of a model.
+      layer_path: Path in the model, such as `stage1_block1/conv1`. None for layers that
+        are not part of a model.
     """
 
     layer_path: str | None = None
 
 
 def name_layers(name: str, layer: nnx.Module) -> None:
-    """Set the paths of a layer and its sublayers."""
+    """Set `layer_path` in the layer `name` of a model and in its sublayers."""
     for path, inner in nnx.iter_modules(layer):
         if isinstance(inner, NamedLayer):
             inner.layer_path = "/".join([name, *map(str, path)])
 
 
 def in_own_scope(call: Call) -> Call:
-    """Decorator: run a method of a `NamedLayer` in the named scope of its path."""
+    """Decorate a method of a `NamedLayer` to run in the named scope of its path."""
 
     @functools.wraps(call)
     def named(self: Any, *args: Any, **options: Any) -> Any:

@@ -10,14 +10,14 @@ from jax import lax
 from jaxtrain.dtypes import wide
 from jaxtrain.models.window_max import Windows, block_max, window_max
 
-# Padding: a number for all sides, (rows, columns), or "SAME". With "SAME" the output
-# size is image size / stride, rounded up; an odd total is padded with one more row or
-# column at the bottom or right.
+# Padding: a number for all sides; (rows at top and bottom, columns at left and right);
+# or "SAME". With "SAME", the output size is image size / stride, rounded up; if the
+# total padding is odd, the bottom or right has one row or column more.
 Padding = int | tuple[int, int] | Literal["SAME"]
 
 
 def sides(padding: Padding) -> Any:
-    """Convert a padding to the form of Flax and JAX: (low, high) by dim, or "SAME"."""
+    """Convert a padding to JAX's form: (low, high) for each image dim, or "SAME"."""
     if padding == "SAME":
         return padding
     rows, columns = pair(padding)
@@ -25,7 +25,7 @@ def sides(padding: Padding) -> Any:
 
 
 def pair(value: int | tuple[int, int]) -> tuple[int, int]:
-    """Expand a value to (rows, columns)."""
+    """Return (value, value) for an int; return a tuple unchanged."""
     return value if isinstance(value, tuple) else (value, value)
 
 
@@ -37,13 +37,13 @@ def average_pool(
     padding: Padding = 0,
     count_padding: bool = True,
 ) -> jax.Array:
-    """Average pooling, with sums in at least float32.
+    """Apply average pooling, with sums in at least float32.
 
     Args:
       x: Images (batch, rows, columns, channels).
-      size: Rows and columns of a window.
+      size: Number of rows and columns of a window.
       stride: Stride of the windows. Defaults to `size`.
-      padding: Zero padding of the image.
+      padding: Zero padding of the images.
       count_padding: Whether means include the zero padding, as in PyTorch by default.
     """
     window = (1, *pair(size), 1)
@@ -53,7 +53,8 @@ def average_pool(
         around = ((0, 0), *around, (0, 0))
 
     def sums(x: jax.Array) -> jax.Array:
-        # NumPy, as JAX cannot differentiate reductions with a traced initial value.
+        # A NumPy zero, as JAX cannot differentiate reductions with a traced initial
+        # value.
         zero = np.zeros((), x.dtype)
         return lax.reduce_window(x, zero, lax.add, window, strides, around)
 
@@ -65,13 +66,14 @@ def average_pool(
 
 
 def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
-    """2x2 max pooling with stride 2.
+    """Apply 2x2 max pooling with stride 2.
 
-    An odd last row or column is dropped, or pooled in smaller windows if `keep_rest`.
+    With odd height or width, the last row or column is dropped or, if `keep_rest` is
+    set, pooled in smaller windows.
 
-    The result and the gradient equal `nnx.max_pool(x, (2, 2), (2, 2))`. The backward
-    pass avoids select-and-scatter, so a training step on a CPU is 1.7 to 2 times as
-    fast.
+    The result and its gradient are the same as with `nnx.max_pool(x, (2, 2), (2, 2))`,
+    but the backward pass does not use XLA's select-and-scatter, so that training steps
+    on CPUs are 1.7 to 2 times as fast.
     """
     if keep_rest and (x.shape[1] % 2 or x.shape[2] % 2):
         rest: Any = ((0, 0), (0, x.shape[1] % 2), (0, x.shape[2] % 2), (0, 0))
@@ -83,7 +85,7 @@ def max_pool(x: jax.Array, *, keep_rest: bool = False) -> jax.Array:
 def max_pool_3x3(
     x: jax.Array, *, stride: int, padding: int = 0, keep_rest: bool = False
 ) -> jax.Array:
-    """3x3 max pooling.
+    """Apply 3x3 max pooling.
 
     Args:
       x: Images (batch, rows, columns, channels).
@@ -101,15 +103,15 @@ def max_pool_3x3(
 
 
 def adaptive_average_pool(x: jax.Array, size: int | tuple[int, int]) -> jax.Array:
-    """Adaptive average pooling to a fixed size, as in PyTorch.
+    """Apply adaptive average pooling to a fixed size, as in PyTorch.
 
-    Of n rows, window i covers rows floor(i * n / size) to ceil((i + 1) * n / size) - 1;
-    likewise for columns. Windows overlap by at most one row; if n < `size`, rows are
-    repeated. Sums are in at least float32.
+    For n input rows, window i covers the rows from floor(i * n / size) up to, but not
+    including, ceil((i + 1) * n / size). Windows overlap by at most one row. If n <
+    size, rows are repeated. The same applies to columns. Sums are in at least float32.
 
     Args:
       x: Images (batch, rows, columns, channels).
-      size: Rows and columns of the result.
+      size: Number of rows and columns of the result.
     """
     means = x.astype(wide(x.dtype))
     for dim, num in enumerate(pair(size), 1):
@@ -131,5 +133,5 @@ def _window_means(x: jax.Array, dim: int, num: int) -> jax.Array:
 
 
 def flatten(x: jax.Array) -> jax.Array:
-    """Flatten all dims but the first."""
+    """Flatten all dims after the first."""
     return x.reshape(x.shape[0], -1)

@@ -1,8 +1,8 @@
 """Pre-activation ResNets (He et al. 2016, arXiv:1603.05027) and Wide ResNets.
 
-Batch norm and ReLU precede each convolution, so that no ReLU follows a residual sum. As
-in timm's `resnetv2_18` and `resnetv2_50`, all blocks start with batch norm and ReLU,
-the stem has neither, and the 3x3 convolution has the stride.
+Batch norm and ReLU precede each convolution instead of following it, and no ReLU
+follows residual sums. As in timm's `resnetv2_18` and `resnetv2_50`, the stem has
+neither batch norm nor ReLU, and bottlenecks have the stride in the 3x3 convolution.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from jaxtrain.models.resnet import ResNet, Stem, without_bias
 
 
 class PreActBlock(ResidualBlock):
-    """Pre-activation block; a projection shortcut takes the normalized input."""
+    """Pre-activation block; a projection shortcut follows the first norm and ReLU."""
 
     norm1: BatchNorm
 
@@ -123,8 +123,8 @@ class WideBlock(PreActBasicBlock):
 class WideResNet(PreActResNet):
     """Wide ResNet for small images (Zagoruyko and Komodakis 2016, arXiv:1605.07146).
 
-    It has a 3x3 convolution, three stages of blocks, and global average pooling. A
-    subclass sets depth and widening factor:
+    A 3x3 convolution, three stages of blocks, and global average pooling. Subclasses
+    set the depth and the widening factor:
 
         class WideResNet16x8(WideResNet):
             depth, widening = 16, 8
@@ -133,10 +133,10 @@ class WideResNet(PreActResNet):
     Options: ClassVar = WideResNetConfig
 
     block = WideBlock
-    # Number of convolutions: the first, two per block in three stages, and three in
-    # projection shortcuts.
+    # Number of convolutions: the first one, two in each block, and three in projection
+    # shortcuts.
     depth: ClassVar[int]
-    # Channels of the first stage, divided by 16.
+    # Widening factor: number of channels in the first stage, divided by 16.
     widening: ClassVar[int]
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Projection head after the outputs, for self-supervised training only.
+"""Projection head on top of the outputs, used only in self-supervised training.
 
-The projection is SimCLR's (Chen et al. 2020, arXiv:2002.05709), whose first layer is
-the last layer of the model. The predictor is BYOL's (Grill et al. 2020,
-arXiv:2006.07733).
+The projection is from SimCLR (Chen et al. 2020, arXiv:2002.05709), where the last layer
+of the model is the first layer of the projection MLP. The predictor is from BYOL (Grill
+et al. 2020, arXiv:2006.07733).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Projection:
     """Options of a projection head.
 
     Attributes:
-      size: Number of features of the projection.
+      size: Number of output features of the projection.
       predicts: Whether a predictor follows the projection.
     """
 
@@ -31,12 +31,12 @@ class Projection:
 
 
 class Projected(NamedTuple):
-    """Outputs of a model with a projection in training.
+    """Training outputs of a model with a projection head.
 
     Attributes:
       outputs: Outputs of the model, (B, num_outputs).
       projection: Projections of the outputs, (B, size).
-      prediction: Predictor outputs, (B, size); None without a predictor.
+      prediction: Outputs of the predictor, (B, size). None without a predictor.
     """
 
     outputs: jax.Array
@@ -45,21 +45,21 @@ class Projected(NamedTuple):
 
 
 class Perceptron(nnx.Module):
-    """Batch norm, ReLU and a dense layer: a two-layer MLP without its first layer."""
+    """Batch norm, ReLU and a dense layer: a two-layer MLP without the first layer."""
 
     def __init__(self, hidden: int, features: int, *, layers: Layers):
         self.norm = layers.batch_norm(hidden)
         self.linear = layers.linear(hidden, features)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map hidden features (B, hidden) to (B, features)."""
+        """Map the outputs of the first layer, (B, hidden), to (B, features)."""
         return self.linear(self.norm(x, relu=True))
 
 
 class ProjectionHead(nnx.Module):
-    """Projection and optional predictor, with `num_outputs` hidden features.
+    """Projection and optional predictor, each with `num_outputs` hidden features.
 
-    These layers are replicated over the `model` axis, which shards the outputs.
+    The layers are replicated, although the `model` axis shards the outputs.
     """
 
     def __init__(self, num_outputs: int, projection: Projection, *, layers: Layers):
@@ -69,11 +69,11 @@ class ProjectionHead(nnx.Module):
         if projection.predicts:
             self.widen = layers.linear(size, num_outputs)
             self.predict = Perceptron(num_outputs, size, layers=layers)
-        # Set by `train()` and `eval()` of the model.
+        # The model's methods `train()` and `eval()` set this attribute.
         self.deterministic = False
 
     def __call__(self, outputs: jax.Array) -> Projected:
-        """Return outputs (B, num_outputs) with their projections and predictions."""
+        """Return outputs (B, num_outputs), with their projections and predictions."""
         projection, prediction = self.project(outputs), None
         if self.predicts:
             prediction = self.predict(self.widen(projection))
@@ -83,6 +83,6 @@ class ProjectionHead(nnx.Module):
 def add_projection(
     head: ProjectionHead, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | Projected:
-    """Last piece of a model: returns outputs, with projections in training."""
+    """Last piece of a model: return outputs, in training with projections."""
     del rngs
     return x if head.deterministic else head(x)

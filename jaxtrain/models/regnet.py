@@ -1,8 +1,8 @@
 """RegNetY (Radosavovic et al. 2020, arXiv:2003.13678).
 
-Channels and depths of the stages follow a quantized linear rule with the parameters
-`w_0`, `w_a`, `w_m` and the total depth (section 3.3). As in timm, the last batch norm
-of each block is initialized with scale 0.
+Channels and depths of the stages are derived from the total depth and the parameters
+`w_0`, `w_a` and `w_m` by a quantized linear function (section 3.3). As in timm, the
+scale of the last batch norm in each block is initialized to 0.
 """
 
 from itertools import groupby
@@ -19,12 +19,12 @@ from jaxtrain.models.layers import Layers, scale_channels
 from jaxtrain.models.residual import Bottleneck
 from jaxtrain.models.resnet import ResNet, Stem, conv_alone, without_bias
 
-# Initializer of the last layer, as in pycls (the reference), timm and torchvision.
+# Initializer of the last layer, as in timm, torchvision and the authors' code (pycls).
 _head_init = nnx.initializers.normal(0.01)
 
 
 class RegNetBlock(Bottleneck):
-    """Bottleneck of ratio 1, with squeeze-and-excitation before the last conv."""
+    """Bottleneck without reduced channels, with squeeze-and-excitation before conv3."""
 
     expansion = 1
 
@@ -39,7 +39,7 @@ class RegNetBlock(Bottleneck):
         self, features: int, channels: int, stride: int, dilation: int, layers: Layers
     ) -> None:
         super().add_residual(features, channels, stride, dilation, layers)
-        # The squeezed features are a quarter of the block's input channels.
+        # The number of squeezed features is a quarter of the block's input channels.
         squeezed, (_, groups) = max(1, round(features / 4)), self.inner(channels)
         self.se = SqueezeExcite(channels, squeezed, layers=layers, split=groups > 1)
 
@@ -48,22 +48,22 @@ class RegNetBlock(Bottleneck):
 
 
 class RegNet(ResNet):
-    """A 3x3 convolution, stages of generated widths, and global average pooling."""
+    """A 3x3 convolution, stages of bottlenecks, and global average pooling."""
 
     Options: ClassVar = RegNetConfig
 
     block = RegNetBlock
     # Total number of blocks.
     depth: ClassVar[int]
-    # w_0, w_a and w_m: channels of the first block, increment of channels per block,
-    # and factor between the channels of stages.
+    # w_0: number of channels of the first block. w_a: increment per block. w_m: base of
+    # the powers by which w_0 is multiplied in later stages.
     w_0: ClassVar[int]
     w_a: ClassVar[float]
     w_m: ClassVar[float]
     # Number of channels per group.
     group_width: ClassVar[int]
-    # Channels are rounded to the nearest multiple of the group width, or up if rounding
-    # down would remove more than this fraction of a stage's channels.
+    # The channels of a stage are rounded to the nearest multiple of the group width, or
+    # up if rounding down would remove a larger fraction of the channels than this.
     max_loss: ClassVar[float] = 1.0
 
     def __init__(
@@ -101,7 +101,7 @@ class RegNet(ResNet):
 
     @classmethod
     def stages(cls) -> list[tuple[int, int]]:
-        """Channels and number of blocks of each stage (equations 2 to 4)."""
+        """Number of channels and number of blocks of each stage (equations 2 to 4)."""
         linear = cls.w_0 + cls.w_a * np.arange(cls.depth)
         steps = np.round(np.log(linear / cls.w_0) / np.log(cls.w_m))
         channels = 8 * np.round(cls.w_0 * cls.w_m**steps / 8)
@@ -116,7 +116,7 @@ class RegNet(ResNet):
 _Y_8GF = {"depth": 17, "w_0": 192, "w_a": 76.82, "w_m": 2.19, "group_width": 56}
 RegNetY3GF = RegNet.variant(depth=21, w_0=80, w_a=42.63, w_m=2.66, group_width=24)
 RegNetY4GF = RegNet.variant(depth=22, w_0=96, w_a=31.41, w_m=2.24, group_width=64)
-# torchvision rounds the 192 channels of the first stage to 224; the paper and timm's
+# For the first stage, torchvision rounds 192 channels to 224; the paper and timm's
 # regnety_080 round to 168.
 RegNetY8GF = RegNet.variant(**_Y_8GF, max_loss=0.1)
 RegNetY8GFPaper = RegNet.variant(**_Y_8GF)

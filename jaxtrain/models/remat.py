@@ -1,8 +1,9 @@
 """Rematerialization: recomputation of activations in the backward pass.
 
-Chen et al. 2016, arXiv:1604.06174. `jax.checkpoint` gives the same results, including
-random numbers. Its barriers prevent XLA from merging the recomputation with the forward
-pass, unless XLA removes the barriers (see `compiler_options`).
+Chen et al. 2016, arXiv:1604.06174. Results are the same as without rematerialization,
+including random numbers. The optimization barriers of `jax.checkpoint` prevent XLA from
+merging the recomputation with the forward pass, unless XLA removes them (see
+`compiler_options`).
 """
 
 import math
@@ -18,18 +19,19 @@ from jaxtrain.config.train import Remat
 
 Modules = Mapping[str, nnx.Module]
 
-# Primitives whose results are stored rather than recomputed. Reductions are batch-norm
-# statistics (two `reduce_sum` on a CPU, one joint `reduce` on a GPU): their results are
-# small, but recomputation would read large arrays.
+# Primitives whose results are stored instead of recomputed. The sums are batch-norm
+# statistics (two `reduce_sum` on CPUs, one joint `reduce` on GPUs), which are small,
+# but whose recomputation would read large arrays.
 SUMS = frozenset({lax.reduce_sum_p, lax.reduce_p})
 PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
 
 def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
-    """Compiler options of a program with rematerialization.
+    """Compiler options for programs with rematerialization.
 
-    XLA:CPU removes the barriers before its last common-subexpression elimination, which
-    would then undo the rematerialization. The options disable the removal.
+    XLA:CPU removes optimization barriers before its last common-subexpression
+    elimination (CSE), which would then undo the rematerialization. The options disable
+    the removal.
     """
     if remat == "none" or platform != "cpu":
         return None
@@ -38,11 +40,11 @@ def compiler_options(remat: Remat, platform: str) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class Segment:
-    """One or more consecutive pieces of a model.
+    """Consecutive pieces of a model, as a function.
 
     Attributes:
       names: Names of the layers in the segment.
-      apply: Function `(layers, x, key) -> x`, with a dict of layers by name.
+      apply: Function (layers by name, x, PRNG key) -> x.
     """
 
     names: tuple[str, ...]
@@ -50,18 +52,19 @@ class Segment:
 
 
 def join(remat: Remat, segments: Sequence[Segment], *, tied: bool = False) -> Segment:
-    """Chain the segments, with rematerialization by the policy `remat`.
+    """Chain segments into one, with the rematerialization policy `remat`.
 
-    With `full`, n segments form sections of about sqrt(n) segments, and only the inputs
-    of sections are stored. The backward pass of a section recomputes the inputs of all
-    its segments, and then the activations of one segment at a time.
+    The policy `full` groups n segments into sections of about sqrt(n) segments, and
+    stores only the inputs of sections. The backward pass of a section first recomputes
+    the inputs of its segments, and then the activations of one segment at a time.
 
     Args:
       remat: Policy of rematerialization.
-      tied: Whether parameter gradients of a segment are computed before the backward
-        pass of earlier segments. Otherwise XLA:GPU delays parameter gradients until
-        just before the all-reduce, and activations use memory until then. Requires that
-        all parameters are trainable, as the backward pass runs to the first segment.
+      tied: Whether to compute the parameter gradients of a segment before the backward
+        pass of earlier segments. Otherwise, XLA:GPU delays parameter gradients until
+        just before the all-reduce, and activations use memory until then. All
+        parameters must be trainable, as the backward pass continues to the first
+        segment.
     """
     if remat == "none":
         return _chain(segments)
@@ -86,9 +89,9 @@ def _chain(segments: Sequence[Segment]) -> Segment:
 def _recomputed(
     segment: Segment, stored: frozenset[Any], tied: bool = False
 ) -> Segment:
-    """Rematerialize a segment; store its inputs and the results of `stored` primitives.
+    """Rematerialize a segment; only inputs and `stored` primitives' results are stored.
 
-    The state of layers is updated once, in the forward pass.
+    The state of layers is updated only in the forward pass.
     """
 
     def is_stored(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -104,7 +107,8 @@ def _recomputed(
             return y, nnx.split(layers, nnx.Param, ...)[2]
 
         if tied:
-            # The barrier applies to the gradients as well.
+            # Differentiation applies the barrier to the gradients of `params` and `x`,
+            # too.
             params, x = lax.optimization_barrier((params, x))
         y, state = jax.checkpoint(pure, policy=is_stored)(params, state, x, key)
         nnx.update(own, state)

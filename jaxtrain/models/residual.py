@@ -1,8 +1,8 @@
-"""Residual blocks (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5.
+"""Residual blocks (He et al. 2015, arXiv:1512.03385), in the variant v1.5.
 
-As in torchvision, the stride of a bottleneck is in the 3x3 convolution rather than the
-first 1x1. The last batch norm of each block is initialized with scale 0, so that a
-block initially equals its shortcut (Goyal et al. 2017, arXiv:1706.02677).
+As in torchvision, bottlenecks have the stride in the 3x3 convolution instead of the
+first 1x1 convolution. The scale of the last batch norm in each block is initialized to
+0, so that the residual branch is initially zero (Goyal et al. 2017, arXiv:1706.02677).
 """
 
 from functools import partial
@@ -18,9 +18,9 @@ from jaxtrain.models.pools import average_pool
 
 
 class ResidualBlock(nnx.Module):
-    """A residual branch, which subclasses define, plus the shortcut."""
+    """Base class: ReLU of the sum of a residual branch and a shortcut."""
 
-    # Ratio of output channels to the argument `channels`.
+    # Number of output channels, divided by the argument `channels`.
     expansion: ClassVar[int]
 
     def __init__(
@@ -36,7 +36,7 @@ class ResidualBlock(nnx.Module):
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
-        # The model sets the drop rate, which depends on the number of blocks.
+        # The model changes the drop rate, which depends on the number of blocks.
         self.drop_path = drop_path(0.0)
         self.add_residual(in_channels, channels, stride, dilation, layers)
 
@@ -49,7 +49,7 @@ class ResidualBlock(nnx.Module):
     def add_shortcut(
         self, in_channels: int, out_channels: int, stride: int, layers: Layers
     ) -> None:
-        """Create the layers of a shortcut that changes the shape."""
+        """Create the layers of a projection shortcut, which changes the shape."""
         self.shortcut_conv = layers.conv(in_channels, out_channels, 1, stride=stride)
         self.shortcut_norm = layers.batch_norm(out_channels)
 
@@ -59,11 +59,11 @@ class ResidualBlock(nnx.Module):
         return relu(residual + shortcut)
 
     def shortcut(self, x: jax.Array) -> jax.Array:
-        """Apply the shortcut: a projection if the shape changes, else the identity."""
+        """Apply the projection shortcut."""
         return self.shortcut_norm(self.shortcut_conv(x))
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:
-        """Apply the residual branch, before the sum and the last ReLU."""
+        """Apply the residual branch, without the sum and the last ReLU."""
         raise NotImplementedError
 
 
@@ -87,12 +87,12 @@ class BasicBlock(ResidualBlock):
 
 
 class Bottleneck(ResidualBlock):
-    """1x1, 3x3 and 1x1 convolutions; the last has four times the channels."""
+    """1x1, 3x3 and 1x1 convolutions; the last has four times the output channels."""
 
     expansion = 4
 
     def inner(self, channels: int) -> tuple[int, int]:
-        """Number of inner channels, and number of groups."""
+        """Numbers of channels and groups of the 3x3 convolution."""
         return channels, 1
 
     def add_residual(
@@ -100,7 +100,8 @@ class Bottleneck(ResidualBlock):
     ) -> None:
         inner, groups = self.inner(channels)
         out_channels = channels * self.expansion
-        # Each device computes full groups of conv2, so only conv3 needs an all-reduce.
+        # With groups, each device computes full groups of conv2, and only conv3 needs
+        # an all-reduce.
         grouped = groups > 1
         split = "out" if grouped else "in"
         self.conv1 = layers.conv(features, inner, 1, split="out")
@@ -113,8 +114,8 @@ class Bottleneck(ResidualBlock):
             split=split,
         )
         self.norm2 = layers.batch_norm(inner, split=grouped)
-        # Without groups conv2 has the all-reduce. Splitting conv3 would add another
-        # all-reduce, of four times as many channels.
+        # Without groups, the all-reduce follows conv2. If conv3 were split, it would
+        # need another all-reduce, for four times as many channels.
         self.conv3 = layers.conv(
             inner, out_channels, 1, split="in" if grouped else None
         )
@@ -124,20 +125,20 @@ class Bottleneck(ResidualBlock):
         return self.norm3(self.conv3(self.inside(x)))
 
     def inside(self, x: jax.Array) -> jax.Array:
-        """Compute the input of the last convolution."""
+        """Compute the input of conv3."""
         x = self.norm1(self.conv1(x), relu=True)
         return self.norm2(self.conv2(x), relu=True)
 
 
 class WideBottleneck(Bottleneck):
-    """Bottleneck with twice the inner channels (Wide ResNet, arXiv:1605.07146)."""
+    """Bottleneck with twice the channels in its 3x3 convolution (arXiv:1605.07146)."""
 
     def inner(self, channels: int) -> tuple[int, int]:
         return 2 * channels, 1
 
 
 class GroupedBottleneck(Bottleneck):
-    """Bottleneck with twice the inner channels in 32 groups, for ResNeXt 32x4d.
+    """ResNeXt 32x4d's bottleneck: twice the channels in the 3x3 convolution, 32 groups.
 
     Xie et al. 2016, arXiv:1611.05431. A group has 4 channels if `channels` is 64.
     """
@@ -147,17 +148,17 @@ class GroupedBottleneck(Bottleneck):
 
 
 class SEBlock(ResidualBlock):
-    """Mixin: squeeze-and-excitation of a residual branch.
+    """Mixin that adds squeeze-and-excitation to the residual branch.
 
     Hu et al. 2018, arXiv:1709.01507. As in timm's `seresnet`, squeeze-and-excitation
-    follows the last batch norm of the residual branch. The mixin must precede the block
-    class in the bases.
+    follows the last batch norm of the residual branch. Among the base classes, the
+    mixin must precede the block class.
     """
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):
         super().__init__(in_channels, channels, layers=layers, **rest)
         out_channels = channels * self.expansion
-        # Squeezed features are 1/16 of the channels, rounded to a multiple of 8.
+        # The number of squeezed features is 1/16 of the channels, as a multiple of 8.
         squeezed = max(8, (out_channels // 16 + 4) // 8 * 8)
         self.se = SqueezeExcite(out_channels, squeezed, layers=layers)
 
@@ -166,18 +167,18 @@ class SEBlock(ResidualBlock):
 
 
 class SEBasicBlock(SEBlock, BasicBlock):
-    """Two 3x3 convolutions and squeeze-and-excitation."""
+    """`BasicBlock` with squeeze-and-excitation."""
 
 
 class SEBottleneck(SEBlock, Bottleneck):
-    """1x1, 3x3 and 1x1 convolutions and squeeze-and-excitation."""
+    """`Bottleneck` with squeeze-and-excitation."""
 
 
 class PoolingBlock(ResidualBlock):
-    """Mixin: 2x2 average pooling on the shortcut.
+    """Mixin that adds 2x2 average pooling to projection shortcuts with a stride.
 
-    With odd height or width, the last windows have fewer pixels, as in timm. The mixin
-    must precede the block class in the bases.
+    With odd height or width, the last windows have fewer pixels, as in timm. Among the
+    base classes, the mixin must precede the block class.
     """
 
     def add_shortcut(
@@ -193,8 +194,8 @@ class PoolingBlock(ResidualBlock):
 
 
 class PoolingBasicBlock(PoolingBlock, BasicBlock):
-    """Two 3x3 convolutions, and average pooling on the shortcut."""
+    """`BasicBlock` with average pooling on strided shortcuts."""
 
 
 class PoolingBottleneck(PoolingBlock, Bottleneck):
-    """A 1x1, a 3x3 and a 1x1 convolution, and average pooling on the shortcut."""
+    """`Bottleneck` with average pooling on strided shortcuts."""

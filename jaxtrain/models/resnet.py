@@ -1,4 +1,4 @@
-"""ResNets (He et al. 2015, arXiv:1512.03385), in the variant known as v1.5."""
+"""ResNets (He et al. 2015, arXiv:1512.03385), in the variant v1.5 (see `residual`)."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class ResNet(Model):
 
     Options: ClassVar = ResNetConfig
 
-    # XLA computes wrong gradients of convolutions with one row per device.
+    # With one row per device, XLA computes wrong gradients of convolutions.
     min_share = 2
 
     block: ClassVar[type[ResidualBlock]]
@@ -55,11 +55,11 @@ class ResNet(Model):
         """Create the layers.
 
         Args:
-          drop_path: Rate of stochastic depth of the last block.
-          stem: 7x7 convolution with stride 2 and max pooling (`imagenet`), or 3x3
-            convolution (`cifar`).
-          max_stride: Largest output stride; further strides are replaced by dilation.
-            None means no limit.
+          drop_path: Drop rate of stochastic depth in the last block.
+          stem: `imagenet` (7x7 convolution with stride 2, and max pooling) or `cifar`
+            (3x3 convolution).
+          max_stride: Maximum output stride; strides that would exceed it are replaced
+            by dilation. None means no maximum.
         """
         num_stages, convs = len(self.depths), without_bias(layers)
         shrunk = 4 if stem == "imagenet" else 1
@@ -81,7 +81,7 @@ class ResNet(Model):
     def add_stem(
         self, in_channels: int, channels: int, stem: Stem, layers: Layers
     ) -> None:
-        """Append the first convolutions."""
+        """Append the pieces of the stem."""
         size, stride = (7, 2) if stem == "imagenet" else (3, 1)
         self.add_piece(
             conv_and_pool if stem == "imagenet" else conv_alone,
@@ -103,12 +103,12 @@ class ResNet(Model):
     ) -> int:
         """Append the blocks of all stages; return the number of output channels.
 
-        The first stage has stride `stride`, all other stages have stride 2. The rate of
-        stochastic depth increases linearly from 0 to `drop_path` at the last block.
-        `options` are passed to each block.
+        The stride is `stride` in the first stage, and 2 in each later stage. The drop
+        rate of stochastic depth increases linearly from 0 to `drop_path` in the last
+        block. `options` are passed to each block.
 
-        Beyond an output stride of `max_stride`, stages have stride 1, and kernels of
-        later blocks are dilated instead (Chen et al. 2017, arXiv:1706.05587), as in
+        Stages that would exceed the output stride `max_stride` have stride 1, and later
+        blocks have dilated kernels instead (Chen et al. 2017, arXiv:1706.05587), as in
         torchvision.
         """
         rates = iter(drop_path_rates(drop_path, sum(depths)))
@@ -135,12 +135,12 @@ class ResNet(Model):
         return features
 
     def add_head(self, features: int, head: Head, layers: Layers) -> None:
-        """Append the layers after the blocks, which output `features` channels."""
+        """Append the pieces after the blocks, which have `features` output channels."""
         self.add_piece(mean_head, head=head)
 
 
 def without_bias(layers: Layers) -> Layers:
-    """Factory of convolutions without bias, to be followed by batch norm and ReLU."""
+    """Return a factory of convolutions without bias, with He initialization."""
     return dataclasses.replace(layers, init=he_fan_out, conv_bias=False)
 
 
@@ -161,9 +161,9 @@ def conv_and_pool(
 class ResNetD(ResNet):
     """ResNet-D (He et al. 2018, arXiv:1812.01187, figure 2).
 
-    The stem is three 3x3 convolutions instead of one 7x7, and shortcuts have average
-    pooling before their 1x1 convolution instead of a stride (`PoolingBlock`). The stem
-    for small images is one 3x3 convolution, as in `ResNet`.
+    The stem `imagenet` has three 3x3 convolutions instead of a 7x7 convolution, and
+    shortcuts have average pooling before the 1x1 convolution instead of a stride
+    (`PoolingBlock`). The stem `cifar` is the same as in `ResNet`.
     """
 
     def add_stem(

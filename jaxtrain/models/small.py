@@ -1,4 +1,4 @@
-"""Small plain CNNs, for tutorials and comparisons."""
+"""Small CNNs without residual connections, for tutorials and comparisons."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class LeNet(Model):
     """Two convolutions and three dense layers.
 
     LeNet-5 (LeCun et al. 1998, "Gradient-based learning applied to document
-    recognition") in its modern form, with ReLU, max pooling and full convolutions.
+    recognition") with ReLU, max pooling and convolutions over all input channels.
     """
 
     Options: ClassVar = LeNetConfig
@@ -39,7 +39,7 @@ class LeNet(Model):
 
 
 class CNN4(Model):
-    """Four blocks of convolution, ReLU and max pooling, and two dense layers."""
+    """Four blocks (convolution, ReLU, max pooling), then two dense layers."""
 
     Options: ClassVar = ConvNetConfig
 
@@ -69,7 +69,7 @@ class CNN4(Model):
 
 
 class ConvNet(Model):
-    """Two blocks of convolution, batch norm, ReLU and pooling, and a dense layer."""
+    """Two blocks (convolution, batch norm, ReLU, max pooling), then a dense layer."""
 
     Options: ClassVar = ConvNetConfig
 
@@ -87,7 +87,7 @@ class ConvNet(Model):
     ):
         rows, columns, in_channels = image_shape
         channels = scale_channels(64, width)
-        # Without biases, as batch norm would subtract them.
+        # Convolutions need no bias, as batch norm would subtract it.
         self.add_piece(
             _norm_block,
             conv1=layers.conv(in_channels, channels, 3, bias=False, split="out"),

@@ -1,7 +1,7 @@
-"""RNG streams of random layers, such as a plain `nnx.Dropout(..., rngs=rngs)`.
+"""RNG streams for layers that draw random numbers, such as `nnx.Dropout`.
 
-Random numbers are a function of seed, step and piece of the model. Streams therefore
-have no state, and checkpoints contain no random state.
+Random numbers depend only on seed, step and piece of the model. Therefore, streams have
+no state, and checkpoints contain no RNG state.
 """
 
 import contextlib
@@ -19,10 +19,10 @@ _keys: ContextVar[nnx.Rngs | None] = ContextVar("keys", default=None)
 
 
 class CountedStream(nnx.RngStream):
-    """RNG stream whose counter is a Python number, and so a constant in a trace.
+    """RNG stream whose counter is an int, and therefore a constant in traces.
 
-    Flax's counter is an array. To update the array in a trace, Flax searches all traced
-    equations for each key, which takes most of the time to build a ResNet-152.
+    Flax's counter is an array, and each update of it in a trace searches all traced
+    equations, which takes most of the time to build a ResNet-152.
     """
 
     def __init__(self, key: jax.Array, *, tag: str):
@@ -31,14 +31,14 @@ class CountedStream(nnx.RngStream):
 
     def __call__(self) -> jax.Array:
         key = jax.random.fold_in(self.key[...], self.taken)
-        # `vars` bypasses Flax's check of the trace: Flax transforms draw keys in inner
-        # traces, where Flax refuses to set attributes of outer objects.
+        # `vars` bypasses a check of Flax, which refuses to set attributes of an object
+        # from an outer trace. Flax transforms draw keys in inner traces.
         vars(self)["taken"] += 1
         return key
 
 
 class PieceStream(nnx.RngStream):
-    """RNG stream without state, which draws from the streams of the current piece."""
+    """RNG stream without state; keys are drawn from the current piece's streams."""
 
     def __call__(self) -> jax.Array:
         rngs = _keys.get()
@@ -62,7 +62,7 @@ class PieceStream(nnx.RngStream):
 
 @contextlib.contextmanager
 def drawing_from(rngs: nnx.Rngs | None) -> Iterator[None]:
-    """Context manager: make the streams of layers draw keys from `rngs`."""
+    """Make the `PieceStream`s of layers draw keys from `rngs` within the context."""
     token = _keys.set(rngs)
     try:
         yield
@@ -71,10 +71,10 @@ def drawing_from(rngs: nnx.Rngs | None) -> Iterator[None]:
 
 
 def use_keys_of_pieces(model: nnx.Module) -> None:
-    """Replace all RNG streams in a model's layers by `PieceStream`s.
+    """Convert all RNG streams in a model's layers to `PieceStream`s.
 
     Raises:
-      UserError: A layer stores a random key outside of an RNG stream.
+      UserError: A layer stores a PRNG key outside of an RNG stream.
     """
     for _, node in nnx.iter_graph(model):
         if isinstance(node, nnx.RngStream) and not isinstance(node, PieceStream):

@@ -1,4 +1,4 @@
-"""Activations of the layers of a plain Flax module, and their gradients."""
+"""Outputs of the layers in a plain Flax module, and gradients with respect to them."""
 
 import contextlib
 import functools
@@ -15,21 +15,22 @@ from jaxtrain.models.jaxprs import CALLS, called
 
 # Name of the attribute in which a layer stores its path.
 PATH = "tapped_path"
-# Checkpoint name of the results of `read` in a jaxpr.
+# Name by which `checkpoint_name` marks the results of `read` in a jaxpr.
 READ = "read_activations"
 
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`, and expose `y` and its gradient as gradients of other arguments.
+    """Return `y`; the gradients of the other arguments are `y` and the gradient of `y`.
 
-    The gradient of `activations` is `y`; the gradient of `grads` is the gradient of
-    `y`. Unlike side effects, gradients can leave nested traces, such as nnx.remat.
+    The gradient with respect to `activations` is `y`, and the gradient with respect to
+    `grads` is the gradient with respect to `y`. Unlike side effects, gradients can
+    leave nested traces, such as nnx.remat.
 
     Args:
       y: Activations of a layer.
-      activations: Array of the same shape, whose value is ignored.
-      grads: Array of the same shape, whose value is ignored.
+      activations: Array with the shape of `y`; its value is ignored.
+      grads: Array with the shape of `y`; its value is ignored.
     """
     del activations, grads
     return checkpoint_name(y, READ)
@@ -40,13 +41,15 @@ read.defvjp(lambda y, *_: (y, y), lambda y, grad: (grad, y, grad))
 
 @dataclass
 class Taps:
-    """Recorded layer calls with spatial outputs (B, rows, columns, channels), in order.
+    """Recorder of layer calls with spatial outputs (B, H, W, C) of several pixels.
 
     Attributes:
-      place: Index of the call whose output is passed to `read`; None selects no call.
-      arrays: Arguments `activations` and `grads` of `read`, with the shape of the
+      place: Index in `calls` of the call whose output is passed to `read`. None selects
+        no call.
+      arrays: Arguments `activations` and `grads` of `read`, each with the shape of the
         selected output.
-      calls: Recorded calls: path of the layer, and shape and dtype of its output.
+      calls: Recorded calls in order: (path of the layer, shape and dtype of its
+        output).
     """
 
     place: int | None = None
@@ -54,7 +57,7 @@ class Taps:
     calls: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def record(self, path: str, y: Any) -> Any:
-        """Record the output `y` of a layer; apply `read` if the call is selected."""
+        """Record the output `y` of a layer and return it, after `read` if selected."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y
@@ -65,7 +68,7 @@ class Taps:
 
 
 def shapes_read(jaxpr: Any) -> list[tuple[int, ...]]:
-    """Shapes of the arguments of `read` in a jaxpr, except in loop bodies."""
+    """Shapes of the results of `read` in a jaxpr, except in the bodies of loops."""
     shapes = []
     for eqn in jaxpr.eqns:
         if eqn.primitive.name == "name" and eqn.params["name"] == READ:
@@ -80,7 +83,7 @@ _taps: ContextVar[Taps | None] = ContextVar("taps", default=None)
 
 @contextlib.contextmanager
 def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
-    """Context manager: record layer outputs in `taps`. Changes the model in place."""
+    """Record layer outputs in `taps` within the context; modify the model in place."""
     for path, layer in nnx.iter_modules(model):
         if path and callable(layer) and not isinstance(layer, nnx.bridge.ToNNX):
             setattr(layer, PATH, "/".join(map(str, path)))
@@ -93,7 +96,7 @@ def tapping(model: nnx.Module, taps: Taps) -> Iterator[None]:
 
 
 def tap_linen(call: Any, given: Any, options: Any, context: Any) -> Any:
-    """Linen interceptor that records module outputs."""
+    """Record module outputs, as an interceptor for `linen.intercept_methods`."""
     y, taps, path = call(*given, **options), _taps.get(), context.module.path
     if taps is None or context.method_name != "__call__" or not path:
         return y

@@ -1,7 +1,8 @@
 """VGG (Simonyan and Zisserman 2014, arXiv:1409.1556), with and without batch norm.
 
-As in torchvision, the last activations are pooled to 7x7 for any image size, and
-convolutions have He initialization; the paper initializes from a shallower network.
+As in torchvision, the activations after the convolutions are pooled to 7x7 pixels for
+any image size. Convolutions have He initialization, while the paper initializes them
+from a shallower trained network.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from jaxtrain.models.layers import Layers, Split, he_fan_out, scale_channels
 from jaxtrain.models.pools import adaptive_average_pool, flatten, max_pool
 
 CHANNELS = (64, 128, 256, 512, 512)
-# Rows and columns of the input of the first dense layer.
+# Height and width of the input of the first dense layer, in pixels.
 POOLED = 7
 
 normal = nnx.initializers.normal(0.01)
@@ -70,7 +71,7 @@ class VGG(Model):
         for number, (stage, index) in enumerate(blocks):
             split: Split | None = "in" if number % 2 else "out"
             if number == len(blocks) - 1 and split == "out":
-                split = None  # An "out" split requires an "in" layer after it.
+                split = None  # The split "out" requires an "in" layer next.
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
             conv = layers.conv(channels, features, 3, init=he_fan_out, split=split)
@@ -86,13 +87,13 @@ class VGG(Model):
         self.add_piece(_flatten_and_dense, dense1=dense1)
         dense2 = Dense(hidden, hidden, 0.0, split="in", layers=layers)
         self.add_piece(Dense.__call__, dense2=dense2)
-        # The head applies the dropout after the second dense layer.
+        # The head applies the dropout of the second dense layer.
         head = Head(hidden, num_outputs, dropout, layers=layers)
         self.add_piece(Head.__call__, head=head)
 
     @classmethod
     def block_numbers(cls) -> Iterator[tuple[int, int]]:
-        """Yield (stage, index in the stage) of each convolution, from 1."""
+        """Yield (stage, index in the stage) for each convolution, counted from 1."""
         for stage, depth in enumerate(cls.depths, 1):
             for index in range(1, depth + 1):
                 yield stage, index

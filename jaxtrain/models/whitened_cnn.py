@@ -1,4 +1,4 @@
-"""Small CNNs of CIFAR-10 speed runs, with a whitening first convolution."""
+"""Small CNNs from CIFAR-10 speed runs; the first convolution whitens image patches."""
 
 from typing import Any, ClassVar, Literal
 
@@ -20,14 +20,15 @@ class WhitenedCNN(Model):
     """A whitening convolution, then groups of two convolutions with max pooling.
 
     The network follows airbench94 (Jordan 2024, arXiv:2404.00498), which is based on
-    hlb-CIFAR10. The first convolution has the kernel of `whitening_kernel`, usually
-    frozen. Its outputs and their negatives pass through a ReLU (GELU in airbench94).
-    The other convolutions have `identity_like` initialization.
+    hlb-CIFAR10. The kernel of the first convolution is initialized by
+    `whitening_kernel` and usually frozen. The outputs of this convolution and their
+    negatives pass through a ReLU (GELU in airbench94). The other kernels are
+    initialized by `identity_like`.
 
     Attributes:
-      patch: Rows and columns of the whitened patches.
+      patch: Height and width of the whitened patches in pixels.
       patch_stride: Stride of the patches in pixels.
-      channels: Number of channels of each group.
+      channels: Number of output channels of each group, at width 1.
     """
 
     Options: ClassVar = WhitenedCNNConfig
@@ -52,8 +53,8 @@ class WhitenedCNN(Model):
         """Create the layers.
 
         Args:
-          global_pool: Global max pooling before the last layer (`max`), as in
-            airbench94; None flattens the pixels.
+          global_pool: `max` applies global max pooling before the last layer, as in
+            airbench94. None flattens the activations instead.
         """
         rows, columns, channels = image_shape
         components = self.patch**2 * channels
@@ -89,7 +90,7 @@ class WhitenedCNN(Model):
                 f"{name}_conv1": layers.conv(
                     in_channels, channels, 3, bias=False, init=init, split="out"
                 ),
-                # Small momentum, as a run has only a few hundred steps.
+                # Low momentum, as a run has only a few hundred steps.
                 f"{name}_norm1": layers.batch_norm(channels, momentum=0.6, split=True),
             },
         )
@@ -105,10 +106,11 @@ class WhitenedCNN(Model):
 
 
 def identity_like(init: Initializer) -> Initializer:
-    """Make a Dirac initializer: output channel i equals input channel i.
+    """Make an initializer of Dirac kernels: output channel i equals input channel i.
 
     Args:
-      init: Initializer of the output channels beyond the number of input channels.
+      init: Initializer of the output channels without an input channel of the same
+        index.
     """
 
     def create(key: jax.Array, shape: tuple[int, ...], *args: Any) -> jax.Array:
@@ -129,7 +131,7 @@ def _both_signs(conv: nnx.Conv, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Arra
 def _pool_block(
     conv: nnx.Conv, norm: BatchNorm, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array:
-    # Pooling precedes the norm, which then processes a quarter of the pixels.
+    # Pooling before the norm, which then processes only a quarter of the pixels.
     return norm(max_pool(conv(x)), relu=True)
 
 

@@ -1,10 +1,10 @@
 """Max pooling with a custom backward pass.
 
-JAX's backward pass is a select-and-scatter. On a GPU it recomputes the maxima and their
-positions, in four 32-bit arrays, and scatters the gradients to these positions. Here
-the forward pass stores the position of each maximum, one byte per window. In the
-backward pass each pixel gathers the gradients of its windows, fused with the operations
-that use the result (`benchmarks/RESULTS.md`).
+JAX's backward pass is a select-and-scatter, which on GPUs recomputes the maxima and
+their positions, in four 32-bit arrays, and scatters the gradients to these positions.
+The custom forward pass stores the position of each maximum, in one byte per window. In
+the custom backward pass, each pixel gathers the gradients of its windows, and XLA fuses
+the gather with subsequent operations (`benchmarks/RESULTS.md`).
 """
 
 import functools
@@ -22,14 +22,14 @@ from jaxtrain.dtypes import wide
 
 @dataclass(frozen=True)
 class Windows:
-    """Square windows on images of a fixed size."""
+    """Square pooling windows on images of a fixed size."""
 
-    # Rows and columns of a window, and stride.
+    # Height and width of a window, and stride, in pixels.
     size: int
     stride: int
-    # Padding: (rows above, rows below), (columns left, columns right).
+    # Padding in pixels: (top, bottom), (left, right).
     around: tuple[tuple[int, int], tuple[int, int]]
-    # Rows and columns of the images, without padding.
+    # Height and width of the images without padding.
     image: tuple[int, int]
 
     def positions(self) -> list[tuple[int, int]]:
@@ -37,7 +37,7 @@ class Windows:
         return [(i, j) for i in range(self.size) for j in range(self.size)]
 
     def gather(self, padded: jax.Array, position: tuple[int, int]) -> jax.Array:
-        """Select the pixel at one position of every window."""
+        """Select the pixel at a position (row, column) of every window."""
         start, limit = (
             (0, *position, 0),
             (len(padded), *self._end(position), padded.shape[3]),
@@ -45,7 +45,7 @@ class Windows:
         return lax.slice(padded, start, limit, (1, self.stride, self.stride, 1))
 
     def scatter(self, values: jax.Array, position: tuple[int, int]) -> jax.Array:
-        """Create padded images with `values` at one position of the windows, else 0."""
+        """Create padded images of zeros with `values` at a position of every window."""
         dims = [
             (start, sum(around) + length - end, self.stride - 1)
             for start, end, around, length in zip(
@@ -56,7 +56,7 @@ class Windows:
         return lax.pad(values, zero, [(0, 0, 0), *dims, (0, 0, 0)])
 
     def crop(self, padded: jax.Array) -> jax.Array:
-        """Remove the padding."""
+        """Remove the padding from images."""
         (top, _), (left, _) = self.around
         rows, columns = self.image
         return padded[:, top : top + rows, left : left + columns]
@@ -72,7 +72,7 @@ class Windows:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def window_max(windows: Windows, x: jax.Array) -> jax.Array:
-    """Max pooling; the gradient goes to the first maximum of a window.
+    """Max pooling; the gradient goes to the first maximum of each window.
 
     Args:
       windows: Windows on `x`, with padding smaller than a window.
@@ -107,15 +107,15 @@ window_max.defvjp(_forward, _backward)
 
 @jax.custom_vjp
 def block_max(x: jax.Array) -> jax.Array:
-    """2x2 max pooling; the gradient goes to the first maximum of a window.
+    """2x2 max pooling; the gradient goes to the first maximum of each window.
 
-    JAX's gradient of `max` compares the maxima with `x`, which the compiler may
-    recompute with different rounding. Then no value equals the maximum, and the
-    gradient is lost or non-finite, for example in XLA:CPU with
-    `--xla_backend_optimization_level=0` (docs/decisions.md).
+    JAX's gradient of `max` compares the maxima with `x`, which XLA may recompute with
+    different rounding. If no value equals the maximum, the gradient is lost or
+    non-finite, for example on CPUs with `--xla_backend_optimization_level=0`
+    (docs/decisions.md).
 
     Args:
-      x: Images (batch, rows, columns, channels), even rows and columns.
+      x: Images (batch, rows, columns, channels) of even height and width.
     """
     return _blocks(x).max((2, 4))
 
@@ -143,13 +143,13 @@ block_max.defvjp(_block_forward, _block_backward)
 
 
 def _largest(values: Iterable[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    """Elementwise maximum of several arrays, and the index of its first occurrence.
+    """Elementwise maximum of arrays, and the index of the first array that has it.
 
     Args:
       values: Arrays of equal shape, at most 127 arrays.
 
     Returns:
-      The elementwise maximum, and int8 indices into `values`, with the same shape.
+      Elementwise maximum, and indices into `values`, int8 with the shape of the arrays.
     """
     y, *others = values
     winner = jnp.zeros(y.shape, jnp.int8)

@@ -1,9 +1,9 @@
 """Per-device copies of weights, so that gradients can be reduced explicitly.
 
-For replicated weights JAX exposes only the gradient of the global batch: XLA inserts
-the all-reduce, in the compute dtype of the layer. Gradients with respect to per-device
-copies stay local: they can be cast, accumulated over micro-batches, and reduced once,
-in a dtype of choice.
+For replicated weights, JAX returns only the gradient of the global batch, for which XLA
+inserts the all-reduce, in the layer's compute dtype. Gradients with respect to
+per-device copies remain local, so that they can be accumulated over micro-batches and
+then reduced once, in any dtype.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,18 +21,18 @@ Arrays = dict[str, jax.Array]
 
 @dataclass(frozen=True)
 class Copies:
-    """Creation of per-device copies of weights, and reduction of their gradients.
+    """Creates per-device copies of weights, and reduces the gradients of the copies.
 
-    Copies have a leading dim over the batch axes, with one copy per device. The other
-    dims keep their sharding over the `model` axis. In all methods, `specs` are the
-    PartitionSpecs of the weights, by path.
+    Copies are stacked along a leading dim, which is sharded over the batch axes. The
+    other dims remain sharded over the `model` axis. All arguments of methods are dicts
+    by path; `specs` contains the PartitionSpecs of the weights.
 
     Attributes:
       mesh: Mesh of the devices.
-      paths: Paths of the arrays of the model that are copied.
-      dtype: Dtype of the copies of kernels: bfloat16 halves the bytes of the all-gather
-        of float32 parameters. Other arrays keep their dtype.
-      sum_dtype: Dtype in which collectives transfer and sum gradients.
+      paths: Paths of the weights that are copied.
+      dtype: Dtype of copies of kernels; bfloat16 halves the all-gathered bytes of
+        float32 parameters. Copies of other weights have the dtype of the weight.
+      sum_dtype: Dtype in which gradients are reduced over the devices.
     """
 
     mesh: Mesh
@@ -41,7 +41,7 @@ class Copies:
     sum_dtype: Any
 
     def make(self, weights: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Return per-device copies of weights, inside jit."""
+        """Return per-device copies of weights. Call inside jit."""
 
         @jax.custom_vjp
         def copy(weights: Arrays) -> Arrays:
@@ -57,21 +57,21 @@ class Copies:
         return copy(weights)
 
     def place(self, copies: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Constrain each copy to its device, inside jit."""
+        """Constrain the sharding of copies to one copy per device. Call inside jit."""
         shardings = {
             n: NamedSharding(self.mesh, s) for n, s in _on_copies(specs).items()
         }
         return jax.lax.with_sharding_constraint(copies, shardings)
 
     def sum(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """Reduce the gradients of copies over the devices, inside jit.
+        """Sum the gradients of copies over the devices. Call inside jit.
 
-        Gradients keep their dtype. The result is sharded like the weights.
+        The sums have the dtype of the gradients and the sharding of the weights.
         """
         return self._on_each(self._reduce, specs, _on_copies(specs), specs)(grads)
 
     def sum_in_place(self, grads: Arrays, specs: Mapping[str, P]) -> Arrays:
-        """All-reduce the gradients of copies, inside jit; all copies get the sum."""
+        """All-reduce the gradients of copies: each becomes the sum. Call inside jit."""
 
         def everywhere(name: str, grad: jax.Array, spec: P) -> jax.Array:
             del name, spec
@@ -104,13 +104,13 @@ class Copies:
         before: Mapping[str, P],
         after: Mapping[str, P],
     ) -> Callable[[Arrays], Arrays]:
-        """Map a function over the local shards of arrays by `shard_map`.
+        """Map a function over the local shards of arrays, with `jax.shard_map`.
 
-        All mesh axes are manual, not only the batch axes: XLA:CPU (jaxlib 0.10.2)
-        aborts on a bfloat16 sum if other axes are auto.
+        All mesh axes are manual, because XLA:CPU (jaxlib 0.10.2) aborts on bfloat16
+        sums if an axis is auto.
 
         Args:
-          function: Function (name, shard, spec of the weight) -> new shard.
+          function: Function (path, shard, spec of the weight) -> new shard.
           before: PartitionSpecs of the inputs.
           after: PartitionSpecs of the results.
         """

@@ -1,7 +1,7 @@
-"""Number of JAX's CPU devices: one by default, more to shard a batch over cores.
+"""Number of JAX's CPU devices, which determines over how many cores a batch is sharded.
 
-XLA:CPU runs many operations of a step on one thread, such as a convolution of a few
-images. Devices that shard a batch run in parallel, on one core each.
+On a single CPU device, XLA runs many operations, such as a convolution of few images,
+in a single thread. Several devices run in parallel, on one core each.
 """
 
 import math
@@ -14,17 +14,17 @@ import jax
 from jaxtrain.config import MESH_AXES, ParallelConfig
 from jaxtrain.errors import UserError, counted
 
-# Maximum number of devices of `auto`, as each stores a copy of the full state.
+# Maximum number of devices for `auto`, as each device stores the full training state.
 MAX_DEVICES = 8
-# Smallest number of pixels per device for which several devices are faster than one.
+# Minimum number of pixels per device; with fewer, several devices are not faster.
 PIXELS_A_DEVICE = 2**14
 
-# Whether this module has configured the number of JAX's CPU devices.
+# Whether `offer` has configured the number of JAX's CPU devices.
 _offered = False
 
 
 def backend_started() -> bool:
-    """Whether JAX has started its backend, after which the device count is fixed."""
+    """Whether JAX has started its backend, which fixes the number of devices."""
     num = getattr(jax.config, "jax_num_cpu_devices")  # noqa: B009
     try:
         for value in (num + 1, num):
@@ -35,10 +35,10 @@ def backend_started() -> bool:
 
 
 def offer(requested: int | Literal["auto"]) -> None:
-    """Configure the number of JAX's CPU devices for `choose`, unless JAX has started.
+    """Configure the number of JAX's CPU devices, unless its backend has started.
 
-    `auto` keeps a number that the user has configured in JAX, and one device per
-    process in runs of several processes.
+    `auto` requests a device per core, up to `MAX_DEVICES`, but changes nothing if the
+    user has configured the number in JAX, or if there are several processes.
     """
     global _offered
     flags = os.environ.get("XLA_FLAGS", "")
@@ -57,21 +57,22 @@ def offer(requested: int | Literal["auto"]) -> None:
 
 
 def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequence[Any]:
-    """Return the devices of a run.
+    """Return the devices that a run uses.
 
-    All devices are used on accelerators, or if `offer` has not configured CPU devices.
-    Otherwise a data-parallel run uses the largest number of devices that divides the
-    batch evenly, with at least `PIXELS_A_DEVICE` pixels per device; other runs use one.
+    With `cpu_devices = auto`, these are all devices on accelerators, or if `offer` has
+    not configured the number. Otherwise, a data-parallel run uses the largest number
+    that divides all `sizes`, with at least `PIXELS_A_DEVICE` pixels per device; other
+    runs use one.
 
     Args:
-      config: Section of the config.
+      config: Section `parallel` of the config.
       sizes: Numbers of examples, or of batch-norm groups, that the number of devices
         must divide.
-      pixels: Number of pixels of a batch.
+      pixels: Number of pixels in a batch.
 
     Raises:
-      UserError: `cpu_devices` exceeds the number of devices, or the run is on an
-        accelerator.
+      UserError: `cpu_devices` exceeds the number of devices, or is set although the run
+        is on an accelerator.
     """
     devices, requested = jax.devices(), config.cpu_devices
     if requested != "auto":

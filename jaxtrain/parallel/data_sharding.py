@@ -16,7 +16,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Return the sharding of arrays (steps, batch, ...)."""
+    """Return the sharding of arrays (steps, batch, ...) over the batch axes."""
     return NamedSharding(mesh, P(None, BATCH_AXES))
 
 
@@ -33,13 +33,13 @@ def num_image_parts(mesh: Mesh) -> int:
 def check_divisible(
     name: str, value: int, divisor: int, reason: str, *fields: str
 ) -> Iterator[Problem]:
-    """Yield a problem if `divisor` does not divide a size, with sizes that fit.
+    """Check that `divisor` divides a size; otherwise, yield a problem.
 
     Args:
       name: Name of the size, for the message.
       value: Size to be sharded.
       divisor: Required divisor of the size.
-      reason: Source of the divisor, as a clause.
+      reason: Explanation of the divisor, a clause that follows it in the message.
       *fields: Paths of the config fields that determine the size.
     """
     if value % divisor:
@@ -53,7 +53,7 @@ def check_divisible(
 
 
 def local_rows(mesh: Mesh, batch_size: int) -> slice:
-    """Return the slice of a global batch on the devices of this process.
+    """Return the slice of a global batch for the devices of this process.
 
     The slice is contiguous, so that the order of examples in the global batch does not
     depend on the number of processes.
@@ -67,11 +67,11 @@ def local_rows(mesh: Mesh, batch_size: int) -> slice:
 
 
 def put_batch(mesh: Mesh, local: Any, batch_size: int) -> Any:
-    """Assemble global arrays (steps, batch, ...) from the arrays of each process.
+    """Assemble global arrays (steps, batch, ...) on devices from each process's arrays.
 
     Args:
       mesh: Mesh of the devices.
-      local: Arrays of this process, (steps, examples, ...).
+      local: Pytree of this process's arrays, (steps, examples, ...); see `local_rows`.
       batch_size: Number of examples in the global batch.
     """
     sharding = batch_sharding(mesh)

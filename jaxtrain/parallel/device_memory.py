@@ -1,4 +1,4 @@
-"""Device and host memory, and the memory that a compiled program needs."""
+"""Memory of devices and host, and memory requirements of compiled programs."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,8 @@ GIB = 2**30
 def peak_bytes(program: jax.stages.Compiled) -> int:
     """Return the peak memory of a program on each device, in bytes.
 
-    Arguments and outputs are included. 0 if the backend has no memory analysis.
+    This includes arguments and outputs. The result is 0 for backends without memory
+    analysis.
     """
     plan: Any = program.memory_analysis()
     if plan is None:
@@ -31,18 +32,18 @@ def peak_bytes(program: jax.stages.Compiled) -> int:
 def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
     """Check that a compiled program fits into the memory of its devices.
 
-    Memory in use is not counted: some of it is freed before the program runs.
+    Memory in use is ignored, as some of it is freed before the program runs.
 
     Args:
       program: Program that XLA has compiled.
       purpose: Purpose of the program, such as `a training step`.
-      fix: Imperative advice to save memory.
+      fix: Advice to save memory, for the message.
 
     Raises:
       UserError: The program needs more memory than a device has.
     """
     outputs = jax.tree.leaves(program.output_shardings)
-    if not outputs:  # For example, of a model without trained parameters.
+    if not outputs:  # For example, if no parameters are trained.
         return
     devices = outputs[0].addressable_devices
     needed, present = peak_bytes(program), usable_bytes(devices)
@@ -54,7 +55,7 @@ def check_fits(program: jax.stages.Compiled, purpose: str, fix: str) -> None:
 
 
 def usable_bytes(devices: Any) -> int:
-    """Return the memory that JAX may use on each of the devices, in bytes."""
+    """Return the memory in bytes that JAX may use on each of the devices."""
     if any(device.platform == "cpu" for device in devices):
         return total_bytes() // len(devices)
     all_stats = [device.memory_stats() or {} for device in devices]
@@ -62,22 +63,22 @@ def usable_bytes(devices: Any) -> int:
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Return the available memory of the host, or of its cgroup if less, in bytes.
+    """Return the available memory of the host or, if less, of a cgroup, in bytes.
 
     Args:
-      root: Root directory, with `proc` and `sys`.
+      root: Root directory, which contains `proc` and `sys`.
     """
     left = (limit - used for limit, used in _cgroups(root))
     return min(_host_bytes(root, "MemAvailable"), *left, 2**62)
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """Return the total of usable memory and swap of the host, in bytes.
+    """Return the size in bytes of usable memory plus the host's swap.
 
-    Usable memory is the memory of the host, or the smallest cgroup limit if less.
+    Usable memory is the host's memory or, if less, the smallest limit of a cgroup.
 
     Args:
-      root: Root directory, with `proc` and `sys`.
+      root: Root directory, which contains `proc` and `sys`.
     """
     limits = (limit for limit, _ in _cgroups(root))
     swap = _host_bytes(root, "SwapTotal")
@@ -93,9 +94,10 @@ def _host_bytes(root: Path, name: str) -> int:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield limit and usage in bytes of each cgroup (v1 or v2) of this process.
+    """Yield (memory limit, memory usage) in bytes for each cgroup of this process.
 
-    In a container the directory of the cgroup may be hidden, but the root is visible.
+    Versions 1 and 2 are supported. In a container, the directory of the process's
+    cgroup may not exist, but the root of the hierarchy does.
     """
     mounts = root / "sys/fs/cgroup"
     for line in _read(root / "proc/self/cgroup").splitlines():
@@ -113,7 +115,7 @@ def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
                 break
             limit_text = _read(folder / limit)
             if limit_text.isdecimal():
-                # The kernel reclaims inactive page cache before the limit is reached.
+                # Subtract the inactive page cache, which the kernel can reclaim.
                 stat = _read(folder / "memory.stat")
                 match = re.search(rf"^{cached}inactive_file (\d+)", stat, re.MULTILINE)
                 pages = int(match[1]) if match else 0

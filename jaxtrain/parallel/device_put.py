@@ -1,4 +1,4 @@
-"""Transfer of host arrays to devices, with the sharding of a given array."""
+"""Transfer of host arrays to devices with a given sharding and layout."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ import numpy as np
 
 
 def put_like(array: np.ndarray, placed: Any) -> jax.Array:
-    """Put a host array on devices, with shape, dtype, sharding and layout of `placed`.
+    """Put a host array on devices, with the shape, dtype and format of `placed`.
 
-    Arrays with fewer axes are broadcast, such as ungrouped batch-norm statistics.
+    The array is broadcast to the shape, for example ungrouped batch-norm statistics.
 
     Args:
       array: Array in host memory.
-      placed: Array, or its shape, dtype and sharding.
+      placed: Array or `jax.ShapeDtypeStruct`, with a format (sharding and layout).
     """
     array = np.broadcast_to(array, placed.shape)
 
     def shard_of(index: Any) -> np.ndarray:
         shard = array[index].astype(placed.dtype, copy=False)
-        # Copy, as a JAX array on a CPU may alias a NumPy array, which may be
-        # memory-mapped from a file that other processes change. Only JAX copies
-        # transposed arrays, as NumPy takes twice the time.
+        # Copy, as a JAX array on a CPU may alias a contiguous NumPy array, which may be
+        # memory-mapped from a file that other processes change. JAX copies other
+        # arrays, such as transposed ones, in half of NumPy's time.
         return shard.copy() if shard.flags.c_contiguous else shard
 
     array_on_devices = jax.make_array_from_callback(

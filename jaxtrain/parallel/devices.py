@@ -1,4 +1,4 @@
-"""Platform, XLA flags, host memory and compilation cache of JAX."""
+"""Start of JAX: platform, XLA flags, compilation cache, and host memory."""
 
 import ctypes
 import importlib.util
@@ -18,29 +18,28 @@ from jaxtrain.regular_file import make_private
 
 Platform = Literal["auto", "cpu", "gpu", "tpu"]
 
-# Options of glibc's mallopt, from malloc.h.
+# Parameters of glibc's mallopt, from malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 
-# Value of XLA_FLAGS set by this process -> value of the user that it replaced.
+# Value of XLA_FLAGS that this process has set -> the user's value before.
 _flags_before: dict[str, str] = {}
 
-# A command buffer is launched as a unit, which hides its kernels from profilers.
+# Command buffers hide their kernels from profilers.
 WITHOUT_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
 
-# XLA flags for GPUs, by preset. jaxlib aborts at start if a flag is unknown.
+# XLA flags for GPUs, by preset. Unknown flags would abort the process.
 FLAG_SETS: dict[str, dict[str, str]] = {
     "default": {},
     "overlap": {
-        # Start collectives as early, and wait for them as late, as data dependencies
-        # allow.
+        # Start collectives as early as possible, and wait for them as late as possible.
         "xla_gpu_enable_latency_hiding_scheduler": "true",
         # Overlap collectives with the computation of the next iteration, in the loops
         # of gradient accumulation and `steps_per_call`.
         "xla_gpu_enable_pipelined_all_reduce": "true",
         "xla_gpu_enable_pipelined_all_gather": "true",
         "xla_gpu_enable_pipelined_reduce_scatter": "true",
-        # Size limit of combined collectives in bytes. A single all-reduce of all
-        # gradients could start only after the last gradient. XLA's default is 30 MiB.
+        # Maximum size of combined collectives in bytes; XLA's default is 30 MiB. Large
+        # combined all-reduces start later, after the last of their gradients.
         "xla_gpu_all_reduce_combine_threshold_bytes": str(16 * 2**20),
         "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
         "xla_gpu_reduce_scatter_combine_threshold_bytes": str(16 * 2**20),
@@ -56,21 +55,23 @@ def start(
     cpus: int | Literal["auto"] | None = None,
     connect: Callable[[], None] = lambda: None,
 ) -> None:
-    """Choose the platform, set XLA up and start JAX's backend.
+    """Choose the platform, configure XLA and start JAX's backend.
 
-    Must be called before JAX creates its first array; later calls only check that the
-    backend has the requested settings.
+    The first call must precede the first JAX array. Later calls only check that the
+    backend was started with the same settings.
 
     Args:
-      platform: Platform to run on.
+      platform: Platform to run on. `auto` leaves the choice to JAX.
       flags: Name of a preset of XLA flags for GPUs (see `FLAG_SETS`).
-      profiles: Whether steps are profiled, which disables command buffers on GPUs.
-      cpus: Number of CPU devices (see `cpu_devices.offer`). None means JAX's default.
-      connect: Callback before the backend starts, to connect to other processes.
+      profiles: Whether steps will be profiled, which disables command buffers on GPUs.
+      cpus: Number of CPU devices (`cpu_devices.offer`). None leaves JAX's default.
+      connect: Function to call before the backend starts; it connects to the other
+        processes.
 
     Raises:
-      UserError: The platform is missing, JAX has started with other flags, it fell
-        back to the CPU although the machine has an NVIDIA GPU, or a process is missing.
+      UserError: The platform is unavailable, JAX has already started with other flags,
+        JAX has no CUDA support although the machine has an NVIDIA GPU, or another
+        process is unreachable.
     """
     if platform != "auto":
         jax.config.update("jax_platforms", {"gpu": "cuda"}.get(platform, platform))
@@ -84,7 +85,7 @@ def start(
         cpu_devices.offer(cpus)
     try:
         backend = jax.default_backend()
-    # JAX raises AssertionError if the platform is known but has no device.
+    # JAX raises AssertionError for known platforms without devices.
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
@@ -101,12 +102,12 @@ def start(
 
 
 def _chosen() -> str:
-    """Return the platforms of --platform or $JAX_PLATFORMS, comma-separated."""
+    """Return the platforms from --platform or $JAX_PLATFORMS, separated by commas."""
     return getattr(jax.config, "jax_platforms") or ""  # noqa: B009
 
 
 def _expected() -> str:
-    """Return the platform that JAX will choose, such as `gpu`; does not start JAX."""
+    """Return the platform that JAX will choose, such as `gpu`, without starting JAX."""
     first = _chosen().split(",")[0]
     if first:
         return "gpu" if first in ("cuda", "rocm", "gpu") else first
@@ -129,25 +130,24 @@ def nvidia_gpus() -> list[str]:
 def _retain_freed_memory() -> None:
     """Configure glibc to retain freed memory for the next step.
 
-    By default glibc returns the memory of a step's activations to the kernel, which
-    maps and zeroes new pages for the next step. This takes half of the time of a small
-    CNN's training step on CPU (docs/decisions.md). The function must be called before
-    XLA starts its threads, each of which would otherwise create an arena. It has no
-    effect with other C libraries.
+    By default, glibc returns the memory of activations to the kernel, which maps and
+    zeroes new pages for the next step. On CPUs, this takes half of the step time of a
+    small CNN (docs/decisions.md). Call this function before XLA starts its threads, as
+    each thread may create an arena. It has no effect with other C libraries.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 2**30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-        # Use a single arena, as other arenas map new memory for every large block.
+        # Use only the main arena, as other arenas map new memory for every large block.
         mallopt(M_ARENA_MAX, 1)
 
 
 def cache_folder(name: str) -> Path | None:
-    """Create a private directory in the user's cache; return None on failure.
+    """Create a private directory in the user's cache directory; return None on failure.
 
-    Later runs execute the cached programs, so only the user may own and write to the
-    directory.
+    It must belong to the user and be writable only for the user, because later runs
+    execute the programs cached in it.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~"):
@@ -167,7 +167,7 @@ def cache_folder(name: str) -> Path | None:
 
 
 def _enable_compilation_cache() -> None:
-    """Enable JAX's cache in $JAX_COMPILATION_CACHE_DIR or in the user's cache."""
+    """Enable JAX's compilation cache, by default in the user's cache directory."""
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         folder = cache_folder("xla")
         if folder is None:
@@ -185,14 +185,15 @@ def set_xla_flags(
     started: bool,
     profiles: bool = False,
 ) -> None:
-    """Set XLA_FLAGS for a run, replacing the flags of an earlier run of this process.
+    """Set XLA_FLAGS for a run, replacing the flags of an earlier run in this process.
 
     Args:
       preset: Name of a preset in `FLAG_SETS`.
-      platform: Platform that JAX is going to run on.
-      environ: Environment to change.
-      started: Whether JAX has started its backend, which reads XLA_FLAGS once.
-      profiles: Whether steps are profiled.
+      platform: Platform that JAX will use.
+      environ: Environment variables to update, such as `os.environ`.
+      started: Whether JAX has started its backend, which reads XLA_FLAGS only at its
+        start.
+      profiles: Whether steps will be profiled.
 
     Raises:
       UserError: The backend has started with other flags.
@@ -218,13 +219,13 @@ def set_xla_flags(
 def xla_flags(
     preset: str, platform: str, environ: Mapping[str, str], *, profiles: bool = False
 ) -> str:
-    """Add the flags of a preset to the value of XLA_FLAGS, and return the result.
+    """Return the value of XLA_FLAGS with the flags of a preset added.
 
     Args:
       preset: Name of a preset in `FLAG_SETS`.
-      platform: Platform that JAX is going to run on; only `gpu` gets any flags.
-      environ: Environment variables; flags that the user has set take precedence.
-      profiles: Whether steps are profiled.
+      platform: Platform that JAX will use; flags are added only for `gpu`.
+      environ: Environment variables; flags in its XLA_FLAGS take precedence.
+      profiles: Whether steps will be profiled.
     """
     user_flags = environ.get("XLA_FLAGS", "")
     taken = {word.lstrip("-").split("=")[0] for word in user_flags.split()}

@@ -1,4 +1,4 @@
-"""GPU telemetry by NVML: utilization, memory, power and temperature."""
+"""GPU telemetry from NVML: utilization, memory, power and temperature."""
 
 import contextlib
 import os
@@ -9,12 +9,12 @@ import pynvml
 
 
 class GpuSensors:
-    """Reader of GPU sensors; readings that NVML does not support are omitted.
+    """Reader of GPU sensors, which omits readings that NVML does not support.
 
     Args:
-      ordinals: CUDA ordinals of the GPUs.
-      visible: Value of CUDA_VISIBLE_DEVICES; None means that all GPUs are visible.
-      nvml: Module with the functions of `pynvml`.
+      ordinals: CUDA ordinals of the GPUs, which count only visible GPUs.
+      visible: Value of CUDA_VISIBLE_DEVICES. None means that all GPUs are visible.
+      nvml: Module `pynvml`, or a replacement in tests.
     """
 
     def __init__(
@@ -23,18 +23,19 @@ class GpuSensors:
         self._nvml, self._handles = nvml, list[Any]()
         if not ordinals:
             return
-        # NVML fails without a driver, in containers that hide it, and for lost GPUs.
+        # NVML fails without a driver, in containers without access to it, and if a GPU
+        # has failed.
         with contextlib.suppress(nvml.NVMLError, IndexError):
             nvml.nvmlInit()
             self._handles = [self._handle(number, visible) for number in ordinals]
 
     def read(self) -> list[dict[str, float]]:
-        """Return the readings of each GPU.
+        """Return the readings of each GPU, by name.
 
         Returns:
-          `gpu_utilization` (fraction of NVML's last sampling period, up to a second,
-          in which a kernel ran), `gpu_memory_bytes` (of all processes),
-          `gpu_power_watts` and `gpu_temperature` (degrees Celsius).
+          `gpu_utilization` (fraction of time in which a kernel ran, over NVML's last
+          sampling period of up to a second), `gpu_memory_bytes` (memory in use by all
+          processes), `gpu_power_watts`, and `gpu_temperature` (degrees Celsius).
         """
         return [self._read(handle) for handle in self._handles]
 
@@ -48,7 +49,7 @@ class GpuSensors:
 
     def _read(self, handle: Any) -> dict[str, float]:
         nvml, readings = self._nvml, dict[str, float]()
-        # Virtual GPUs have no power meter, MIG instances no utilization.
+        # Virtual GPUs do not report power, and MIG instances do not report utilization.
         with contextlib.suppress(nvml.NVMLError):
             rates = nvml.nvmlDeviceGetUtilizationRates(handle)
             readings["gpu_utilization"] = rates.gpu / 100
@@ -65,7 +66,7 @@ class GpuSensors:
 
 
 def sensors_of(devices: Sequence[Any]) -> GpuSensors:
-    """Return sensors for the NVIDIA GPUs among some JAX devices."""
+    """Return the sensors of the GPUs among JAX devices."""
     gpus = [device for device in devices if device.platform == "gpu"]
     ordinals = [gpu.local_hardware_id for gpu in gpus]
     return GpuSensors(ordinals, os.environ.get("CUDA_VISIBLE_DEVICES"))

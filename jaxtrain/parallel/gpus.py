@@ -1,11 +1,12 @@
-"""Known GPUs: compiler targets and roofline bounds."""
+"""Known GPUs: compiler targets, and peak FLOP/s and bandwidths for roofline bounds."""
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: `COMMON` fields are equal for
-# all GPUs, `FIELDS` are the columns of `SPECS` from the third.
+# Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: `COMMON` has the fields that
+# are equal for all GPUs, `FIELDS` the names of the other fields, in the order of the
+# columns of `SPECS` from the third.
 COMMON = (
     "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
     "block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "
@@ -16,9 +17,9 @@ FIELDS = (
     *("clock_rate_ghz", "device_memory_size", "shared_memory_per_core"),
     *("shared_memory_per_block_optin", "threads_per_core_limit"),
 )
-# Name, compute capability, and values from openxla/xla,
-# `xla/backends/gpu/target_config/specs`, which lacks the L4: the values of the L4 are
-# from its data sheet and CUDA's limits for Ada Lovelace.
+# Columns: name, compute capability, and values of `FIELDS`. The values are from
+# `xla/backends/gpu/target_config/specs` in openxla/xla and, for the L4, from its data
+# sheet and CUDA's limits for Ada Lovelace.
 SPECS = """
 v100        7.0  80  64  898048000000   6291456 1.53   16935682048  98304  98304 2048
 a100        8.0 108  64 2039040000000  41943040 1.41   85100068864 167936 166912 2048
@@ -29,11 +30,11 @@ b200       10.0 148 128 7672320000000 132644864 1.965 191514411008 233472 232448
 l4          8.9  58 128  300000000000  50331648 2.04   23580639232 102400 101376 1536
 rtx6000pro 12.0 188 128 1792000000000 134217728 2.6   103079215104 131072 101376 1536
 """
-# Name; device name in CUDA; interconnect of a node; GB/s to GPUs of the node, and to
-# other nodes; dense TFLOP/s for the dtypes of `DTYPES`.
-# NVIDIA's data sheets: V100 (2020; tensor cores for float16 only), A100 (2021), H100
-# (2023, SXM), H200 (2024, SXM), HGX B200 (2024, an eighth of the 8-GPU system), L4
-# (2023), RTX Blackwell PRO GPU architecture (2025).
+# Columns: name; name in CUDA; interconnect in a node; GB/s to GPUs of the node; GB/s to
+# other nodes; dense TFLOP/s for each of `DTYPES`. From NVIDIA's data sheets: V100
+# (2020; tensor cores for float16 only), A100 (2021), H100 (2023, SXM), H200 (2024,
+# SXM), HGX B200 (2024, an eighth of the 8-GPU system), L4 (2023), RTX Blackwell PRO GPU
+# architecture (2025).
 SPEEDS = """
 v100        Tesla V100-SXM2-16GB           NVLink 2    150  12.5  125 - 15.7 7.8
 a100        NVIDIA A100-SXM4-80GB          NVLink 3    300  25    312 156 19.5 19.5
@@ -50,19 +51,19 @@ DTYPES = ("float16", "tensorfloat32", "float32", "float64")
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """Compiler target and speed limits of a GPU.
+    """Compiler target, peak FLOP/s and bandwidths of a GPU.
 
     Attributes:
-      device_kind: Name of the GPU in CUDA and JAX.
-      description: Text of a `GpuTargetConfigProto`.
+      device_kind: Name of the GPU in CUDA and in `jax.Device.device_kind`.
+      description: Compiler target, a `GpuTargetConfigProto` in text format.
       memory: Size of the device memory in bytes.
       hbm_bandwidth: Bandwidth of the device memory in bytes per second.
-      peaks: Peak FLOP/s of matrix products by dtype, in JAX's names; dtypes that
-        the tensor cores lack, such as bfloat16 on a V100, are missing.
-      links: Interconnect of the GPUs of a node.
-      link_bandwidth: Send bandwidth to GPUs of the node, in bytes per second.
-      network_bandwidth: Send bandwidth to other nodes with the usual network adapters,
-        in bytes per second.
+      peaks: Peak FLOP/s of dense matrix products, by name of the dtype. 16-bit dtypes
+        and tensorfloat32 are missing if the tensor cores do not support them.
+      links: Type of the interconnect between GPUs of a node.
+      link_bandwidth: Send bandwidth to GPUs of the same node, in bytes per second.
+      network_bandwidth: Send bandwidth to other nodes in bytes per second, with usual
+        network adapters.
     """
 
     device_kind: str
@@ -76,7 +77,7 @@ class Gpu:
 
 
 def _gpu(capability: str, values: Sequence[str], speeds: Sequence[str]) -> Gpu:
-    """Create a GPU from its values in `SPECS` and `SPEEDS`."""
+    """Create a GPU from its rows in `SPECS` and `SPEEDS`."""
     spec = dict(zip(FIELDS, values, strict=True))
     fields = " ".join(f"{name}: {value}" for name, value in spec.items())
     kind, links, link, network, tera = speeds
@@ -113,10 +114,11 @@ GPUS = {
 
 
 def gpu_name(device_kind: str) -> str | None:
-    """Return the short name of the GPU with CUDA's `device_kind`, or None if unknown.
+    """Return the key in `GPUS` of the GPU `device_kind`, or None if it is unknown.
 
-    CUDA's names may have suffixes, such as the memory size. PCIe and NVL boards are
-    unknown, as they are slower than the SXM boards in `SPECS`.
+    Suffixes of CUDA's names, such as the memory size, may differ from `device_kind` in
+    `GPUS`. PCIe and NVL boards count as unknown, as they are slower than the SXM boards
+    in `SPECS`.
     """
     words = re.split(r"[^a-z0-9]+", device_kind.lower())
     if {"pcie", "nvl"}.intersection(words):
@@ -130,15 +132,15 @@ def gpu_name(device_kind: str) -> str | None:
 
 
 def peak_flops(device_kind: str, products: str) -> float | None:
-    """Return the peak FLOP/s of dense products, or None for unknown devices.
+    """Return the peak FLOP/s of dense matrix products; None for unknown devices.
 
     Args:
-      device_kind: Name of the device in JAX.
-      products: Dtype of the products, a key of `Gpu.peaks`.
+      device_kind: Name of the device in JAX (`jax.Device.device_kind`).
+      products: Name of the dtype in which products are computed, such as `bfloat16`.
     """
     name = gpu_name(device_kind)
     if name is None:
         return None
-    # A GPU without tensor cores for a dtype computes in float32.
+    # Without tensor cores for the dtype, the GPU computes in float32.
     peaks = GPUS[name].peaks
     return peaks.get(products, peaks["float32"])
