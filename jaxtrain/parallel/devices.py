@@ -89,7 +89,7 @@ def start(
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
-            f"--platform {platform}: JAX finds no such device{reason}; choose another "
+            f"--platform {platform}: JAX finds no device of this platform{reason}; choose another "
             f"--platform, or for an NVIDIA GPU run {extras.install('cuda12')}"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
