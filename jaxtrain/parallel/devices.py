@@ -89,8 +89,8 @@ def start(
     except (RuntimeError, AssertionError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UserError(
-            f"--platform {platform}: JAX finds no device of this platform{reason}; choose another "
-            f"--platform, or for an NVIDIA GPU run {extras.install('cuda12')}"
+            f"--platform {platform}: JAX finds no device of this platform{reason}; "
+            f"choose another --platform, or for an NVIDIA GPU run {extras.install('cuda12')}"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:
