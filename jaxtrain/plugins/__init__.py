@@ -1,6 +1,6 @@
 """Built-in plug-ins, one subpackage each; see `jaxtrain.plugin`.
 
-Help texts, task proposals and the metrics in the docs list plug-ins in this order.
+The order of `NAMES` is the order in help texts, task proposals and docs/metrics.md.
 """
 
 NAMES = (
@@ -13,6 +13,6 @@ NAMES = (
     *("onnx", "litert", "serve"),
 )
 
-# The config includes sections of plug-ins, whose modules import `jaxtrain.config`: it
-# must be imported first.
+# Modules of plug-ins import `jaxtrain.config`, which imports the config sections of
+# plug-ins. It must be imported first, because of this cycle.
 import jaxtrain.config  # noqa: E402, F401

@@ -99,7 +99,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
-    """Return table rows: each model, the average, and the path of the average."""
+    """Return the rows of the printed table: each model, the average, and its path."""
     rows = {}
     for number, name in enumerate(arguments.models):
         told = f"{found.values[number]:.4f}" if found.values else "not evaluated"
