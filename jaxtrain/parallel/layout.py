@@ -22,9 +22,9 @@ from jaxtrain.trees import by_path, path_name
 # replicated, because a collective would cost more time than sharding saves.
 MIN_SHARDED_SIZE = 2**12
 
-# Platform -> dims of kernels (H, W, in, out) from major to minor in memory; row-major on
-# other platforms. cuDNN expects output channels first: with any other order XLA
-# transposes every weight and every gradient.
+# Platform -> dims of kernels (H, W, in, out) from major to minor in memory; other
+# platforms are row-major. cuDNN expects output channels first: with any other order
+# XLA transposes every weight and every gradient.
 KERNEL_ORDERS: dict[str, tuple[int, ...]] = dict.fromkeys(
     ("gpu", "cuda", "rocm"), (3, 0, 1, 2)
 )
@@ -38,7 +38,7 @@ class Layout:
       - *Partial*: of one or more micro-batches, not yet summed over devices.
       - *Summed*: summed over devices and micro-batches, and sharded.
       - *Mean*: summed, then divided by the number of micro-batches and the loss scale.
-      - *All-reduced*: of one micro-batch, summed over devices without a change of shape.
+      - *All-reduced*: of one micro-batch, summed over devices with unchanged shapes.
 
     Attributes:
       mesh: Mesh of the devices.
@@ -130,7 +130,7 @@ class Layout:
         return {**extra, **gathered}
 
     def trained_params(self, params: Any) -> Any:
-        """Copy parameters per device, or all-gather them without copies, inside jit."""
+        """Make the per-device copies, and all-gather other parameters, inside jit."""
         specs = self._param_specs
         return self._map_by_kind(specs, params, Copies.make, self.gather_params)
 

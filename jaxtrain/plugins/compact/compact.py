@@ -23,18 +23,18 @@ from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import path_name
 from jaxtrain.weights.description import Description
 
-# Indices of the retained units of each group, ascending.
+# Name of a prunable group -> ascending indices of retained units.
 Kept = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Constraints of the smaller model.
+    """Constraints on the smaller model.
 
     Attributes:
       flops: Maximum FLOPs per image, as a fraction of the original model's.
       keep: Minimum fraction of retained channels of each group.
-      multiple: Divisor of the number of channels of each group.
+      multiple: Number that divides the number of channels of each group.
     """
 
     flops: float
@@ -50,8 +50,8 @@ class Compacted:
       model: The smaller model.
       channels: Channels of the original model.
       kept: Retained units of all prunable groups.
-      params: Numbers of parameters, before and after.
-      flops: FLOPs per image, before and after.
+      params: Number of parameters before and after pruning.
+      flops: FLOPs per image before and after pruning.
     """
 
     model: TrainedModel
@@ -62,7 +62,7 @@ class Compacted:
 
 
 def open_channels(about: Description) -> ChannelMap:
-    """Analyse the channels of a trained model.
+    """Find the removable channels of a trained model.
 
     Raises:
       UserError: The analysis fails, or `model.transform` changes the model.
@@ -102,8 +102,8 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
     Args:
       channels: Channels of a model.
-      importance: Importance of each unit, by prunable group.
-      limits: Constraints of the smaller model.
+      importance: Prunable group -> importance of each unit.
+      limits: Constraints on the smaller model.
 
     Raises:
       UserError: The limit of FLOPs is unreachable.
@@ -113,7 +113,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     for number, (name, of_units) in enumerate(importance.items()):
         units = len(of_units)
         least[name] = max(1, math.ceil(limits.keep * units))
-        # Importance per FLOP of the removable units, ascending.
+        # Ratios of importance to FLOPs of the removable units, ascending.
         ratio = np.sort(of_units / costs[name])[: units - least[name]]
         worth.append(ratio)
         owners.append(np.full(len(ratio), number))
@@ -121,7 +121,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def retained(num: int) -> dict[str, np.ndarray]:
-        """Return the units that remain after removal of the `num` least important."""
+        """Return the units to retain if the `num` least important are removed."""
         lost, kept = np.bincount(owner[:num], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
@@ -148,13 +148,13 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round to the nearest number for which `multiple` divides `units * unit`."""
+    """Round `units` so that `multiple` divides the channels, `units * unit`."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 
 
 def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
-    """Return a smaller model, with only the units in `kept` of each pruned group.
+    """Return a smaller model that has only the retained units of each group.
 
     Raises:
       UserError: The model fails with fewer channels.

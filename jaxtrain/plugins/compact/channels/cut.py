@@ -96,11 +96,11 @@ def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
 
 
 def take(name: str, array: Any, indices: Mapping[Axis, np.ndarray]) -> Any:
-    """Restrict an array of JAX or NumPy to the retained indices of its dims.
+    """Select the retained indices of an array's dims.
 
     Args:
       name: Path of the array.
-      array: Array, possibly traced.
+      array: NumPy or JAX array, which may be traced.
       indices: Retained indices by path and dim, for dims that become smaller.
     """
     for dim in range(getattr(array, "ndim", 0)):

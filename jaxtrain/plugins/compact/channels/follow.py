@@ -1,9 +1,8 @@
 """Dependency analysis of channels through a model's jaxpr.
 
-Channels are pinned, so that they cannot be removed, by operations without a rule, and
-by operations that mix all channels, such as the mean of a layer norm. All other
-channels can be removed from the arrays. The outputs do not change if a removed channel
-is zero.
+Operations without a rule, and operations that mix all channels, such as the mean of a
+layer norm, pin their input channels: pinned channels cannot be removed. Removal of
+other channels does not change the outputs if these channels are zero.
 """
 
 import math
@@ -37,11 +36,10 @@ Dims = tuple[np.ndarray, ...]
 def follow(
     function: Callable[[Any, Any], Any], weights: Any, images: Any
 ) -> tuple[LabelClasses, list[Labelled]]:
-    """Trace the channels of `function(weights, images)`, with abstract arguments.
+    """Label the channels in `function(weights, images)`, with abstract arguments.
 
     Returns:
-      The equivalence classes of channel labels, and the labels of each leaf of the
-      weights.
+      Equivalence classes of labels, and the labels of each leaf of `weights`.
     """
     closed, found = jax.make_jaxpr(function)(weights, images), LabelClasses()
     given = [
