@@ -15,7 +15,7 @@ NHWC = ("NHWC", "HWIO", "NHWC")
 # XLA:CPU's convolutions are fast with ENOUGH_FEATURES or more output channels. To reach
 # this number, up to MANY_COLUMNS output columns are computed together as channels.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
-# Maximum number of channels for which JAX's kernel gradient is faster on XLA:CPU.
+# Maximum output channels for which JAX's kernel gradient is faster on XLA:CPU.
 FEW_FEATURES = 16
 # Minimum number of channels for which im2col in bfloat16 is faster than convolutions,
 # which XLA:CPU computes in float32.
@@ -51,7 +51,7 @@ def is_product(kernel: Sequence[int], moves: Moves) -> bool:
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Multiply matrices by way of a float32 result, faster on XLA:CPU for bfloat16."""
+    """Multiply matrices; a float32 result makes bfloat16 fast on XLA:CPU."""
     y = lax.dot(a, b, preferred_element_type=wide(a.dtype))
     return y.astype(a.dtype)
 

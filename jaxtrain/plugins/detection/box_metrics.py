@@ -11,13 +11,13 @@ import numpy as np
 
 from jaxtrain.tasks.metrics import Metric
 
-# IoU thresholds of a match, and recalls at which the precision is interpolated.
+# IoU thresholds for matches, and recall thresholds of the interpolated precision.
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
-# Maximum detections per class and image, highest scores first.
+# Maximum numbers of detections per class and image; the highest scores are used.
 COUNTS = (1, 10, 100)
 MOST = COUNTS[-1]
-# Area ranges in square pixels: all, small, medium and large.
+# Ranges of the box area in square pixels: all, small, medium and large.
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
@@ -37,14 +37,14 @@ OF_CLASSES, BOXES_OF_CLASSES = "class_ap", "class_boxes"
 
 
 class Found(NamedTuple):
-    """Evaluation results per class; NaN for classes without ground truth.
+    """Evaluation results of each class; NaN for classes without ground truth.
 
     Attributes:
       precision: Average precision by area range (`AREAS`), class and IoU threshold,
         (4, classes, 10).
       recall: Recall for boxes of all areas, by detection limit (`COUNTS`), class and
         IoU threshold, (3, classes, 10).
-      num_true: Number of ground-truth boxes, (classes,).
+      num_true: Number of ground-truth boxes per class, (classes,).
     """
 
     precision: np.ndarray
@@ -52,12 +52,12 @@ class Found(NamedTuple):
     num_true: np.ndarray
 
     def mean(self, thresholds: slice, area: int = ALL) -> float | None:
-        """Return the mAP over IoU thresholds, or None if there is no ground truth."""
+        """Return the mAP over IoU thresholds, or None without ground truth."""
         return _mean(self.precision[area][:, thresholds])
 
 
 class Match(NamedTuple):
-    """Matched detections of one class in one image, in descending order of score.
+    """Detections of one class in one image, and their matches, best score first.
 
     Attributes:
       score: Score of each detection, (n,).
@@ -73,11 +73,11 @@ class Match(NamedTuple):
 
 
 def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
-    """Return COCO's metrics, computed from the arrays that `keep` returns.
+    """Return COCO's metrics by name.
 
     Args:
-      keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, the
-        detections and the ground truth as in `evaluate`.
+      keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, which returns
+        the arguments of `evaluate`.
     """
     cached = _CachedEvaluation()
 
@@ -103,7 +103,7 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
 
 
 class _CachedEvaluation:
-    """Caches the result of `evaluate` for the last arrays, which all metrics share."""
+    """`evaluate` with a cache of the last result, which all metrics share."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None
@@ -118,10 +118,10 @@ def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) ->
     """Evaluate the detections of N images against the ground truth.
 
     Args:
-      found: Detections: `boxes` (N, K, 4), left, top, right, bottom; `scores` (N, K);
-        `classes` (N, K), -1 for padding.
-      true: Ground truth: `boxes` (N, M, 4); `classes` (N, M), -1 for padding; `crowd`
-        (N, M).
+      found: Detections: `boxes` (left, top, right, bottom), (N, K, 4); `scores`,
+        (N, K); and `classes`, (N, K), -1 for padding.
+      true: Ground truth: `boxes`, (N, M, 4); `classes`, (N, M), -1 for padding; and
+        `crowd`, bool (N, M).
     """
     found_classes, true_classes = found["classes"], true["classes"]
     num_classes = (
@@ -168,9 +168,9 @@ def match(
 ) -> Match:
     """Match the detections of one class in one image with its ground-truth boxes.
 
-    In descending order of score, each detection matches the unmatched box with the
-    highest IoU. Ignored boxes (crowds, areas out of range) match only if no other box
-    does; a crowd can match several detections.
+    In descending order of score, each detection is matched with the unmatched box of
+    highest IoU. Ignored boxes (crowds, and boxes outside the area range) are matched
+    only if no other box is; a crowd can have several detections.
 
     Args:
       boxes: Boxes of the detections, (n, 4).

@@ -14,7 +14,7 @@ MAX_CLASSES = 100
 
 
 def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return the table of the classes, lowest average precision first.
+    """Return the table of classes, lowest average precision first.
 
     Args:
       values: Recorded metrics by name; invalid or missing metrics are skipped.

@@ -84,7 +84,7 @@ def read_lists(
     Args:
       source: Data source, which prefixes messages.
       path: Path of the file.
-      problems: Collector of remarks on the encoding, or None.
+      problems: Collector of remarks on the text encoding, or None.
       needed: Keys of the required lists.
 
     Raises:
@@ -95,7 +95,7 @@ def read_lists(
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
         text = decode_user_text(data)
-        # `nan=True`: `json.dump` writes NaN for a missing area.
+        # Allow NaN, which some tools write for a missing area.
         values = parse(text.content, nan=True)
     except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is not JSON: {error}") from None

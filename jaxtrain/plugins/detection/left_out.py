@@ -1,4 +1,4 @@
-"""Unusable images and boxes: left out, counted by cause, and reported once."""
+"""Counts of unusable images and boxes, which are left out of a data set, by cause."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ IMAGES, BOXES, CLIPPED = "images left out", "boxes left out", "boxes clipped"
 
 
 class Defect(NamedTuple):
-    """An entry that counts towards `data.max_bad_fraction`.
+    """A defective entry, included in the fraction that `max_bad_fraction` limits.
 
     Attributes:
       text: Description of the defect.
@@ -56,12 +56,12 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count an entry that is no defect, such as a box without area."""
+        """Count an entry that is left out but not defective, e.g. a box without area."""
         merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
         merged.number += 1
 
     def add_defect(self, title: str, cause: str, defect: Defect) -> None:
-        """Count a defect; `data.max_bad_fraction` limits the fraction of defects."""
+        """Count an entry that is left out because of a defect."""
         self.add(title, cause, defect.where)
         self.num_defects[title] = self.num_defects.get(title, 0) + 1
         some = self.defects.setdefault(title, [])
@@ -80,7 +80,7 @@ class LeftOut:
             return None
 
     def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Return the corners of a box, clipped to its image; None if no area is left.
+        """Clip a box to its image, and return its corners; None without area.
 
         Args:
           box: Left, top, width and height in pixels.
@@ -107,7 +107,7 @@ class LeftOut:
 
         Args:
           title: `IMAGES` or `BOXES`, the entries to check.
-          num: Number of these entries in the annotation file.
+          num: Total number of these entries in the annotation file.
           config: `data` section of the config, with `max_bad_fraction`.
           problems: Problems of the data set.
         """

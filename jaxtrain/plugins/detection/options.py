@@ -18,7 +18,7 @@ from jaxtrain.config.models import (
 )
 from jaxtrain.config.part import Part
 
-# Largest distance that a level regresses, in units of its stride (FCOS, section 3.2).
+# Maximum distance that a level predicts, in units of its stride (FCOS, section 3.2).
 REACH = 8.0
 
 
@@ -60,7 +60,7 @@ class DetectionConfig(Part):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Range of the distance to the farthest side of a box, in pixels, per level."""
+        """Range of the distance to a box's farthest side in pixels, for each level."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
 

@@ -24,7 +24,7 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
 from jaxtrain.tasks.proposals import Advice
 
-# Maximum number of boxes that the label text of an example lists.
+# Maximum number of boxes in the label text of an example.
 MAX_NAMED = 12
 # NMS receives the `max(CANDIDATES, keep)` top-scoring candidates of each image.
 CANDIDATES = 300

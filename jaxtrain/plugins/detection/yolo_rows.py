@@ -13,13 +13,13 @@ LINE = (
     "fractions of the image from 0 to 1"
 )
 BOX, TRIANGLE = 4, 6
-# Fraction of the image by which a rotated box may exceed it. Larger coordinates are
-# rejected, because they are probably in pixels.
+# Fraction of the image size by which a rotated box may exceed the image. Larger
+# coordinates are rejected, because they are probably in pixels.
 FARTHEST = 1.0
 
 
 class YoloRow(NamedTuple):
-    """A row of a label file.
+    """A parsed row of a label file.
 
     Attributes:
       box: Box of the row; the bounding box of a polygon.
@@ -41,8 +41,8 @@ def num_keypoints(values: dict[str, Any]) -> int:
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     """Parse a row of a label file.
 
-    A box has four coordinates, a polygon an even number; an additional last value is a
-    confidence and is ignored.
+    After the class index, a box has four coordinates, and a polygon has an even number
+    of at least six. An additional last value is an ignored confidence.
 
     Args:
       fields: Fields of the row.
