@@ -70,7 +70,7 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
 
 def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
-    """Convert the distances of locations to the sides of boxes to boxes, (..., N, 4)."""
+    """Convert `Flat.distances` (..., N, 4) to boxes (..., N, 4)."""
     points = jnp.asarray(places.points, distances.dtype)
     return jnp.concatenate(
         [points - distances[..., :2], points + distances[..., 2:]], -1
