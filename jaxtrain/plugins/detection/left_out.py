@@ -56,7 +56,7 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count an entry that is left out, but no defect, such as a box without area."""
+        """Count an entry that is left out but no defect, such as a box without area."""
         merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
         merged.number += 1
 

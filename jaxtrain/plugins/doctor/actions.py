@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.doctor.data_command import DataArguments
 
 PREVIEW = Path("preview.png")
-# Number of batches in the preview, one per row: some augmentations are sampled per
-# batch.
+# Number of batches in the preview, a row of images each: some augmentations are sampled
+# per batch.
 NUM_STEPS = 4
 
 
@@ -79,8 +79,8 @@ def preview(arguments: "DataArguments") -> None:
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")
-    # One device may not support the recipe's parallelism, and images do not depend on
-    # it.
+    # Ignore the recipe's `parallel` section, which may require several devices and does
+    # not affect images.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
     setup = build_setup(plain, devices=jax.devices()[:1])
     image = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))

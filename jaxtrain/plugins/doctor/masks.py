@@ -11,7 +11,7 @@ from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
 # Fraction of the training pixels below which a class is rare.
 RARE = 1e-3
-# Segmentation losses that weight classes independently of their number of pixels.
+# Segmentation losses in which the weight of a class does not depend on its pixel count.
 BALANCED = ("dice", "cross_entropy_dice", "lovasz")
 
 

@@ -16,20 +16,21 @@ from scipy.sparse.csgraph import connected_components
 
 # Height and width of the thumbnails in pixels.
 PRINT = 16
-# Maximum Hamming distance of near-duplicates: JPEG quality 75, half the size or a fifth
-# less contrast change 0 to 4 bits (benchmarks/RESULTS.md).
+# Maximum Hamming distance of near-duplicates. JPEG compression with quality 75, half
+# the size, or a fifth less contrast changes 0 to 4 bits (benchmarks/RESULTS.md).
 MAX_BITS = 4
-# Number of bands of the hash: two hashes within MAX_BITS bits share at least one band.
+# Number of bands of a hash: hashes with at most MAX_BITS different bits have at least
+# one equal band.
 NUM_BANDS = MAX_BITS + 1
 # Minimum correlation of the thumbnails of near-duplicates.
 MIN_CORRELATION = 0.995
-# DCT frequencies per axis. A bit is set if the coefficient is above the median of all
-# coefficients except the first, the mean of the image.
+# Number of DCT frequencies per axis. A bit of the hash is set if its DCT coefficient is
+# above the median. The median excludes the coefficient of frequency 0.
 _NUM_FREQUENCIES = 8
 # Number of pairs whose thumbnails are compared at a time.
 _CHUNK = 2**14
-# Maximum number of comparisons per image and band. An image is compared with the next
-# images that have an equal band, in the order of the full hash.
+# Maximum number of comparisons per image and band. Images with an equal band are sorted
+# by the full hash, and each image is compared with the next images.
 MAX_NEIGHBOURS = 20_000
 
 
@@ -59,7 +60,7 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
 
     Args:
       hashes: pHash of each image, (N,).
-      prints: Thumbnail of each image, (N, PRINT, PRINT), not of a single colour.
+      prints: Thumbnail of each image, not of a single colour, (N, PRINT, PRINT).
     """
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
@@ -71,22 +72,22 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
 
 
 class Joined:
-    """Union-find over the numbers 0 to `num` - 1, with O(num) memory.
+    """Union-find over the integers 0 to `num` - 1, with O(num) memory.
 
     Attributes:
-      groups: Smallest member of the group of each number, (num,).
+      groups: Smallest integer in the group of each integer, (num,).
     """
 
     def __init__(self, num: int):
         self.groups = np.arange(num)
 
     def apart(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the pairs, out of (n, 2), that connect different groups."""
+        """Return the pairs that connect different groups; `pairs` is (n, 2)."""
         one, other = self.groups[pairs.T]
         return pairs[one != other]
 
     def join(self, pairs: np.ndarray) -> None:
-        """Merge the groups of each pair, (n, 2)."""
+        """Merge the two groups of each pair; `pairs` is (n, 2)."""
         if not len(pairs):
             return
         groups, places = np.unique(self.groups[pairs], return_inverse=True)
@@ -100,7 +101,7 @@ class Joined:
 
 
 def equal_ones(values: np.ndarray) -> list[np.ndarray]:
-    """Return, for each value that occurs more than once, its ascending indices."""
+    """Return the ascending indices of each value that occurs more than once."""
     _, kinds, counts = np.unique(values, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[kinds] > 1)
     order = places[np.argsort(kinds[places], kind="stable")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.plan.estimate import Estimate
 
 EXAMPLE = "--data folder:photos --out configs/photos.py"
-# Maximum number of mask classes to name.
+# Maximum number of mask classes whose names are printed.
 NUM_NAMED = 8
 
 
@@ -160,7 +160,7 @@ def _range(least: str, most: str) -> str:
 
 
 def describe_time(expected: "Estimate | str") -> dict[str, str]:
-    """Return the rows of the table `estimate`: duration, and options to reduce it."""
+    """Return the rows of the table `estimate`: run time, and options to reduce it."""
     from jaxtrain.plugins.plan.estimate import roughly
 
     if isinstance(expected, str):

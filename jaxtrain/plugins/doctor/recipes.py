@@ -1,4 +1,4 @@
-"""Text of a recipe: a Python file with a reason above each value."""
+"""Source code of a recipe: a Python file with a reason above each value."""
 
 import textwrap
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Multi-threaded scan of all examples of a run, with a small record per example."""
+"""Multi-threaded scan of all examples of a run, which collects their properties."""
 
 import collections
 import functools
@@ -34,12 +34,14 @@ IN_FLIGHT = 2
 
 
 class Scan:
-    """Properties of the N examples of a data set, about 350 bytes plus a name each.
+    """Properties of the N examples of a data set, in about 350 bytes per example.
+
+    An index into these arrays is called a row.
 
     Attributes:
       noun: Word for an example in messages: image, or sound.
       index: Index of each example in the store, (N,).
-      split: Index in `SPLITS` of the split of each example, (N,).
+      split: Split of each example, as an index into `SPLITS`, (N,).
       rows: Split -> rows of its examples; splits may overlap.
       class_names: Names of the classes; empty if targets are not classes.
       labels: Class of each example, (N,); None if targets are not classes.
@@ -49,7 +51,7 @@ class Scan:
       formats: Format of the files -> number of files.
       size: Height and width in pixels, (N, 2); 1 and the length in ms for sounds.
       pixel_hash: Hash of the decoded pixels, uint64 (N,).
-      contrast: Largest standard deviation of a channel, for pixels in 0..255, (N,).
+      contrast: Largest standard deviation among channels, for pixels in 0..255, (N,).
       perceptual: pHash of 64 bits, uint64 (N,).
       prints: Grey thumbnail of each example, uint8 (N, PRINT, PRINT).
       bad_targets: Row -> reason why the target does not fit its image.
@@ -88,9 +90,9 @@ class Scan:
     def add(
         self, names: list[str], looks: list[Look], targets: Any, hashes: Any
     ) -> None:
-        """Append the properties of the next examples.
+        """Append the properties of the next n examples.
 
-        `hashes` are the pHash, (n,), and thumbnail, (n, PRINT, PRINT), of each image.
+        `hashes` are the pHashes, (n,), and thumbnails, (n, PRINT, PRINT), of the images.
         """
         start = len(self.names)
         here = slice(start, start + len(names))
@@ -119,7 +121,7 @@ class Scan:
                 self.formats[look.format] += 1
 
     def add_targets(self, start: int, target_looks: Sequence[TargetLook]) -> None:
-        """Record the properties of the targets of the rows from `start` on."""
+        """Record the properties of the targets of consecutive rows, from `start` on."""
         for row, one in enumerate(target_looks, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
@@ -130,7 +132,7 @@ class Scan:
 
     @functools.cached_property
     def readable(self) -> np.ndarray:
-        """Whether the image of each row can be read, (N,)."""
+        """Whether the image of each row is readable, bool (N,)."""
         readable = np.ones(len(self), bool)
         readable[list(self.unreadable)] = False
         return readable
@@ -142,7 +144,7 @@ class Scan:
 
     @property
     def odd_modes(self) -> dict[int, str]:
-        """Row -> mode of each image that does not have the most frequent mode."""
+        """Row -> mode, for images without the most frequent mode."""
         usual = next(iter(self.modes), "")
         return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
 
@@ -207,15 +209,16 @@ class Scan:
         ]
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Return mean and standard deviation of each channel of training images, 0..1.
+        """Return the mean and standard deviation per channel, for pixels in 0..1.
 
-        All images have equal weight. Without readable training images, both are [0].
+        All readable training images have equal weight. Without such images, both
+        results are [0].
         """
         moments = self._moments / max(self._num_train, 1)
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Return the minimum, median and maximum size, and the number of sizes."""
+        """Return the minimum, median and maximum size, and the number of sizes, by key."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}
@@ -280,9 +283,10 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _rehash_equal(found: Scan, train: Source) -> None:
-    """Replace equal signatures by hashes of all pixels, to confirm duplicates.
+    """Replace equal `pixel_hash` entries by hashes of all pixels, to find duplicates.
 
-    The images are decoded again; hashing the pixels of all images would take longer.
+    Images with equal entries are decoded again. This is faster than hashing the pixels
+    of all images in the scan.
     """
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]

@@ -84,7 +84,7 @@ class LabelClasses:
         return np.arange(self.num - size, self.num)
 
     def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Make `a` and `b`, (size,), equivalent; return `a` with ANY replaced by `b`."""
+        """Make `a` and `b` equivalent, (size,); return `a`, or `b` where `a` is ANY."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
         self.pin(
