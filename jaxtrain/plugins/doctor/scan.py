@@ -34,9 +34,7 @@ IN_FLIGHT = 2
 
 
 class Scan:
-    """Properties of the N examples of a data set, in about 350 bytes per example.
-
-    An index into these arrays is called a row.
+    """Properties of the N examples of a data set; a *row* is an index from 0 to N - 1.
 
     Attributes:
       noun: Word for an example in messages: image, or sound.
@@ -90,10 +88,7 @@ class Scan:
     def add(
         self, names: list[str], looks: list[Look], targets: Any, hashes: Any
     ) -> None:
-        """Append the properties of the next n examples.
-
-        `hashes` are the pHashes, (n,), and thumbnails, (n, PRINT, PRINT), of the images.
-        """
+        """Append the next n examples; `hashes` are `perceptual` and `prints`."""
         start = len(self.names)
         here = slice(start, start + len(names))
         self.names += names
@@ -209,16 +204,15 @@ class Scan:
         ]
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Return the mean and standard deviation per channel, for pixels in 0..1.
+        """Return the mean and deviation per channel of training images, 0..1.
 
-        All readable training images have equal weight. Without such images, both
-        results are [0].
+        All images have equal weight. Without readable training images, both are [0].
         """
         moments = self._moments / max(self._num_train, 1)
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Return the minimum, median and maximum size, and the number of sizes, by key."""
+        """Return the minimum, median and maximum size, and the number of sizes."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}
@@ -283,11 +277,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _rehash_equal(found: Scan, train: Source) -> None:
-    """Replace equal `pixel_hash` entries by hashes of all pixels, to find duplicates.
-
-    Images with equal entries are decoded again. This is faster than hashing the pixels
-    of all images in the scan.
-    """
+    """Replace equal values of `pixel_hash` by hashes of all pixels of the images."""
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
 
