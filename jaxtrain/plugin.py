@@ -1,7 +1,7 @@
-"""Plug-ins: their contributions, and the tables that they extend.
+"""Plug-ins, and the tables of the core that plug-ins extend.
 
 A plug-in is a package whose `__init__.py` defines `PLUGIN`. Built-in plug-ins are
-listed in `jaxtrain.plugins.NAMES`; other packages register theirs in the entry point
+listed in `jaxtrain.plugins.NAMES`; other packages register a plug-in in the entry point
 group `jaxtrain.plugins`. The other modules of a plug-in are imported on first use.
 """
 
@@ -82,8 +82,8 @@ class Plugin:
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
       next_commands: Name -> "module:function" that returns a command to suggest after a
         run (see `jaxtrain.trainer.next_commands`).
-      hints: Occasion, such as "memory" -> advice that core messages append. It may
-        contain placeholders, such as {program} (see `hints_on`).
+      hints: Occasion, such as "memory" -> advice that is appended to a message of the
+        core. It may contain placeholders, such as {program} (see `hints_on`).
     """
 
     name: str
@@ -130,7 +130,7 @@ class Table(Mapping[str, T]):
 
         Args:
           kinds: Attributes of `Plugin` with rows of this table.
-          core: Name -> "module", or "module:name", of each row of the core.
+          core: Name -> "module" or "module:name" of a row of the core.
         """
         self.kinds = (kinds,) if isinstance(kinds, str) else kinds
         self.core = core
@@ -140,7 +140,7 @@ class Table(Mapping[str, T]):
         """Name of each row -> its import path: "module" or "module:name".
 
         Raises:
-          UserError: Two plug-ins, or a plug-in and the core, define rows of equal name.
+          UserError: Two rows have the same name.
         """
         rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
@@ -155,7 +155,7 @@ class Table(Mapping[str, T]):
         return rows
 
     def __getitem__(self, name: str) -> T:
-        """Import and return the row with a name.
+        """Import and return a row.
 
         Raises:
           UserError: A plug-in's row cannot be imported.
@@ -216,7 +216,7 @@ class Table(Mapping[str, T]):
 
 
 def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
-    """Return the joined hints of all plug-ins on an occasion, or "".
+    """Return the joined hints of all plug-ins for an occasion, or "".
 
     Args:
       occasion: Key of `Plugin.hints`.

@@ -13,6 +13,6 @@ NAMES = (
     *("onnx", "litert", "serve"),
 )
 
-# Modules of plug-ins import `jaxtrain.config`, which imports the config sections of
-# plug-ins. It must be imported first, because of this cycle.
+# Import `jaxtrain.config` before modules of plug-ins: it imports config sections of
+# plug-ins, and modules of plug-ins import `jaxtrain.config`.
 import jaxtrain.config  # noqa: E402, F401

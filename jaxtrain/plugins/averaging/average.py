@@ -73,7 +73,7 @@ def average(
 
     Args:
       models: Two or more models.
-      config: Config of the run whose images are used.
+      config: Config of the run whose training and validation images are used.
       num_images: Number of training images to recompute batch-norm statistics with; 0
         averages the statistics of the models.
       greedy: Whether to add models one by one, best validation metric first, and skip
@@ -117,7 +117,7 @@ def average(
 
 
 def mean_of(models: Sequence[TrainedModel]) -> TrainedModel:
-    """Average floating-point arrays in float64; copy others from the first model."""
+    """Average the floating-point arrays; copy other arrays from the first model."""
 
     def mean(*arrays: Any) -> np.ndarray:
         first = np.asarray(arrays[0])
@@ -181,12 +181,12 @@ def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
     """Evaluate a model on the validation split.
 
     Args:
-      subject: Preprocessing and task; its model is replaced by `model`.
+      subject: Evaluation preprocessing and task; its model is ignored.
       source: Images and targets of the validation split.
       model: Model to evaluate.
     """
     task = copy.copy(subject.task)
-    # Without chosen thresholds, the evaluation fits them to each model.
+    # Discard chosen thresholds, so that the evaluation fits them to this model.
     task.chosen = None
     subject = dataclasses.replace(subject, model=model, task=task)
     return Judged(task, Pass(subject=subject)(source, "validation").values)
@@ -205,7 +205,7 @@ def _with_statistics(
 ) -> TrainedModel:
     """Replace batch-norm statistics by means over batches of training images.
 
-    A model that cuts images into windows is evaluated on each window.
+    If the model cuts images into windows, the batches consist of windows.
 
     Args:
       subject: Evaluation preprocessing for the training images.
@@ -238,12 +238,12 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Return the function that computes the batch-norm statistics of one batch.
+    """Return a function that computes the batch-norm statistics of one batch.
 
     Args:
       subject: Evaluation preprocessing for the training images.
       model: Model with the weights and the batch norms.
-      keeps: Momentum of each running statistic, by path.
+      keeps: Path of a running statistic -> its momentum.
     """
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:

@@ -53,7 +53,7 @@ class AverageArguments:
 
 
 def run(arguments: AverageArguments, signals: StopSignals) -> None:
-    """Average the models, evaluate the average, and write it."""
+    """Average the models, evaluate the averaged model, and write the model."""
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: expected 0 or more")
     check_new_folder("--out", arguments.out)

@@ -1,4 +1,4 @@
-"""Channel pruning: smaller dense models from trained ones."""
+"""Channel pruning: conversion of trained models to smaller dense models."""
 
 from jaxtrain.plugin import Plugin
 

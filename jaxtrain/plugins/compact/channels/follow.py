@@ -97,7 +97,7 @@ class _Follower:
         return [Labelled(tuple(map(fixed, shape)), images) for shape in shapes]
 
     def _apply_rule(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
-        """Return the labels of an equation's outputs, or None if there is no rule."""
+        """Return the labels of the outputs, or None if the primitive has no rule."""
         name, rules = eqn.primitive.name, self._rules()
         if name in ELEMENTWISE:
             return self._elementwise(eqn, inputs)
@@ -140,7 +140,7 @@ class _Follower:
         return made
 
     def _expand(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
-        """Broadcast the labels of a dim to `size`; a broadcast dim is pinned."""
+        """Broadcast the labels of a dim to `size`; pin them if they are broadcast."""
         if len(labels) == size:
             return labels
         self._pin([labels], eqn)
@@ -194,7 +194,7 @@ class _Follower:
         if groups == 1:
             self._contract(x, channels, kernel, taken)
         else:
-            # A convolution group is removed as a unit, so all labels of its input and
+            # A feature group is removed as a unit, so all labels of its input and
             # output channels are equivalent.
             self._pin([taken], eqn)
             ins, outs = channels.reshape(groups, -1), outputs.reshape(groups, -1)
@@ -275,7 +275,7 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Return the labels of a constant; a uniform array matches any label."""
+    """Return the labels of a constant, which are ANY if the array is uniform."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)

@@ -90,8 +90,7 @@ class ChannelMap:
     def costs(self) -> dict[str, np.ndarray]:
         """Return the FLOPs per image of each unit: group name -> float64 (units,).
 
-        Each dim of a product distributes the FLOPs of the product equally over its
-        indices.
+        Each dim of a product shares the product's FLOPs equally among its indices.
         """
         total = np.zeros(self.components.max() + 1)
         for product in self.products:

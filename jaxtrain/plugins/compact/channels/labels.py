@@ -1,7 +1,7 @@
 """Labels of channels, to find the channels that can only be removed together.
 
-Each index along each dim of an array has a label. Outputs of an operation inherit the
-labels of its inputs. Labels that an operation combines, such as a sum, become
+Each index along each dim of an array has a label. The outputs of an operation inherit
+the labels of its inputs. Labels that an operation, such as a sum, combines become
 equivalent: their channels can only be removed together. A concatenated dim has labels
 of several arrays; the dim of a flattened feature map has repeated labels.
 """
@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# STAYS labels indices that cannot be removed, such as pixel rows of images. ANY labels
-# indices of uniform arrays, which match any channel.
+# STAYS is the label of indices that cannot be removed, such as pixel rows of images.
+# ANY is the label of indices of uniform arrays, which match any channel.
 STAYS, ANY = 0, -1
 
 
@@ -52,7 +52,7 @@ class LabelledProduct:
     layer: str | None
 
     def flops(self, stays: np.ndarray) -> int:
-        """Return the FLOPs with the retained labels; `stays` is bool (labels,)."""
+        """Return the FLOPs if only labels with `stays`, bool (labels,), are retained."""
         total = self.factor
         for labels in self.dims:
             total *= int(stays[labels].sum())
@@ -64,7 +64,7 @@ class LabelClasses:
 
     Attributes:
       num: Number of labels.
-      reasons: Pairs of labels that cannot be removed, and the reason.
+      reasons: (labels, reason) of labels that cannot be removed.
       makers: Labels of each kernel's output channels, in order of computation.
       taken: Labels of each kernel's input channels.
       products: Convolutions and matrix products.
@@ -79,12 +79,12 @@ class LabelClasses:
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def new(self, size: int) -> np.ndarray:
-        """Return new labels, (size,)."""
+        """Return `size` new labels."""
         self.num += size
         return np.arange(self.num - size, self.num)
 
     def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Make `a` and `b` equivalent, (size,); return `a`, or `b` where `a` is ANY."""
+        """Make labels (size,) equivalent; return `a`, or `b` where `a` is ANY."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
         self.pin(
