@@ -38,7 +38,7 @@ from jaxtrain.training.norm_statistics import (
     statistics_of_batch,
 )
 
-# Description of the compiled program, for error messages.
+# Purpose of the compiled program, for out-of-memory messages.
 PURPOSE = "a batch for the statistics of an averaged model"
 
 

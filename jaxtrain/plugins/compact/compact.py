@@ -1,7 +1,7 @@
 """Channel pruning: removal of the least important channels of a model.
 
-Channels are grouped by dependency analysis of the model (`channels/`), and all groups
-are ranked together by importance per FLOP.
+Dependency analysis of the model (`channels/`) finds units of channels that can only be
+removed together. The units of all groups are ranked by importance per FLOP.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ class Limits:
 
     Attributes:
       flops: Maximum FLOPs per image, as a fraction of the original model's.
-      keep: Minimum fraction of retained channels of each group.
-      multiple: Number that divides the number of channels of each group.
+      keep: Minimum fraction of channels to retain in each group.
+      multiple: Required divisor of each group's number of channels.
     """
 
     flops: float
@@ -44,7 +44,7 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Compacted:
-    """A smaller model and its origin.
+    """A smaller model, and its comparison with the original model.
 
     Attributes:
       model: The smaller model.
@@ -83,8 +83,7 @@ def compact(
     """Remove the least important channels of a model.
 
     Raises:
-      UserError: The limit of FLOPs is unreachable, or the model fails with fewer
-        channels.
+      UserError: The FLOPs limit is unreachable, or the model fails with fewer channels.
     """
     kept = choose(channels, importance, limits)
     made = without(model, channels, kept)
@@ -106,14 +105,14 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
       limits: Constraints on the smaller model.
 
     Raises:
-      UserError: The limit of FLOPs is unreachable.
+      UserError: The FLOPs limit is unreachable.
     """
     costs, least = channels.costs(), {}
     worth, owners = [np.zeros(0)], [np.zeros(0, int)]
     for number, (name, of_units) in enumerate(importance.items()):
         units = len(of_units)
         least[name] = max(1, math.ceil(limits.keep * units))
-        # Ratios of importance to FLOPs of the removable units, ascending.
+        # Importance / FLOPs of each removable unit, ascending.
         ratio = np.sort(of_units / costs[name])[: units - least[name]]
         worth.append(ratio)
         owners.append(np.full(len(ratio), number))
@@ -121,7 +120,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def retained(num: int) -> dict[str, np.ndarray]:
-        """Return the units to retain if the `num` least important are removed."""
+        """Return the units that remain without the `num` least important units."""
         lost, kept = np.bincount(owner[:num], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
@@ -148,7 +147,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round `units` so that `multiple` divides the channels, `units * unit`."""
+    """Round `units` so that `units * unit` channels are divisible by `multiple`."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 

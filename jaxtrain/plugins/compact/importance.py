@@ -83,7 +83,7 @@ def by_taylor(
     batch_size: int,
     num_images: int,
 ) -> Importance:
-    """Return the squared first-order change of the loss when channels become zero.
+    """Return the squared first-order change of the loss when a unit becomes zero.
 
     Squares are averaged over batches of training images. The model is in evaluation
     mode, so that batch norms use running statistics.

@@ -15,7 +15,7 @@ from jaxtrain.export.request import Request
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.onnx import onnx_file
 
-# Number of warm-up calls and of timed calls per model.
+# Number of warm-up calls, and number of timed calls, per model.
 BEFORE, TIMES = 5, 50
 # Number of images on which each ONNX file is compared with its model.
 CHECKED = 8

@@ -136,7 +136,7 @@ def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
 def grad_of_kernel(
     x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
 ) -> jax.Array:
-    """Return the kernel gradient of a dense convolution, a few images at a time."""
+    """Compute the kernel gradient of a dense convolution, a few images at a time."""
     num, pixels = len(x), dy.shape[1] * dy.shape[2]
     if num > 1 and pays_as_patches(x.dtype, kernel):
         return _from_patches(x, dy, kernel, moves)

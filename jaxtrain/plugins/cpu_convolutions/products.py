@@ -15,7 +15,7 @@ NHWC = ("NHWC", "HWIO", "NHWC")
 # XLA:CPU's convolutions are fast with ENOUGH_FEATURES or more output channels. To reach
 # this number, up to MANY_COLUMNS output columns are computed together as channels.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
-# Maximum output channels for which JAX's kernel gradient is faster on XLA:CPU.
+# Maximum number of output channels for which JAX's kernel gradient is faster.
 FEW_FEATURES = 16
 # Minimum number of channels for which im2col in bfloat16 is faster than convolutions,
 # which XLA:CPU computes in float32.
@@ -76,7 +76,7 @@ def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax
 
 
 def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve, by matrix products of patches (im2col) if these are faster.
+    """Convolve with a dense kernel, by im2col and matrix products if this is faster.
 
     im2col is faster in bfloat16 with many channels, and if the output has fewer pixels
     than the kernel: 70 times as fast with 512 channels and 2x2 output pixels.
@@ -97,7 +97,7 @@ def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 
 
 def pays_as_patches(dtype: Any, kernel: Sequence[int]) -> bool:
-    """Whether im2col is faster than XLA:CPU, which convolves bfloat16 in float32."""
+    """Whether im2col is faster than XLA:CPU's convolution, which uses float32."""
     return dtype == jnp.bfloat16 and min(kernel[2:]) >= MANY_CHANNELS
 
 

@@ -52,7 +52,7 @@ class LabelledProduct:
     layer: str | None
 
     def flops(self, stays: np.ndarray) -> int:
-        """Return the FLOPs if only labels with `stays`, bool (labels,), are retained."""
+        """Return the FLOPs for the retained labels; `stays` is bool (labels,)."""
         total = self.factor
         for labels in self.dims:
             total *= int(stays[labels].sum())
