@@ -111,7 +111,7 @@ def clip_boxes(boxes: jax.Array, size: jax.Array) -> jax.Array:
 def nms(
     boxes: jax.Array, classes: jax.Array, threshold: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Apply greedy NMS per class, like torchvision's `batched_nms`; fixed-length loop.
+    """Greedy per-class NMS, like torchvision's `batched_nms`, in a fixed-length loop.
 
     Args:
       boxes: Boxes of an image, in descending order of score, (K, 4).

@@ -1,4 +1,4 @@
-"""Validation of boxes from annotation files, and construction of the box store."""
+"""Validation of annotated boxes, and construction of a `BoxFileStore`."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from jaxtrain.plugins.segmentation import upright
 
 # Maximum height and width of an image in pixels; larger values are invalid.
 MAX_SIDE = 2**24
-# Rounding tolerance: fraction of the image side by which a box may exceed its image.
+# Rounding tolerance: fraction of the image size by which a box may exceed the image.
 ROUNDING = 0.005
 MEND = "correct or remove the box"
 
@@ -94,7 +94,7 @@ def to_store(
     Args:
       config: `data` section of the config.
       root: Directory of the images.
-      images: Images of each split.
+      images: Split -> images, with their boxes.
       names: Names of the classes.
       category_ids: Category id of each class in the annotation files.
       problems: Problems collected so far.

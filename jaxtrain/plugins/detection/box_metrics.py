@@ -1,4 +1,4 @@
-"""COCO's box metrics, as pycocotools computes them, on the host.
+"""COCO's box metrics, computed on the host as in pycocotools.
 
 Lin et al. 2014, arXiv:1405.0312; `cocoeval.py` of pycocotools. Areas are in pixels of
 the model's input image.
@@ -52,7 +52,7 @@ class Found(NamedTuple):
     num_true: np.ndarray
 
     def mean(self, thresholds: slice, area: int = ALL) -> float | None:
-        """Return the mAP over IoU thresholds, or None without ground truth."""
+        """Return the AP averaged over classes and IoU thresholds, or None if undefined."""
         return _mean(self.precision[area][:, thresholds])
 
 
@@ -169,8 +169,9 @@ def match(
     """Match the detections of one class in one image with its ground-truth boxes.
 
     In descending order of score, each detection is matched with the unmatched box of
-    highest IoU. Ignored boxes (crowds, and boxes outside the area range) are matched
-    only if no other box is; a crowd can have several detections.
+    highest IoU, if the IoU reaches the threshold. Ignored boxes (crowds, and boxes
+    outside the area range) are matched only if no other box can be. A crowd can match
+    several detections.
 
     Args:
       boxes: Boxes of the detections, (n, 4).

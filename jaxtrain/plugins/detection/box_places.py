@@ -1,7 +1,7 @@
 """Locations of FCOS, and the assignment of ground-truth boxes to locations.
 
 Tian et al. 2020, arXiv:2006.09214, with centre sampling. A location inside several
-boxes is assigned the smallest box.
+boxes is assigned to the smallest box.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class Assigned(NamedTuple):
 
     @property
     def assigned(self) -> jax.Array:
-        """Whether each location is assigned a box, bool (N,)."""
+        """Whether each location is assigned to a box, bool (N,)."""
         return self.label >= 0
 
 
@@ -80,7 +80,7 @@ def make_places(
 
 
 def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned:
-    """Assign the boxes of one image to locations.
+    """Assign locations to the boxes of one image.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), -1 for padding, and `crowd` (M,).

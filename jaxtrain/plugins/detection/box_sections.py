@@ -17,7 +17,7 @@ def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     """Return the table of classes, lowest average precision first.
 
     Args:
-      values: Recorded metrics by name; invalid or missing metrics are skipped.
+      values: Metric -> recorded value; invalid or missing metrics are skipped.
       names: Names of the classes.
     """
     precision = typed.fitting(values.get(OF_CLASSES), list[float | None]) or []

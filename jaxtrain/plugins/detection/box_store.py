@@ -19,7 +19,7 @@ from jaxtrain.plugins.segmentation import upright
 
 @dataclass(frozen=True)
 class BoxFileStore:
-    """Image files below `root`, with boxes.
+    """Store of image files with boxes.
 
     Attributes:
       boxes: Boxes of all images, concatenated, float32 (boxes, 4).

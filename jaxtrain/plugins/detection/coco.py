@@ -1,4 +1,4 @@
-"""`coco:FILE` or `coco:DIR`: images with boxes in COCO instances JSON.
+"""Data sources `coco:FILE` and `coco:DIR`: images with boxes in COCO instances JSON.
 
 Files are untrusted: sizes are bounded, and each value is validated.
 """
@@ -42,7 +42,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
       config: `data` section of the config.
 
     Raises:
-      UserError: A file cannot be read or is invalid; one message lists all problems.
+      UserError: A file cannot be read or is invalid; the message lists all problems.
     """
     place = os.path.expanduser(name)
     found = find_files(config.source, place)
@@ -67,7 +67,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     problems.check()
     names, ids = [shown(one.name) for one in every], [one.id for one in every]
     remarks = left_out.remarks_of(counts)
-    # COCO results require integer category ids. Other ids are replaced by 1, 2, ...
+    # COCO results require integer category ids: replace other ids by 1, 2, ...
     integer_ids = all(isinstance(id, int) for id in ids)
     result_ids = [int(id) for id in ids] if integer_ids else [*range(1, len(ids) + 1)]
     return to_store(config, root, images, names, result_ids, problems, remarks)
@@ -79,7 +79,7 @@ def read_lists(
     problems: Problems | None = None,
     needed: Sequence[str] = LISTS,
 ) -> dict[str, list[Any]]:
-    """Return the top-level lists of a JSON file by key.
+    """Return the top-level lists of a JSON file, as key -> list.
 
     Args:
       source: Data source, which prefixes messages.

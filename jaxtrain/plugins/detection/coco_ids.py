@@ -128,11 +128,11 @@ def _parts(name: bytes) -> Parts:
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
     """Return the category id of each class, matched by name.
 
-    Classes missing from `values`, the categories of a COCO file, keep their ids from
-    the training data.
+    `values` are the categories of a COCO file. Classes without a category keep their
+    ids from the training data.
 
     Raises:
-      UserError: Another category in `values` has the id of a missing class.
+      UserError: A different category has the id of a class without a category.
     """
     known: dict[str, Any] = {}
     for value in values:

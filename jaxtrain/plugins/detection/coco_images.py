@@ -53,7 +53,7 @@ class ImageReader:
     ) -> list[ListedImage]:
         """Return the usable images of the file, with their boxes.
 
-        More unusable entries than the fraction `data.max_bad_fraction` are an error.
+        It is an error if the unusable fraction exceeds `data.max_bad_fraction`.
 
         Args:
           values: Lists of the file, as returned by `coco.read_lists`.

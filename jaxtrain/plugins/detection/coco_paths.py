@@ -12,7 +12,7 @@ DRIVE = re.compile(rb"[A-Za-z]:")
 
 
 class ImageFinder:
-    """Resolves image paths of annotation files to paths relative to a root directory.
+    """Resolver of image paths in annotation files.
 
     Args:
       folder: Root directory; files outside it require `allow_outside`.
@@ -28,7 +28,7 @@ class ImageFinder:
     def find(self, name: bytes) -> bytes:
         """Return the path of an image relative to the root directory.
 
-        Absolute paths from other machines match by their last components.
+        Files with paths from other machines are found by their last path components.
 
         Raises:
           UnusableError: The file does not exist, is not a regular file, or is outside

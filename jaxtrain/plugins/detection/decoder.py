@@ -25,8 +25,8 @@ BOXES = "boxes_and_scores"
 # Output of a model exported with NMS, (batch, keep, 6): left, top, right, bottom, score
 # and class, in descending order of score; padding has score 0 and class -1.
 FOUND = "detections"
-# Maximum absolute difference, in units of the column's scale, between the columns of
-# matching detections of two backends.
+# Maximum difference between matching detections of two backends, in each column, in
+# units of the column's scale.
 PAIR_DIFFERENCE = 0.05
 
 

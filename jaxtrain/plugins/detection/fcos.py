@@ -31,7 +31,7 @@ def focal_losses(
       logits: Logits of binary classifications, of any shape.
       true: Binary targets, 0 or 1, of the same shape.
       alpha: Weight of positives; negatives have the weight 1 - alpha.
-      gamma: Focusing exponent; 0 means binary cross entropy.
+      gamma: Focusing exponent; 0 means weighted binary cross entropy.
     """
     entropy = jax.nn.softplus(logits) - logits * true
     probability = jax.nn.sigmoid(logits)
