@@ -52,7 +52,7 @@ class Found(NamedTuple):
     num_true: np.ndarray
 
     def mean(self, thresholds: slice, area: int = ALL) -> float | None:
-        """Return the AP averaged over classes and IoU thresholds, or None if undefined."""
+        """Return the AP, averaged over classes and IoU thresholds, or None."""
         return _mean(self.precision[area][:, thresholds])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxtrain.tasks.decoder import OutputFacts
 
-# Minimum score of boxes in annotated images and tables.
+# Minimum score of the detections in drawn images and in tables.
 SHOWN_SCORE = 0.3
 
 

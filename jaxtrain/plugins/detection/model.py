@@ -20,7 +20,7 @@ from jaxtrain.models.layers import Layers
 from jaxtrain.plugins.detection.options import FCOSConfig
 from jaxtrain.plugins.segmentation.dense import DenseModel, Level
 
-# Output channels of the box and centerness heads.
+# Numbers of output channels of the box head and the centerness head.
 BOXES, CENTERNESS = 4, 1
 # Initial probability of each class. If it were larger, background would dominate the
 # first losses (Lin et al. 2017, arXiv:1708.02002, section 3.3).

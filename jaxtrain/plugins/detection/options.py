@@ -1,4 +1,4 @@
-"""Options of the task detection."""
+"""Options of the detection task."""
 
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,8 +1,8 @@
-"""`yolo:DIR`, `yolo:FILE.yaml`: images with YOLO label files.
+"""Data sources `yolo:DIR` and `yolo:FILE.yaml`: images with YOLO label files.
 
-Each line of a label file is a class index, followed either by x and y of the centre,
-width and height of a box, or by x and y of the points of a polygon. Coordinates are
-fractions of the image's width or height.
+Each line of a label file is a class index, followed by a box (centre x, centre y,
+width, height) or by a polygon (x and y of each point). Coordinates are fractions of the
+image's width or height.
 """
 
 import collections
@@ -47,7 +47,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
       config: `data` section of the config.
 
     Raises:
-      UserError: The directory or a file is invalid; one message lists all problems.
+      UserError: The directory or a file is invalid; the message lists all problems.
     """
     source, place = config.source, os.path.expanduser(name)
     problems = Problems(source)
@@ -139,7 +139,7 @@ def _yaml_of(folder: Folder) -> str | None:
 
 
 def _class_files(texts: FolderScan, pairs: LabelFiles, parts: SplitParts) -> list[str]:
-    """Find the files of class names in the root, and above and in label directories."""
+    """Find class-name files in the root, in label directories, and in their parents."""
     folders = [b""]
     for part in (part for some in parts.values() for part in some):
         place = None if part.files is not None else pairs.folder_of_labels(part.place)

@@ -27,7 +27,7 @@ class LabelledFile(NamedTuple):
     Attributes:
       image: Path of the image.
       where: Path of the image, or its line in a file list, for error messages.
-      label: Label file; None for an image without boxes.
+      label: Path of the label file, or None if the image has no label file.
     """
 
     image: bytes

@@ -1,4 +1,4 @@
-"""Rows of YOLO label files: boxes, rotated boxes or polygons, some with confidence."""
+"""Rows of YOLO label files: boxes or polygons, with optional confidence."""
 
 import math
 from collections.abc import Sequence
