@@ -37,8 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the file. If this directory exists outside the directory
-        of the file, it is the root; otherwise the directory of the file is the root.
+      path: Value of `path` in the file. If it is an existing directory outside the
+        directory of the file, it is the root; else the directory of the file is.
     """
     yaml_dir = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):
@@ -144,7 +144,7 @@ class YoloSplits:
         return named, lacking
 
     def _part(self, text: str) -> SplitPart | None:
-        """Resolve a path in the YAML file; None if there is no file or directory.
+        """Resolve a path in the YAML file; None if the path does not exist.
 
         Raises:
           UnusableError: The path is neither a directory nor a readable list.
@@ -262,8 +262,8 @@ class YoloSplits:
     def _below(self, place: bytes, some_are_named: bool) -> Iterator[tuple[str, bytes]]:
         """Yield (split, directory) for the splits below an image directory.
 
-        If no subdirectory is a split, the image directory is the training split. If
-        some are, all must be, unless the YAML file names splits.
+        If no subdirectory is a split, the image directory is the training split.
+        Otherwise, all must be splits, unless the YAML file names splits.
         """
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}

@@ -29,7 +29,7 @@ WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
 class Distillation(TeacherMethod, Plain):
-    """Training on (1 - weight) * task loss + weight * distillation loss.
+    """Training method: (1 - weight) * task loss + weight * distillation loss.
 
     Teacher and student get the same augmented and mixed images (Beyer et al. 2022,
     arXiv:2106.05237). The distillation loss depends on the task.

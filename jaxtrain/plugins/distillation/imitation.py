@@ -24,7 +24,7 @@ def imitate_classes(
       logits: Logits, (B, ..., classes); computed in at least float32.
       teacher: Logits of the teacher, of the same shape.
       temperature: Temperature T. Defaults to `TEMPERATURE`.
-      hard: Whether to use the hard loss.
+      hard: Whether to use the hard loss instead of the soft loss.
     """
     logits, teacher = widen(logits), widen(teacher)
     if hard:
@@ -47,7 +47,7 @@ def imitate_labels(
       logits: Logits, (B, labels); computed in at least float32.
       teacher: Logits of the teacher, of the same shape.
       temperature: Temperature T. Defaults to `TEMPERATURE`.
-      hard: Whether to use the hard loss.
+      hard: Whether to use the hard loss instead of the soft loss.
     """
     logits, teacher = widen(logits), widen(teacher)
     if hard:
