@@ -5,8 +5,8 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # For the time estimate of `new`, for `data --pack`, and for `data --check`: its
-    # HTML page, and the EXIF orientation of targets.
+    # In this order: for the time estimate of `new`, for `data --pack`, for the HTML
+    # page of `data --check`, and for EXIF orientations.
     requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.doctor.data_command import DataArguments
 
 PREVIEW = Path("preview.png")
-# Number of batches in the preview, a row of images each: some augmentations are sampled
-# per batch.
+# Number of batches in the preview. Each batch is a row of images, because some
+# augmentations are sampled per batch.
 NUM_STEPS = 4
 
 
@@ -55,7 +55,7 @@ def pack(arguments: "DataArguments") -> None:
 
 
 def verify(arguments: "DataArguments") -> None:
-    """Verify the checksums of a packed folder."""
+    """Verify the checksums of a packed data set."""
     assert arguments.verify is not None
     index = verify_packed(arguments.verify)
     print(f"{arguments.verify} matches its checksums: {index.describe()}")

@@ -26,7 +26,7 @@ from jaxtrain.plugins.doctor.survey import Survey, suitable_task
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
-# Default backbone of models that have a classifier as backbone.
+# Default classifier of models with a backbone.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
 # For sounds: maximum sample rate in Hz, maximum clip length in seconds, and minimum
@@ -61,7 +61,7 @@ def find_weights(pretrained: str) -> StartWeights:
 def advise(
     found: Survey, data: DataConfig, weights: StartWeights | None = None
 ) -> Advice:
-    """Propose values of a recipe, ordered by section.
+    """Propose the values of a recipe: section -> field -> (value, reason).
 
     Args:
       found: Survey of the data set.
@@ -179,7 +179,7 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 
 
 def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
-    """Propose letterboxing if centre crops would discard much of the images.
+    """Propose letterboxing if centre crops would discard large parts of images.
 
     Return {} otherwise, or if the task proposes a crop mode, as detection does.
     """
@@ -236,7 +236,7 @@ def _augmentation(
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Propose fine-tuning by AdamW.
+    """Propose fine-tuning with AdamW.
 
     The learning rate is fastai's 2e-3 at batch size 64, and proportional to the square
     root of the batch size.

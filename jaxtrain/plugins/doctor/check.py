@@ -25,10 +25,10 @@ from jaxtrain.plugins.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.plugins.doctor.scan import Scan, scan
 
 JSON, PAGE = "data_report.json", "data_report.html"
-# Image size for a config without one: a multiple of the strides of all tasks.
+# Default image size: a multiple of the strides of all tasks.
 _ANY_SIZE = 512
-# Function of config and splits that returns the name of the task, and (kind, message)
-# of each error that would stop a run.
+# Function (config, splits) -> (name of the task, [(kind, message)]), with all errors
+# that would stop a run.
 Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 

@@ -73,10 +73,10 @@ def _trust(arguments: "DataArguments") -> None:
 
 
 def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
-    """Reject `--write-clean` with slices, as the list would lack all other images.
+    """Reject `--write-clean` with slices of a data set: the list would be incomplete.
 
     Raises:
-      UserError: The config names slices of the data set.
+      UserError: The config uses slices of a data set.
     """
     from jaxtrain.data.sources import sliced_splits
 
@@ -119,7 +119,7 @@ def _config(arguments: "DataArguments") -> Config:
 
 
 def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
-    """Return the config of a run; a recipe given too must have the same data.
+    """Return the config of a run; `--config`, if given, must have the same data.
 
     Raises:
       UserError: The run was trained on other data, or options have no effect.

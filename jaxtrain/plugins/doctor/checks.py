@@ -79,7 +79,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
 
 
 def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
-    """Convert remarks, of a store and `more`, to findings."""
+    """Convert the remarks of a store, and the other remarks `more`, to findings."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
@@ -235,7 +235,7 @@ def find_equal(scan: Scan) -> Groups:
 
 
 def find_similar(scan: Scan) -> Groups:
-    """Group near-duplicate images, without groups of only exact duplicates."""
+    """Group near-duplicate images; only the first of exact duplicates is considered."""
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])
@@ -278,7 +278,7 @@ def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
         return len(set(scan.split[rows].tolist())) > 1
 
     found: Groups = {case: [] for case in CASES}
-    # Groups across splits are sorted first.
+    # Sort groups that span several splits first.
     for rows in sorted(groups, key=lambda rows: (not across(rows), rows)):
         differ = scan.labels is not None and len(set(scan.labels[rows].tolist())) > 1
         found["_conflict" if differ else "_leak" if across(rows) else ""].append(rows)

@@ -60,7 +60,7 @@ def check_labels(
         images.
 
     Returns:
-      Findings, and the estimated fraction of wrong labels by kind of finding.
+      Findings, and kind of finding -> estimated fraction of wrong labels.
     """
     assert scan.labels is not None
     names = scan.class_names

@@ -1,4 +1,4 @@
-"""Statistics and fingerprint of an image that is decoded once.
+"""Statistics and fingerprint of an image, from a single decoding.
 
 For a sound, the image is the spectrogram of its evaluation clip.
 """
