@@ -29,7 +29,7 @@ class TargetLook(NamedTuple):
 
 
 def look_at_target(target: Any, look: Look, source: Source) -> TargetLook:
-    """Transform a target with its image, and return its properties.
+    """Check a target against its image, and return the properties of the target.
 
     Args:
       target: Target as read from the store.

@@ -1,10 +1,10 @@
-"""Search of near-duplicate images, by perceptual hashes and thumbnails.
+"""Search for near-duplicate images, with perceptual hashes and thumbnails.
 
 The hash is the pHash of Zauner 2010 (Implementation and Benchmarking of Perceptual
-Image Hash Functions): the thresholded lowest frequencies of the grey image. Candidate
-pairs with few different bits are found by multi-index hashing (Norouzi et al. 2012,
-arXiv:1307.2982), without comparing all pairs. As 64 bits collide too often, a candidate
-pair counts only if its grey thumbnails are correlated.
+Image Hash Functions): thresholded low-frequency DCT coefficients of the grey image.
+Candidate pairs with few different bits are found by multi-index hashing (Norouzi et al.
+2012, arXiv:1307.2982), without comparing all pairs. Because hashes of 64 bits collide
+too often, near-duplicates must also have correlated grey thumbnails.
 """
 
 import itertools

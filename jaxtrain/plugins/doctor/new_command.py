@@ -181,7 +181,7 @@ def next_commands(out: Path, custom_code: bool) -> list[str]:
 
     Args:
       out: Path of the recipe.
-      custom_code: Whether the recipe names custom code, which needs `--trust`.
+      custom_code: Whether the recipe uses custom code, which requires `--trust`.
     """
     trust = " --trust" if custom_code else ""
     recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")

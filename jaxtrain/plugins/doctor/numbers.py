@@ -1,4 +1,4 @@
-"""Check of numeric targets for outliers."""
+"""Search for outliers in numeric targets."""
 
 import numpy as np
 

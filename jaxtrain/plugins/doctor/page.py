@@ -49,7 +49,7 @@ def _shown(finding: Finding) -> list[Sequence[int]]:
 
 
 def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
-    """Return row of the scan -> thumbnail as a data URL, for readable images."""
+    """Return thumbnails of readable images, as row of the scan -> data URL."""
     scan, train = diagnosis.scan, diagnosis.train
     found = {}
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Multi-threaded scan of all examples of a run, which collects their properties."""
+"""Multi-threaded collection of the properties of all examples of a run."""
 
 import collections
 import functools
@@ -45,7 +45,7 @@ class Scan:
       labels: Class of each example, (N,); None if targets are not classes.
       names: Name of each example in messages.
       unreadable: Row of an unreadable example -> reason.
-      remarks: Remark of `Look.remarks` -> rows.
+      remarks: Remark of `Look.remarks` -> rows with this remark.
       formats: Format of the files -> number of files.
       size: Height and width in pixels, (N, 2); 1 and the length in ms for sounds.
       pixel_hash: Hash of the decoded pixels, uint64 (N,).
@@ -116,7 +116,7 @@ class Scan:
                 self.formats[look.format] += 1
 
     def add_targets(self, start: int, target_looks: Sequence[TargetLook]) -> None:
-        """Record the properties of the targets of consecutive rows, from `start` on."""
+        """Record the properties of targets, from row `start` on."""
         for row, one in enumerate(target_looks, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
@@ -163,7 +163,7 @@ class Scan:
         return names[number] if 0 <= number < len(names) else str(number)
 
     def count_classes(self) -> np.ndarray:
-        """Number of readable examples by split and class, (splits, classes)."""
+        """Number of readable examples per split and class, (splits, classes)."""
         counts = np.zeros((len(SPLITS), len(self.class_names)), np.int64)
         if self.labels is not None:
             good = (self.labels >= 0) & (self.labels < counts.shape[1]) & self.readable
@@ -204,15 +204,15 @@ class Scan:
         ]
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Return the mean and deviation per channel of training images, 0..1.
+        """Return the mean and standard deviation per channel, for pixels in 0..1.
 
-        All images have equal weight. Without readable training images, both are [0].
+        All readable training images have equal weight. Without any, both are [0].
         """
         moments = self._moments / max(self._num_train, 1)
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Return the minimum, median and maximum size, and the number of sizes."""
+        """Return minimum, median and maximum size, and the number of different sizes."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}
@@ -229,7 +229,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
     Args:
       train: Training split, with the store of all examples.
-      splits: Indices of the examples in the store, by split.
+      splits: Split -> indices of its examples in the store.
       name: Name of the data set in messages.
 
     Raises:
@@ -277,7 +277,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _rehash_equal(found: Scan, train: Source) -> None:
-    """Replace equal values of `pixel_hash` by hashes of all pixels of the images."""
+    """Replace equal entries of `pixel_hash` by hashes of the full images."""
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
 
