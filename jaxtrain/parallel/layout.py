@@ -45,7 +45,7 @@ class Layout:
       specs: Path of an array of the model -> PartitionSpec, including the `fsdp` axis
         (`jaxtrain.models.annotations.make_specs`). Other arrays are replicated.
       shard_params: Whether parameters are sharded over the `fsdp` axis (ZeRO stage 3,
-        arXiv:1910.02054), in addition to optimizer state and averages (stage 1).
+        arXiv:1910.02054), in addition to optimizer state and weight averages (stage 1).
       copies: Weights that are trained as per-device copies. None disables copies.
       kernel_order: Dims of kernels from major to minor in memory. None means
         row-major.
@@ -250,8 +250,8 @@ class Layout:
         """Return the sharding of each array, from the PartitionSpec of its path.
 
         Leading dims without an entry in the PartitionSpec, such as the history dim of
-        L-BFGS, are not sharded. Arrays with other shapes than the PartitionSpec, such
-        as factored moments, are replicated.
+        L-BFGS, are not sharded. Arrays that do not fit their PartitionSpec, such as
+        factored moments, are replicated.
         """
         sizes = self.mesh.shape
 

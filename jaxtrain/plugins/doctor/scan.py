@@ -212,7 +212,7 @@ class Scan:
         return moments[0].tolist(), deviation(moments).tolist()
 
     def describe_sizes(self) -> dict[str, Any]:
-        """Return minimum, median and maximum size, and the number of different sizes."""
+        """Return the minimum, median and maximum size, and the number of sizes."""
         sizes = self.size[self.readable]
         if not len(sizes):
             return {"num_different": 0}
