@@ -97,7 +97,7 @@ class Pgd:
         """Return adversarial images in 0..1. Traced.
 
         Args:
-          loss_of: Function from images to the loss of each, which is increased.
+          loss_of: Function to maximize: images -> loss of each image, (B,).
           images: Clean images in 0..1, (B, H, W, C), float.
           start: Initial images of the attack, (B, H, W, C).
         """
@@ -108,7 +108,7 @@ class Pgd:
         return repeat(body, start, jnp.arange(self.steps))[0]
 
     def ascend(self, loss_of: LossOf, images: jax.Array, at: jax.Array) -> jax.Array:
-        """Take one step from `at`, and project it onto the ball around `images`."""
+        """Take a step from `at`, then project onto the ball around `images`."""
         size = self.step_size
         if size is None:
             size = STEP_FACTOR * self.ball.epsilon / self.steps

@@ -3,7 +3,7 @@
 `taylor` is the first-order change of the loss when a channel becomes zero (Molchanov et
 al. 2019, arXiv:1906.10771): the product of weights and gradients, summed over the
 kernels that read the channel. `scale` is the channel's batch-norm scale (Liu et al.
-2017, arXiv:1708.06519), which needs no images.
+2017, arXiv:1708.06519); this criterion needs no images.
 """
 
 import functools

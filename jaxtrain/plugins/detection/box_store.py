@@ -1,4 +1,4 @@
-"""Store of image files with boxes, which are padded to a fixed number per image."""
+"""Store of image files with boxes, padded to a fixed number of boxes per image."""
 
 import os
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ LISTS = ("images", "annotations", "categories")
 
 
 class ImageReader:
-    """Reads the images and boxes of one COCO file.
+    """Reader of the images and boxes of one COCO file.
 
     Args:
       config: `data` section of the config.

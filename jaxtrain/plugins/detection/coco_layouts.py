@@ -74,7 +74,7 @@ def find_files(source: str, place: str) -> list[CocoFile]:
 
 
 def root_of(place: str) -> str:
-    """Return the root directory of a data set, which contains its images."""
+    """Return the directory that the image paths of a data set are relative to."""
     is_folder = os.path.isdir(place)
     folder = place if is_folder else os.path.dirname(place) or "."
     # If `place` is a directory `labels`, it is the root. If `place` is a file in a

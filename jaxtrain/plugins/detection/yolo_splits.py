@@ -49,7 +49,7 @@ def root_of(file: str, path: Any) -> str:
 
 
 class YoloSplits:
-    """Finds the directories and file lists of each split.
+    """Finder of the directories and file lists of each split.
 
     Args:
       folder: Root directory of the data set.

@@ -129,7 +129,7 @@ ADVICE = {
     "ones, so the list may be incomplete: inspect the listed images before you change "
     "a label.",
 }
-# Advice for all other kinds of findings, which are remarks of data stores.
+# Advice for all other findings: remarks of data stores.
 OTHER = "Runs read the data as described: check whether that is intended."
 # Kinds of findings that may have the level "error": conditions that also stop a run.
 # Runs and checks share the code: `jaxtrain.trainer.data_checks`, `images.lacks_size`
