@@ -19,7 +19,7 @@ FAST_STEP = 1.25
 
 
 class Adversarial(Plain):
-    """Training method that replaces the images of a batch by adversarial images.
+    """Training method that replaces the images of a batch with adversarial images.
 
     The attack starts at a random point of the norm ball around each image. With one
     step, the attack is FGSM as in Wong et al. 2020; with several steps, PGD. The model

@@ -121,7 +121,7 @@ class Pgd:
 
 
 def finite(gradient: jax.Array) -> jax.Array:
-    """Replace non-finite gradients by 0: NaN images would count as misclassified."""
+    """Replace non-finite gradients with 0: NaN images would count as misclassified."""
     return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
@@ -130,7 +130,7 @@ def _length(x: jax.Array) -> jax.Array:
 
 
 def _or_one(divisor: jax.Array) -> jax.Array:
-    """Replace divisors of 0 by 1.
+    """Replace zeros with 1.
 
     Adding a small epsilon instead is unsafe: XLA may rewrite (a / b) / c as
     a / (b * c), where the product of small divisors underflows.

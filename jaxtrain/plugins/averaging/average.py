@@ -203,9 +203,9 @@ def _with_statistics(
     num_images: int,
     model: TrainedModel,
 ) -> TrainedModel:
-    """Replace batch-norm statistics by means over batches of training images.
+    """Replace batch-norm statistics with averages over batches of training images.
 
-    If the model cuts images into windows, the batches consist of windows.
+    If the model cuts images into windows, the batches contain windows.
 
     Args:
       subject: Evaluation preprocessing for the training images.

@@ -54,7 +54,7 @@ def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
 def transform_boxes(
     target: dict[str, Any], geometry: Geometry, min_share: float = 0.0
 ) -> dict[str, Any]:
-    """Replace each box of an image by the bounding box of its transformed corners.
+    """Replace each box of an image with the bounding box of its transformed corners.
 
     Boxes are clipped to the image; boxes with an area below `MIN_AREA` become padding.
 

@@ -40,9 +40,9 @@ class Found(NamedTuple):
     """Evaluation results of each class; NaN for classes without ground truth.
 
     Attributes:
-      precision: Average precision by area range (`AREAS`), class and IoU threshold,
+      precision: Average precision per area range (`AREAS`), class and IoU threshold,
         (4, classes, 10).
-      recall: Recall for boxes of all areas, by detection limit (`COUNTS`), class and
+      recall: Recall for boxes of all areas, per detection limit (`COUNTS`), class and
         IoU threshold, (3, classes, 10).
       num_true: Number of ground-truth boxes per class, (classes,).
     """
@@ -61,9 +61,9 @@ class Match(NamedTuple):
 
     Attributes:
       score: Score of each detection, (n,).
-      hit: Whether each detection matches a ground-truth box, by area range and IoU
+      hit: Whether each detection matches a ground-truth box, per area range and IoU
         threshold, (4, 10, n).
-      ignored: Whether each detection is ignored, e.g. if it matches a crowd,
+      ignored: Whether each detection is ignored, such as for matching a crowd,
         (4, 10, n).
     """
 
@@ -240,7 +240,7 @@ def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndar
 
 
 def recalls(matches: list[Match], num_true: int) -> np.ndarray:
-    """Return the recall by detection limit (`COUNTS`) and IoU threshold, (3, 10).
+    """Return the recall per detection limit (`COUNTS`) and IoU threshold, (3, 10).
 
     Args:
       matches: Matches of one class, per image.

@@ -67,7 +67,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     problems.check()
     names, ids = [shown(one.name) for one in every], [one.id for one in every]
     remarks = left_out.remarks_of(counts)
-    # COCO results require integer category ids: replace other ids by 1, 2, ...
+    # COCO results require integer category ids: replace other ids with 1, 2, ...
     integer_ids = all(isinstance(id, int) for id in ids)
     result_ids = [int(id) for id in ids] if integer_ids else [*range(1, len(ids) + 1)]
     return to_store(config, root, images, names, result_ids, problems, remarks)

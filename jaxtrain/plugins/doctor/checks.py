@@ -50,7 +50,7 @@ CASES = {
     "_leak": "in more than one split",
     "": "in one split",
 }
-# Key of `CASES` -> groups of duplicates, each a list of rows of the scan.
+# Key of `CASES` -> groups of duplicates, as rows of the scan.
 Groups = dict[str, list[list[int]]]
 
 

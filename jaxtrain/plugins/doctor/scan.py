@@ -1,4 +1,4 @@
-"""Multi-threaded collection of the properties of all examples of a run."""
+"""Multi-threaded scan that collects the properties of all examples."""
 
 import collections
 import functools
@@ -277,7 +277,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _rehash_equal(found: Scan, train: Source) -> None:
-    """Replace equal entries of `pixel_hash` by hashes of the full images."""
+    """Replace equal entries of `pixel_hash` with hashes of the full images."""
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
 

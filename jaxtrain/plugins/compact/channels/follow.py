@@ -39,7 +39,7 @@ def follow(
     """Label the channels in `function(weights, images)`, with abstract arguments.
 
     Returns:
-      Equivalence classes of labels, and the labels of each leaf of `weights`.
+      The equivalence classes, and the labels of each leaf in `weights`.
     """
     closed, found = jax.make_jaxpr(function)(weights, images), LabelClasses()
     given = [
