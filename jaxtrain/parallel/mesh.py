@@ -53,7 +53,7 @@ def make_mesh(
 def axis_sizes(
     config: ParallelConfig, num_devices: int, seen: str = "that JAX sees"
 ) -> dict[str, int]:
-    """Return the size of each mesh axis, in mesh order.
+    """Return the size of each mesh axis, in the order of `MESH_AXES`.
 
     Args:
       config: Section `parallel` of the config.

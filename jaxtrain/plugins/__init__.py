@@ -1,6 +1,6 @@
 """Built-in plug-ins, one subpackage each; see `jaxtrain.plugin`.
 
-The order of `NAMES` is the order of plug-ins in help texts, proposals and docs.
+The order of `NAMES` is the order of plug-ins in help texts, task proposals and docs.
 """
 
 NAMES = (

@@ -63,7 +63,7 @@ class Match(NamedTuple):
       score: Score of each detection, (n,).
       hit: Whether each detection matches a ground-truth box, per area range and IoU
         threshold, (4, 10, n).
-      ignored: Whether each detection is ignored, such as for matching a crowd,
+      ignored: Whether each detection is ignored, such as a match with a crowd,
         (4, 10, n).
     """
 
@@ -230,7 +230,7 @@ def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndar
     misses = np.cumsum(~hit & ~ignored, -1)
     reached = hits / num_true
     precisions = hits / (hits + misses + np.spacing(1))
-    # Precision envelope: the maximum at any higher recall.
+    # Precision envelope: the maximum at this or any higher recall.
     best = np.maximum.accumulate(precisions[:, ::-1], -1)[:, ::-1]
     for i, (recall, precision) in enumerate(zip(reached, best, strict=True)):
         places = np.searchsorted(recall, RECALLS, side="left")

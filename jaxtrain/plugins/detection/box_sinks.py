@@ -1,4 +1,4 @@
-"""Writer of predicted boxes as COCO results, batch by batch."""
+"""Batch-wise writer of predicted boxes in COCO's results format."""
 
 import contextlib
 import json

@@ -60,7 +60,7 @@ class DetectionConfig(Part):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Range of the distance to a box's farthest side in pixels, for each level."""
+        """Range, per level, of the distance to a box's farthest side in pixels."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
 

@@ -68,7 +68,7 @@ class LabelFiles:
     def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
         """Return the label file of an image, or None.
 
-        The label file is added to `taken`: label file -> image.
+        Adds the pair to `taken`, label file -> image.
         """
         folder, name = os.path.split(image)
         stem = os.path.splitext(name)[0]

@@ -50,7 +50,7 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
       keypoints: Number of keypoint columns after the box.
 
     Raises:
-      UnusableError: The row is not a valid box.
+      UnusableError: The row is not a valid box or polygon.
     """
     try:
         kind, numbers = float(fields[0]), [float(text) for text in fields[1:]]

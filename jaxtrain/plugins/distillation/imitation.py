@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtrain.dtypes import widen
 from jaxtrain.tasks.losses import cross_entropy, kl_divergence, label_losses
 
-# Default temperature: Tian et al. 2020, arXiv:1910.10699.
+# Default temperature (Tian et al. 2020, arXiv:1910.10699).
 TEMPERATURE = 4.0
 
 

@@ -33,7 +33,7 @@ def prepare(arguments: "DataArguments") -> None:
 
 
 def pack(arguments: "DataArguments") -> None:
-    """Pack a source, and print the skipped images."""
+    """Pack a data set, and print the skipped images."""
     assert arguments.pack is not None
     if arguments.out is None:
         raise UserError("--pack requires the output directory: give --out DIR")

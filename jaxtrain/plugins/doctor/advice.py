@@ -217,7 +217,7 @@ def _sound_section(found: Survey) -> Advice:
 def _augmentation(
     found: Survey, size: int, letterboxed: bool
 ) -> dict[str, tuple[Any, str]]:
-    # Do not use random resized crops for letterboxed images: they distort wide images.
+    # Do not combine letterboxing with random resized crops, which distort wide images.
     small = size <= SMALL_SIZE or letterboxed
     advice: dict[str, tuple[Any, str]] = {}
     if small:

@@ -131,7 +131,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
       store: Store; `store.names[index]` is the path of an image relative to the
         directory of the data set, in bytes.
       scan: Scan of the data set.
-      left_out: Rows of the scan whose images are not listed.
+      left_out: Rows (of the scan) of images that are not listed.
     """
     kept = [
         os.fsencode(store.names[index])

@@ -24,8 +24,8 @@ FEW = 10
 MAX_RATIO = 10
 # Maximum number of classes named in a title.
 NUM_NAMED = 10
-# Minimum standard deviation of pixels (0 to 255); images below show only compression
-# noise.
+# Minimum standard deviation of pixels (0 to 255). Images with less contrast show only
+# compression noise.
 MIN_CONTRAST = 2.0
 # Kind of remark -> level and title.
 REMARKS: dict[str, tuple[Level, str]] = {

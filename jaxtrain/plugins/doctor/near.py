@@ -65,7 +65,7 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
     for pairs in _in_chunks(map(joined.apart, _candidates(hashes))):
-        # Joining earlier chunks may have connected pairs of this chunk.
+        # Earlier chunks may have connected the two groups of a pair.
         pairs = joined.apart(pairs)
         joined.join(pairs[_look_alike(flat, pairs)])
     return equal_ones(joined.groups)

@@ -49,7 +49,7 @@ def recipe_text(
       advice: Section -> field -> (value, reason).
       task: Name of the task.
       source: Value of `data.source`.
-      out: Path of the recipe, for the command in its docstring.
+      out: Path of the recipe, for the command in the docstring.
       told: Paragraphs of the recipe's docstring.
       looked_at: Plural noun for the examples.
     """

@@ -88,7 +88,7 @@ class Scan:
     def add(
         self, names: list[str], looks: list[Look], targets: Any, hashes: Any
     ) -> None:
-        """Append the next n examples; `hashes` are `perceptual` and `prints`."""
+        """Append the next examples; `hashes` are their `perceptual` and `prints`."""
         start = len(self.names)
         here = slice(start, start + len(names))
         self.names += names

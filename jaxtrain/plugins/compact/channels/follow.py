@@ -140,7 +140,7 @@ class _Follower:
         return made
 
     def _expand(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
-        """Broadcast the labels of a dim to `size`; pin them if they are broadcast."""
+        """Broadcast the labels of a dim to `size`, and pin them if the size changes."""
         if len(labels) == size:
             return labels
         self._pin([labels], eqn)

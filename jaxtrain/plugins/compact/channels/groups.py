@@ -90,7 +90,7 @@ class ChannelMap:
     def costs(self) -> dict[str, np.ndarray]:
         """Return the FLOPs per image of each unit: group name -> float64 (units,).
 
-        Each dim of a product shares the product's FLOPs equally among its indices.
+        The FLOPs of a product are divided equally among the indices of each dim.
         """
         total = np.zeros(self.components.max() + 1)
         for product in self.products:

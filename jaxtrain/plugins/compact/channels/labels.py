@@ -64,7 +64,7 @@ class LabelClasses:
 
     Attributes:
       num: Number of labels.
-      reasons: (labels, reason) of labels that cannot be removed.
+      reasons: Pairs (labels, reason) for labels that cannot be removed.
       makers: Labels of each kernel's output channels, in order of computation.
       taken: Labels of each kernel's input channels.
       products: Convolutions and matrix products.
@@ -84,7 +84,7 @@ class LabelClasses:
         return np.arange(self.num - size, self.num)
 
     def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Make labels (size,) equivalent; return `a`, or `b` where `a` is ANY."""
+        """Make labels `a` and `b` equivalent; return `a`, or `b` where `a` is ANY."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
         self.pin(
@@ -94,7 +94,7 @@ class LabelClasses:
         return np.where(a == ANY, b, a)
 
     def pin(self, labels: np.ndarray, reason: str) -> None:
-        """Mark labels as not removable, for a reason."""
+        """Mark labels as not removable, and record the reason."""
         labels = np.unique(labels[labels > STAYS])
         if labels.size:
             self.reasons.append((labels, reason))
