@@ -43,7 +43,7 @@ class ListedImage(NamedTuple):
     """An image of an annotation file, with its boxes.
 
     Attributes:
-      where: Entry of the image in the annotation file, or its path, for messages.
+      where: Location of the image's entry, or path of the image, for messages.
       path: Path relative to the root of the data set.
       size: Height and width in pixels; None for normalized boxes.
       boxes: Validated boxes of the image.

@@ -159,7 +159,7 @@ def areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def outside(sizes: np.ndarray) -> np.ndarray:
-    """Whether areas (n,) are outside each range of `AREAS`, bool (4, n)."""
+    """Whether each area, (n,), is outside each range of `AREAS`, bool (4, n)."""
     return (sizes < AREAS[:, :1]) | (sizes > AREAS[:, 1:])
 
 

@@ -143,7 +143,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
 
 
 def _complete(config: Config, stored: sources.StoredShape) -> Config:
-    """Set `data.image_size` if images differ in size and the config lacks it."""
+    """Set `data.image_size` if images differ in size and the config does not set it."""
     if not images.lacks_size(stored, config.data.image_size):
         return config
     return replace(config, "data.image_size", _ANY_SIZE)

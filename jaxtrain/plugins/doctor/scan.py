@@ -171,7 +171,7 @@ class Scan:
         return counts
 
     def class_sizes(self) -> list[tuple[str, dict[str, int]]]:
-        """Name of each class, and its number of examples per existing split."""
+        """Name of each class, and its number of examples per non-empty split."""
         splits, counts = list(self.count_examples()), self.count_classes()
         rows = counts[[SPLITS.index(name) for name in splits]].T.tolist()
         return [
