@@ -1,7 +1,7 @@
 """Channel pruning: removal of the least important channels of a model.
 
 Dependency analysis of the model (`channels/`) finds units of channels that can only be
-removed together. The units of all groups are ranked by importance per FLOP.
+removed together. All units are ranked by importance per FLOP.
 """
 
 import dataclasses

@@ -41,8 +41,9 @@ def num_keypoints(values: dict[str, Any]) -> int:
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     """Parse a row of a label file.
 
-    After the class index, a box has four coordinates, and a polygon has an even number
-    of at least six. An additional last value is an ignored confidence.
+    The class index is followed by four coordinates of a box, or by an even number (six
+    or more) of coordinates of a polygon. An additional last value, a confidence, is
+    ignored.
 
     Args:
       fields: Fields of the row.

@@ -33,7 +33,7 @@ class ChannelGroup:
 
     Attributes:
       name: Path of the first layer that computes the channels.
-      unit: Number of the layer's channels per unit.
+      unit: Number of channels per unit, in the first layer.
       indices: Path and dim of an array -> indices of each unit, int64 (units, n).
       taken: Keys of `indices` that are input-channel dims of kernels.
       numbers: Index of each unit's equivalence class, as in `ChannelMap.components`,
