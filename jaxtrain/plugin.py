@@ -1,7 +1,7 @@
-"""Plug-ins: their contributions, and the tables that they extend.
+"""Plug-ins, and the tables of the core that plug-ins extend.
 
 A plug-in is a package whose `__init__.py` defines `PLUGIN`. Built-in plug-ins are
-listed in `jaxtrain.plugins.NAMES`; other packages register theirs in the entry point
+listed in `jaxtrain.plugins.NAMES`; other packages register a plug-in in the entry point
 group `jaxtrain.plugins`. The other modules of a plug-in are imported on first use.
 """
 
@@ -26,36 +26,37 @@ class Plugin:
     """Contributions of a plug-in to the tables of the core.
 
     Attributes:
-      name: Name of the folder, or of the entry point.
+      name: Name of the plug-in's folder or entry point.
       requires: Names of built-in plug-ins that this plug-in imports.
       subject: Heading of the plug-in's commands in the help.
-      predictions: Name -> "module:Class" of a `PredictionPart`, with options of
+      predictions: Name -> "module:Class" of a `PredictionPart`, which adds options to
         `predict` (see `jaxtrain.inference.parts`).
       callbacks: Name -> "module:function" that takes the config and whether
         `--profile` is given, and returns a `Callback` for a run, or None (see
         `jaxtrain.trainer.callback`).
-      executions: Parallel execution of a model -> "module:Class" of an `Execution` (see
+      executions: Kind of parallel execution -> "module:Class" of an `Execution` (see
         `jaxtrain.trainer.execution`).
       writers: Metric writer -> "module:Class" of a `ConfiguredWriter` (see
         `jaxtrain.records.writers`).
       commands: Command -> its module (see `jaxtrain.commands`).
-      classifiers: Model with one output vector per image, usable as a backbone ->
+      classifiers: Model that has one output vector per image, and can be a backbone ->
         "module:Class" of a `jaxtrain.models.base.Model`.
       models: Other model -> "module:Class" of a `jaxtrain.models.base.Model`.
       model_changes: Field of the section `model` -> "module:function" that transforms a
-        built model by the field (see `jaxtrain.models.blueprint.MODEL_CHANGES`).
-      weights: Model -> "module:NAME" of its equivalents in other libraries, a tuple of
-        `jaxtrain.weights.sources.WeightsSource`.
-      convolutions: "cpu" -> "module:function" that replaces the convolutions of a model
-        (see `jaxtrain.models.CONVOLUTIONS`).
+        built model, given the value of the field (see
+        `jaxtrain.models.blueprint.MODEL_CHANGES`).
+      weights: Model -> "module:NAME" of a tuple of
+        `jaxtrain.weights.sources.WeightsSource`: equivalent models of other libraries.
+      convolutions: Platform ("cpu") -> "module:function" that replaces the convolutions
+        of a model (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a data set (see `jaxtrain.data.stores.OpenStore`).
-      inputs: Kind of inputs, which also names a field of `data` and of a model's
-        description -> "module:Class" of an `InputKind` (see
+      inputs: Kind of inputs, also the field name in the section `data` and in model
+        descriptions -> "module:Class" of an `InputKind` (see
         `jaxtrain.data.input_kind`).
-      index_files: Name of a file that identifies the directory of a data set -> kind of
-        `data.source` that reads the data set.
-      layouts: Kind of a source -> "module:Class" of the
+      index_files: Name of the file that identifies a data set's directory -> kind of
+        `data.source` to read the directory with.
+      layouts: Kind of `data.source` -> "module:Class" of the
         `jaxtrain.data.layouts.FolderLayout` of its directories.
       target_images: Kind of image-like targets -> "module:Class" of a
         `jaxtrain.data.target_images.TargetImages`.
@@ -63,14 +64,15 @@ class Plugin:
       report_sections: Task -> "module:function" that takes the metrics and the names
         of classes or columns, and returns sections of the report as HTML.
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
-      weights_options: Options of methods that name trained weights, like
-        `model.pretrained`.
-      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, with a
-        `jaxtrain.config.OptimizerConfig` of its options, or of a function that takes
+      weights_options: Names of method options whose values refer to trained weights,
+        like `model.pretrained`.
+      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, whose options
+        are a `jaxtrain.config.OptimizerConfig`, or of a function that takes
         `optimizer.options`.
-      schedules: Learning-rate schedule -> "module:name", as for `optimizers`, of a
-        function of the peak learning rate, the steps of the run and the warm-up steps.
-      evaluations: Key of the result of an evaluation -> "module:Class" of an
+      schedules: Learning-rate schedule -> "module:name", as for `optimizers`; the
+        function takes the peak learning rate, the number of steps of the run, and the
+        number of warm-up steps.
+      evaluations: Key in the results of `evaluate` -> "module:Class" of an
         `EvaluationPart` (see `jaxtrain.tools.evaluation.parts`).
       sections: Section of the config -> "module:Class" of a
         `jaxtrain.config.base.Section`. The module is imported together with the config,
@@ -80,8 +82,8 @@ class Plugin:
       exporters: Format -> "module:Class" of an `Exporter` (see `jaxtrain.export`).
       next_commands: Name -> "module:function" that returns a command to suggest after a
         run (see `jaxtrain.trainer.next_commands`).
-      hints: Occasion -> advice for messages of the core, with {program} and values of
-        the message in braces (see `hints_on`).
+      hints: Occasion, such as "memory" -> advice that is appended to a message of the
+        core. It may contain placeholders, such as {program} (see `hints_on`).
     """
 
     name: str
@@ -117,9 +119,10 @@ class Plugin:
 
 
 class Table(Mapping[str, T]):
-    """Rows of the core and of plug-ins by name; a row is imported when it is read.
+    """Mapping from names to objects (rows) of the core and of plug-ins.
 
-    Iteration yields the names, the core's first, and imports no row.
+    Access to a row imports it. Iteration imports nothing, and yields the names of the
+    core's rows first.
     """
 
     def __init__(self, kinds: str | tuple[str, ...], core: Mapping[str, str]) -> None:
@@ -127,17 +130,17 @@ class Table(Mapping[str, T]):
 
         Args:
           kinds: Attributes of `Plugin` with rows of this table.
-          core: Name -> "module", or "module:name", of each row of the core.
+          core: Name -> "module" or "module:name" of a row of the core.
         """
         self.kinds = (kinds,) if isinstance(kinds, str) else kinds
         self.core = core
 
     @functools.cached_property
     def references(self) -> dict[str, str]:
-        """Import path of each table row by name: "module" or "module:name".
+        """Name of each row -> its import path: "module" or "module:name".
 
         Raises:
-          UserError: Two plug-ins, or a plug-in and the core, define rows of equal name.
+          UserError: Two rows have the same name.
         """
         rows, owners = dict(self.core), dict.fromkeys(self.core, "the core")
         for plugin in installed():
@@ -152,10 +155,10 @@ class Table(Mapping[str, T]):
         return rows
 
     def __getitem__(self, name: str) -> T:
-        """Import and return the row of a name.
+        """Import and return a row.
 
         Raises:
-          UserError: A library that a plug-in's row needs is missing.
+          UserError: A plug-in's row cannot be imported.
         """
         reference = self.references[name]
         try:
@@ -166,7 +169,7 @@ class Table(Mapping[str, T]):
             raise self._refusal(name, f"{type(error).__name__}: {error}") from error
 
     def check(self) -> None:
-        """Check the rows of plug-ins without importing them.
+        """Check that plug-in rows have unique names and existing modules.
 
         Raises:
           UserError: Two rows have the same name, or a module is missing.
@@ -213,7 +216,7 @@ class Table(Mapping[str, T]):
 
 
 def hints_on(occasion: str, *, before: str = "; ", **known: object) -> str:
-    """Return the plug-ins' hints for a core message, or "".
+    """Return the joined hints of all plug-ins for an occasion, or "".
 
     Args:
       occasion: Key of `Plugin.hints`.

@@ -22,9 +22,9 @@ from jaxtrain.trees import by_path, path_name
 # replicated, because a collective would cost more time than sharding saves.
 MIN_SHARDED_SIZE = 2**12
 
-# Memory order of the dims of kernels (height, width, in, out), by platform; row-major
-# elsewhere. cuDNN expects output channels first: with any other order XLA transposes
-# every weight and every gradient.
+# Platform -> dims of kernels (H, W, in, out) from major to minor in memory; other
+# platforms are row-major. cuDNN expects output channels first: with any other order
+# XLA transposes every weight and every gradient.
 KERNEL_ORDERS: dict[str, tuple[int, ...]] = dict.fromkeys(
     ("gpu", "cuda", "rocm"), (3, 0, 1, 2)
 )
@@ -34,25 +34,25 @@ KERNEL_ORDERS: dict[str, tuple[int, ...]] = dict.fromkeys(
 class Layout:
     """Shardings and memory layouts of a run's arrays on its mesh.
 
-    Terms of gradients: *Partial* gradients are not yet reduced over devices, for one
-    micro-batch or summed over micro-batches. *Summed* gradients are summed over devices
-    and micro-batches, and sharded. *Mean* gradients are summed gradients divided by the
-    number of micro-batches and the loss scale. *All-reduced* gradients have the shapes
-    of partial gradients, for one micro-batch.
+    Kinds of gradients:
+      - *Partial*: of one or more micro-batches, not yet summed over devices.
+      - *Summed*: summed over devices and micro-batches, and sharded.
+      - *Mean*: summed, then divided by the number of micro-batches and the loss scale.
+      - *All-reduced*: of one micro-batch, summed over devices with unchanged shapes.
 
     Attributes:
       mesh: Mesh of the devices.
-      specs: PartitionSpecs of the model's arrays, by path, with the `fsdp` axis
+      specs: Path of an array of the model -> PartitionSpec, including the `fsdp` axis
         (`jaxtrain.models.annotations.make_specs`). Other arrays are replicated.
       shard_params: Whether parameters are sharded over the `fsdp` axis (ZeRO stage 3,
-        arXiv:1910.02054), in addition to optimizer state and averages (stage 1).
+        arXiv:1910.02054), in addition to optimizer state and weight averages (stage 1).
       copies: Weights that are trained as per-device copies. None disables copies.
       kernel_order: Dims of kernels from major to minor in memory. None means
         row-major.
-      optimizer: Optimizer, for `optax.tree_map_params` to find parameter-like arrays in
-        its state.
-      sharded_as: State field whose sharding an array of `extras` follows, by transform
-        and key (`StepTransform.sharded_as`); other arrays are replicated.
+      optimizer: Optimizer; `optax.tree_map_params` needs it to find parameter-like
+        arrays in the optimizer state.
+      sharded_as: Step transform -> key of its extra arrays -> TrainState field with the
+        same sharding (`StepTransform.sharded_as`). Other extra arrays are replicated.
     """
 
     mesh: Mesh
@@ -75,7 +75,7 @@ class Layout:
         return self.mesh if shards_batch_only and self.platform == "cpu" else None
 
     def state(self, state: Any) -> Any:
-        """Return the shardings of a full TrainState."""
+        """Return the sharding of each array of a TrainState."""
         opt_state = optax.tree_map_params(
             lambda params: jax.eval_shape(self.optimizer.init, params),
             partial(self._sharded_as, "opt_state"),
@@ -93,16 +93,16 @@ class Layout:
         )
 
     def extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the shardings of the extra arrays of a step transform."""
+        """Return the sharding of each extra array of a step transform."""
         kinds = self.sharded_as.get(name, {})
         return {k: self._sharded_as(kinds.get(k), tree) for k, tree in extra.items()}
 
     def formats(self, state: Any) -> Any:
-        """Return the shardings and memory layouts of a full TrainState."""
+        """Return the sharding and memory layout of each array of a TrainState."""
         return self._formats(state, self.state(state))
 
     def weights(self, weights: Any) -> Any:
-        """Return the shardings and memory layouts of the weights of a teacher."""
+        """Return the sharding and memory layout of each weight of a teacher model."""
         return self._formats(weights, self._sharded_as("params", weights))
 
     def _formats(self, arrays: Any, shardings: Any) -> Any:
@@ -122,7 +122,7 @@ class Layout:
         return self._constrain(self._gathered_specs, params)
 
     def gather_extra(self, name: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-        """All-gather the sharded extra arrays of a transform, inside jit."""
+        """All-gather the extra arrays of a step transform, inside jit."""
         kinds = self.sharded_as.get(name, {})
         gathered = {
             key: self.gather_params(extra[key]) for key in kinds if key in extra
@@ -130,27 +130,27 @@ class Layout:
         return {**extra, **gathered}
 
     def trained_params(self, params: Any) -> Any:
-        """All-gather parameters and make their per-device copies, inside jit."""
+        """Make the per-device copies, and all-gather other parameters, inside jit."""
         specs = self._param_specs
         return self._map_by_kind(specs, params, Copies.make, self.gather_params)
 
     def shard_grads(self, grads: Any) -> Any:
         """Constrain the sharding of partial gradients, inside jit.
 
-        Gradients of per-device copies stay on the devices of the copies. The others are
+        Gradients of per-device copies stay on their devices; other gradients are
         sharded as in `specs`.
         """
         constrain = partial(self._constrain, self.specs)
         return self._map_by_kind(self.specs, grads, Copies.place, constrain)
 
     def reduce_grads(self, grads: Any) -> Any:
-        """Reduce partial gradients of per-device copies over devices, inside jit."""
+        """Sum the gradients of per-device copies over the devices, inside jit."""
         return self._map_by_kind(self.specs, grads, Copies.sum, lambda summed: summed)
 
     def all_reduce_grads(self, grads: Any) -> Any:
-        """All-reduce partial gradients over devices, inside jit; shapes stay the same.
+        """All-reduce partial gradients without changing their shapes, inside jit.
 
-        Methods that perturb the trained parameters, such as SAM, need these gradients.
+        Needed by training methods that perturb parameters, such as SAM.
         """
         all_reduce = Copies.sum_in_place
         return self._map_by_kind(self.specs, grads, all_reduce, lambda reduced: reduced)
@@ -161,7 +161,7 @@ class Layout:
 
         def squares(path: str, x: jax.Array) -> jax.Array:
             total = jnp.sum(jnp.square(widen(x)))
-            # All copies have equal gradients: count the gradients once.
+            # The gradients of all copies are equal: count a single copy.
             return total / x.shape[0] if path in copied else total
 
         parts = [squares(path, x) for path, x in by_path(grads).items()]
@@ -180,19 +180,20 @@ class Layout:
         return jax.tree.map(spec, self._shardings(self.specs, grads))
 
     def images(self, images: Any) -> Any:
-        """Shard images, activations or their gradients, inside jit."""
+        """Shard images or other arrays with a batch dim, inside jit."""
         shardings = self.image_shardings(images)
         return jax.lax.with_sharding_constraint(images, shardings)
 
     def whole_images(self, images: jax.Array) -> jax.Array:
-        """Shard images (batch, ...) only over the batch axes, inside jit."""
+        """Shard images over the batch only, not over space, inside jit."""
         rows = NamedSharding(self.mesh, P(BATCH_AXES))
         return jax.lax.with_sharding_constraint(images, rows)
 
     def image_shardings(self, images: Any) -> Any:
-        """Return the shardings of images (B, H, W, C) or activations.
+        """Return the sharding of each array of a tree with images or activations.
 
-        Arrays of rank 4 are sharded over batch and space, other ranks over the batch.
+        Arrays (B, H, W, C) are sharded over batch and space; other arrays, with a
+        leading batch dim, over the batch.
         """
 
         def sharding(x: jax.Array) -> NamedSharding:
@@ -210,7 +211,7 @@ class Layout:
         copied_fn: Callable[[Copies, Arrays, Mapping[str, P]], Arrays],
         others_fn: Callable[[Any], Any],
     ) -> Any:
-        """Apply `copied_fn` to arrays with per-device copies, `others_fn` to others."""
+        """Apply `copied_fn` to arrays in `copies`, and `others_fn` to other arrays."""
         if self.copies is None:
             return others_fn(tree)
         flat, treedef = by_path(tree), jax.tree.structure(tree)
@@ -222,7 +223,7 @@ class Layout:
 
     @property
     def _gathered_specs(self) -> dict[str, P]:
-        """PartitionSpecs without the `fsdp` axis."""
+        """`specs` without the `fsdp` axis."""
         return {
             path: P(*(axis if axis != "fsdp" else None for axis in spec))
             for path, spec in self.specs.items()
@@ -233,9 +234,9 @@ class Layout:
         return self.specs if self.shard_params else self._gathered_specs
 
     def _sharded_as(self, field: str | None, tree: Any) -> Any:
-        """Return the shardings of arrays that are sharded like a TrainState field.
+        """Return the sharding of each array, as for a TrainState field.
 
-        None replicates the arrays.
+        The field None replicates the arrays.
         """
         specs = {
             None: {},
@@ -246,10 +247,11 @@ class Layout:
         return self._shardings(specs[field], tree)
 
     def _shardings(self, specs: Mapping[str, P], tree: Any) -> Any:
-        """Return the shardings of arrays by path.
+        """Return the sharding of each array, from the PartitionSpec of its path.
 
-        Additional leading dims, such as of the memory of L-BFGS, are not sharded.
-        Arrays with other shapes, such as factored moments, are replicated.
+        Leading dims without an entry in the PartitionSpec, such as the history dim of
+        L-BFGS, are not sharded. Arrays that do not fit their PartitionSpec, such as
+        factored moments, are replicated.
         """
         sizes = self.mesh.shape
 
@@ -270,14 +272,15 @@ class Layout:
 
 
 def add_fsdp(axes: Sequence[Any], shape: tuple[int, ...], size: int) -> P:
-    """Shard the largest free dim that `size` divides over the `fsdp` axis.
+    """Return a PartitionSpec that also shards an array over the `fsdp` axis.
 
-    Small arrays are not sharded.
+    The sharded dim is the largest free dim divisible by `size`. Small arrays, and
+    arrays without such a dim, are not sharded over `fsdp`.
 
     Args:
       axes: Mesh axis of each dim, or None for a free dim.
       shape: Shape of the array.
-      size: Number of devices of the `fsdp` axis.
+      size: Size of the `fsdp` axis.
     """
     free = [i for i, n in enumerate(shape) if not axes[i] and n % size == 0]
     if math.prod(shape) < MIN_SHARDED_SIZE or not free:
@@ -287,5 +290,5 @@ def add_fsdp(axes: Sequence[Any], shape: tuple[int, ...], size: int) -> P:
 
 
 def _image_spec(ndim: int) -> P:
-    """Return the PartitionSpec of images (B, H, W, C), or of arrays of another rank."""
+    """Return the PartitionSpec of images (rank 4) or other arrays with a batch dim."""
     return P(BATCH_AXES, *SPATIAL_AXES) if ndim == 4 else P(BATCH_AXES)

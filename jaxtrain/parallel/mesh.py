@@ -16,8 +16,8 @@ BATCH_AXES = ("data", "fsdp")
 # Axes that shard the height and the width of images.
 SPATIAL_AXES = ("spatial", "spatial_width")
 
-# Default axis sizes of the presets: -1 means all remaining devices; axes that are not
-# listed have size 1.
+# Preset -> default axis sizes. -1 means all remaining devices; axes that are not listed
+# have size 1.
 PRESETS: dict[Preset, dict[str, int]] = {
     "data_parallel": {"data": -1},
     "fsdp": {"fsdp": -1},
@@ -33,16 +33,16 @@ def make_mesh(
     devices: Sequence[Any] | None = None,
     seen: str = "that JAX sees",
 ) -> Mesh:
-    """Arrange devices in a mesh with the sizes of `axis_sizes`.
+    """Create a device mesh with the axis sizes from `axis_sizes`.
 
     Args:
-      config: Section of the config.
+      config: Section `parallel` of the config.
       devices: Devices of the mesh. Defaults to `jax.devices()`.
-      seen: Description of these devices, for messages.
+      seen: Words after "devices" in error messages.
     """
     devices = jax.devices() if devices is None else devices
     sizes = axis_sizes(config, len(devices), seen)
-    # Gradients of convolutions fail with explicit axes, JAX's default.
+    # With explicit axes, JAX's default, gradients of convolutions fail.
     return Mesh(
         np.asarray(devices).reshape(*sizes.values()),
         MESH_AXES,
@@ -53,16 +53,16 @@ def make_mesh(
 def axis_sizes(
     config: ParallelConfig, num_devices: int, seen: str = "that JAX sees"
 ) -> dict[str, int]:
-    """Return the size of each axis, in the order of the mesh.
+    """Return the size of each mesh axis, in the order of `MESH_AXES`.
 
     Args:
-      config: Section of the config.
+      config: Section `parallel` of the config.
       num_devices: Number of devices of the mesh.
-      seen: Description of these devices, for messages.
+      seen: Words after "devices" in error messages.
 
     Raises:
-      UserError: The product of the sizes is not the number of devices, or two axes
-        are incompatible.
+      UserError: The product of the sizes is not the number of devices, or the sizes
+        shard both channels and pixels.
     """
     configured: dict[str, int | None] = {a: getattr(config, a) for a in MESH_AXES}
     sizes: dict[str, int] = dict.fromkeys(MESH_AXES, 1)
@@ -85,8 +85,8 @@ def axis_sizes(
         )
     free_size = num_devices // fixed
     sizes = {axis: free_size if size == -1 else size for axis, size in sizes.items()}
-    # XLA partitions a convolution wrongly if both its output channels and its rows, or
-    # columns, are sharded: its outputs are several times too large, without an error
+    # If both the output channels and the height or width of a convolution are sharded,
+    # XLA partitions it wrongly: outputs are several times too large, without an error
     # (jaxlib 0.10.2, docs/decisions.md).
     for axis in SPATIAL_AXES:
         if sizes["model"] > 1 and sizes[axis] > 1:

@@ -1,6 +1,6 @@
 """Built-in plug-ins, one subpackage each; see `jaxtrain.plugin`.
 
-Help texts, task proposals and the metrics in the docs list plug-ins in this order.
+The order of `NAMES` is the order of plug-ins in help texts, task proposals and docs.
 """
 
 NAMES = (
@@ -13,6 +13,6 @@ NAMES = (
     *("onnx", "litert", "serve"),
 )
 
-# The config includes sections of plug-ins, whose modules import `jaxtrain.config`: it
-# must be imported first.
+# Import `jaxtrain.config` before modules of plug-ins: it imports config sections of
+# plug-ins, and modules of plug-ins import `jaxtrain.config`.
 import jaxtrain.config  # noqa: E402, F401

@@ -19,12 +19,12 @@ FAST_STEP = 1.25
 
 
 class Adversarial(Plain):
-    """Training method that replaces the images of a batch by adversarial images.
+    """Training method that replaces the images of a batch with adversarial images.
 
-    The attack starts at a random point of the norm ball around each image. An attack of
-    one step is FGSM as in Wong et al. 2020; an attack of several steps is PGD. As in
-    the authors' code, the model is attacked in training mode, and the adversarial
-    images update the running mean and variance of batch norms.
+    The attack starts at a random point of the norm ball around each image. With one
+    step, the attack is FGSM as in Wong et al. 2020; with several steps, PGD. The model
+    is attacked in training mode, as in the papers' code, and the adversarial images
+    update the running mean and variance of batch norms.
     """
 
     Options = AdversarialConfig

@@ -15,8 +15,8 @@ Norm = Literal["linf", "l2"]
 LossOf = Callable[[jax.Array], jax.Array]
 # Default step size of PGD, as a multiple of epsilon / steps.
 STEP_FACTOR = 2.5
-# Scale of the loss, which does not change the direction of gradients. Without it, a
-# float16 model would round small gradients of confident images to 0, and seem robust.
+# Loss scale: without it, the small gradients of confident images would round to 0 in
+# float16, and the model would seem robust. Only the direction of gradients matters.
 LOSS_SCALE = 2.0**10
 
 
@@ -33,7 +33,7 @@ class Ball:
     norm: Norm = "linf"
 
     def direction(self, gradient: jax.Array) -> jax.Array:
-        """Return the unit-norm step of steepest ascent for gradients (B, H, W, C)."""
+        """Return the step of norm 1 with the steepest ascent, (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
         # Divide by the largest value first: squares of small values would underflow.
@@ -51,11 +51,11 @@ class Ball:
         return jnp.clip(images + change, 0, 1)
 
     def draw(self, images: jax.Array, keys: jax.Array) -> jax.Array:
-        """Draw images uniformly from the ball, then clip to 0..1.
+        """Draw a random point of the ball around each image, then clip to 0..1.
 
         Args:
           images: Images in 0..1, (B, H, W, C).
-          keys: Key of each image, (B,).
+          keys: PRNG key of each image, (B,).
         """
         shape, dtype = images.shape[1:], images.dtype
 
@@ -65,7 +65,7 @@ class Ball:
         def of_ball(key: jax.Array) -> jax.Array:
             direction, radius = jax.random.split(key)
             normal = jax.random.normal(direction, shape, dtype)
-            # The volume of a ball is proportional to radius ** number of values.
+            # In n dimensions, the volume of a ball is proportional to radius ** n.
             part = jax.random.uniform(radius, (), dtype) ** (1 / math.prod(shape))
             return normal * (part / jnp.sqrt(jnp.square(normal).sum()))
 
@@ -82,7 +82,7 @@ class Pgd:
     arXiv:1412.6572); with the l2 norm, the step follows the gradient, not its sign.
 
     Attributes:
-      ball: Norm ball of the allowed images.
+      ball: Norm ball of the allowed perturbations.
       steps: Number of steps; the last image is returned.
       step_size: Length of a step, for pixels in 0..1. Defaults to 2.5 epsilon / steps.
     """
@@ -94,10 +94,10 @@ class Pgd:
     def __call__(
         self, loss_of: LossOf, images: jax.Array, start: jax.Array
     ) -> jax.Array:
-        """Return adversarial images in 0..1, which have a higher loss. Traced.
+        """Return adversarial images in 0..1. Traced.
 
         Args:
-          loss_of: Function from images to the loss to increase.
+          loss_of: Function to maximize: images -> loss of each image, (B,).
           images: Clean images in 0..1, (B, H, W, C), float.
           start: Initial images of the attack, (B, H, W, C).
         """
@@ -108,7 +108,7 @@ class Pgd:
         return repeat(body, start, jnp.arange(self.steps))[0]
 
     def ascend(self, loss_of: LossOf, images: jax.Array, at: jax.Array) -> jax.Array:
-        """Take one step from the images `at`, (B, H, W, C). Traced."""
+        """Take a step from `at`, then project onto the ball around `images`."""
         size = self.step_size
         if size is None:
             size = STEP_FACTOR * self.ball.epsilon / self.steps
@@ -121,7 +121,7 @@ class Pgd:
 
 
 def finite(gradient: jax.Array) -> jax.Array:
-    """Replace non-finite gradients by 0: a NaN image would count as misclassified."""
+    """Replace non-finite gradients with 0: NaN images would count as misclassified."""
     return jnp.where(jnp.isfinite(gradient), gradient, 0)
 
 
@@ -130,7 +130,7 @@ def _length(x: jax.Array) -> jax.Array:
 
 
 def _or_one(divisor: jax.Array) -> jax.Array:
-    """Replace divisors of 0 by 1.
+    """Replace zeros with 1.
 
     Adding a small epsilon instead is unsafe: XLA may rewrite (a / b) / c as
     a / (b * c), where the product of small divisors underflows.

@@ -22,17 +22,17 @@ from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
 # Standard deviation of the attack's initial noise, for pixels in 0..1. Without noise,
-# the divergence is 0 and has zero gradient.
+# the KL divergence and its gradient are 0.
 START_DEVIATION = 0.001
 
 
 class Trades(Plain):
     """TRADES: the loss of clean images plus beta times a KL divergence.
 
-    The KL divergence compares the outputs of clean and attacked images, and is the
-    objective that the attack maximizes. As in the authors' code, the model is attacked
-    in evaluation mode, and clean images update the running mean and variance of batch
-    norms. Gradients flow through the outputs of clean and of attacked images.
+    The attack maximizes the KL divergence between the outputs of clean and of attacked
+    images. The model is attacked in evaluation mode, and clean images update the
+    running mean and variance of batch norms, as in the paper's code. Gradients flow
+    through both outputs.
     """
 
     Options = TradesConfig
@@ -81,7 +81,7 @@ class Trades(Plain):
         batch: Batch,
         key: jax.Array,
     ) -> jax.Array:
-        """Return the images of a batch, attacked to increase the divergence."""
+        """Return adversarial images that increase the KL divergence."""
 
         def outputs_of(images: jax.Array) -> jax.Array:
             given = params, model_state, images, key

@@ -1,8 +1,8 @@
-"""Averaging of several models' weights, with recomputed batch-norm statistics.
+"""Model soups, uniform or greedy, with recomputed batch-norm statistics.
 
-Model soups (Wortsman et al. 2022, arXiv:2203.05482), uniform or greedy. Batch-norm
-statistics are recomputed, as in SWA (Izmailov et al. 2018, arXiv:1803.05407), because
-the averaged model has other activations than the models it averages.
+A model soup has the averaged weights of several models (Wortsman et al. 2022,
+arXiv:2203.05482). Batch-norm statistics are recomputed, as in SWA (Izmailov et al.
+2018, arXiv:1803.05407), because averaged weights change the activations.
 """
 
 import copy
@@ -38,17 +38,17 @@ from jaxtrain.training.norm_statistics import (
     statistics_of_batch,
 )
 
-# Name of the program in messages.
+# Purpose of the compiled program, for out-of-memory messages.
 PURPOSE = "a batch for the statistics of an averaged model"
 
 
 @dataclass(frozen=True)
 class Averaged:
-    """An averaged model and its origin.
+    """Model soup and its evaluation.
 
     Attributes:
-      model: The averaged model.
-      used: Indices of the averaged models in the list of models, ascending.
+      model: Model with the averaged weights.
+      used: Ascending indices of the models in the average.
       goal: Metric that ranks models; None without a validation split.
       values: Validation metric of each model; empty without a validation split.
       value: Validation metric of the average; None without a validation split.
@@ -73,11 +73,11 @@ def average(
 
     Args:
       models: Two or more models.
-      config: Config of the run whose images are used.
+      config: Config of the run whose training and validation images are used.
       num_images: Number of training images to recompute batch-norm statistics with; 0
         averages the statistics of the models.
       greedy: Whether to add models one by one, best validation metric first, and skip
-        models that worsen the average.
+        models that worsen the metric of the average.
       judged_by_validation: Whether there is a validation split that no model was
         trained on (`have_common_validation`).
 
@@ -117,7 +117,7 @@ def average(
 
 
 def mean_of(models: Sequence[TrainedModel]) -> TrainedModel:
-    """Average floating-point arrays in float64; copy others from the first model."""
+    """Average the floating-point arrays; copy other arrays from the first model."""
 
     def mean(*arrays: Any) -> np.ndarray:
         first = np.asarray(arrays[0])
@@ -143,7 +143,7 @@ def _greedy(
     fit: Callable[[TrainedModel], TrainedModel],
     judge: Callable[[TrainedModel], "Judged"],
 ) -> list[int]:
-    """Return the indices of a greedy soup: recipe 1 of Wortsman et al. 2022."""
+    """Return the indices of the models in a greedy soup (Wortsman et al., recipe 1)."""
     order = sorted(range(len(models)), key=lambda i: (judged[i].loss, i))
     used, best = order[:1], judged[order[0]].loss
     for i in order[1:]:
@@ -181,12 +181,12 @@ def _judge(subject: Subject, source: Source, model: TrainedModel) -> Judged:
     """Evaluate a model on the validation split.
 
     Args:
-      subject: Evaluation preprocessing and task, opened for any of the models.
+      subject: Evaluation preprocessing and task; its model is ignored.
       source: Images and targets of the validation split.
       model: Model to evaluate.
     """
     task = copy.copy(subject.task)
-    # The evaluation then fits thresholds to this model, as for all other models.
+    # Discard chosen thresholds, so that the evaluation fits them to this model.
     task.chosen = None
     subject = dataclasses.replace(subject, model=model, task=task)
     return Judged(task, Pass(subject=subject)(source, "validation").values)
@@ -203,15 +203,15 @@ def _with_statistics(
     num_images: int,
     model: TrainedModel,
 ) -> TrainedModel:
-    """Replace batch-norm statistics by means over batches of training images.
+    """Replace batch-norm statistics with averages over batches of training images.
 
-    A model that cuts images into windows is evaluated on each window.
+    If the model cuts images into windows, the batches contain windows.
 
     Args:
       subject: Evaluation preprocessing for the training images.
       source: Training split of the run.
       batch_size: Number of images or windows per batch, as in the run.
-      num_images: Maximum number of images or windows over all batches.
+      num_images: Maximum total number of images or windows.
       model: Model to recompute the statistics of.
     """
     keeps = momenta(model.description.abstract)
@@ -238,12 +238,12 @@ def _with_statistics(
 def _statistics_of(
     subject: Subject, model: TrainedModel, keeps: Mapping[str, float]
 ) -> Apply:
-    """Return the function that computes the batch-norm statistics of one batch.
+    """Return a function that computes the batch-norm statistics of one batch.
 
     Args:
       subject: Evaluation preprocessing for the training images.
       model: Model with the weights and the batch norms.
-      keeps: Momentum of each running statistic, by path.
+      keeps: Path of a running statistic -> its momentum.
     """
 
     def statistics(weights: Weights, data: Any, batches: Batch) -> tuple[Any, Batch]:

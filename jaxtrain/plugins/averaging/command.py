@@ -53,7 +53,7 @@ class AverageArguments:
 
 
 def run(arguments: AverageArguments, signals: StopSignals) -> None:
-    """Average the models, evaluate the average, and write it."""
+    """Average the models, evaluate the averaged model, and write the model."""
     if arguments.images < 0:
         raise UserError(f"--images {arguments.images}: expected 0 or more")
     check_new_folder("--out", arguments.out)
@@ -99,7 +99,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
-    """Return table rows: each model, the average, and the path of the average."""
+    """Return the rows of the printed table: each model, the average, and its path."""
     rows = {}
     for number, name in enumerate(arguments.models):
         told = f"{found.values[number]:.4f}" if found.values else "not evaluated"

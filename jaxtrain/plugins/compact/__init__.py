@@ -1,11 +1,11 @@
-"""Channel pruning: smaller dense models from trained ones."""
+"""Channel pruning: conversion of trained models to smaller dense models."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="compact",
     subject="changing a trained model",
-    requires=("onnx",),  # The command times the ONNX files of both models.
+    requires=("onnx",),  # `compact` compares the latency of models in ONNX Runtime.
     model_changes={"channels": "jaxtrain.plugins.compact.channels.cut:with_channels"},
     commands={"compact": "jaxtrain.plugins.compact.command"},
 )

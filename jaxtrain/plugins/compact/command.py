@@ -133,7 +133,7 @@ def _importance(
 def describe(
     found: "Compacted", times: tuple[float, ...] | str, out: Path
 ) -> dict[str, str]:
-    """Return table rows that compare the model before and after pruning."""
+    """Return the rows of a table that compares the model before and after pruning."""
 
     def change(before: float, after: float, text: str) -> str:
         return f"{text.format(before)} -> {text.format(after)} ({after / before:.2f}x)"
@@ -155,7 +155,7 @@ def describe(
 
 
 def describe_groups(found: "Compacted") -> dict[str, str]:
-    """Return table rows: channels of each group, and layers that are not pruned."""
+    """Return the rows of a table of pruned channel groups and unpruned layers."""
     rows = {}
     for name, group in found.channels.groups.items():
         if name in found.kept:

@@ -1,7 +1,7 @@
 """Channel pruning: removal of the least important channels of a model.
 
-Channels are grouped by dependency analysis of the model (`channels/`), and all groups
-are ranked together by importance per FLOP.
+Dependency analysis of the model (`channels/`) finds units of channels that can only be
+removed together. All units are ranked by importance per FLOP.
 """
 
 import dataclasses
@@ -23,18 +23,18 @@ from jaxtrain.training.state import num_params, split_model
 from jaxtrain.trees import path_name
 from jaxtrain.weights.description import Description
 
-# Indices of the retained units of each group, ascending.
+# Name of a prunable group -> ascending indices of retained units.
 Kept = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Constraints of the smaller model.
+    """Constraints on the smaller model.
 
     Attributes:
       flops: Maximum FLOPs per image, as a fraction of the original model's.
-      keep: Minimum fraction of retained channels of each group.
-      multiple: Divisor of the number of channels of each group.
+      keep: Minimum fraction of channels to retain in each group.
+      multiple: Required divisor of each group's number of channels.
     """
 
     flops: float
@@ -44,14 +44,14 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Compacted:
-    """A smaller model and its origin.
+    """A smaller model, and its comparison with the original model.
 
     Attributes:
       model: The smaller model.
       channels: Channels of the original model.
       kept: Retained units of all prunable groups.
-      params: Numbers of parameters, before and after.
-      flops: FLOPs per image, before and after.
+      params: Number of parameters before and after pruning.
+      flops: FLOPs per image before and after pruning.
     """
 
     model: TrainedModel
@@ -62,7 +62,7 @@ class Compacted:
 
 
 def open_channels(about: Description) -> ChannelMap:
-    """Analyse the channels of a trained model.
+    """Find the removable channels of a trained model.
 
     Raises:
       UserError: The analysis fails, or `model.transform` changes the model.
@@ -83,8 +83,7 @@ def compact(
     """Remove the least important channels of a model.
 
     Raises:
-      UserError: The limit of FLOPs is unreachable, or the model fails with fewer
-        channels.
+      UserError: The FLOPs limit is unreachable, or the model fails with fewer channels.
     """
     kept = choose(channels, importance, limits)
     made = without(model, channels, kept)
@@ -102,18 +101,18 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
     Args:
       channels: Channels of a model.
-      importance: Importance of each unit, by prunable group.
-      limits: Constraints of the smaller model.
+      importance: Prunable group -> importance of each unit.
+      limits: Constraints on the smaller model.
 
     Raises:
-      UserError: The limit of FLOPs is unreachable.
+      UserError: The FLOPs limit is unreachable.
     """
     costs, least = channels.costs(), {}
     worth, owners = [np.zeros(0)], [np.zeros(0, int)]
     for number, (name, of_units) in enumerate(importance.items()):
         units = len(of_units)
         least[name] = max(1, math.ceil(limits.keep * units))
-        # Importance per FLOP of the removable units, ascending.
+        # Importance / FLOPs of each removable unit, ascending.
         ratio = np.sort(of_units / costs[name])[: units - least[name]]
         worth.append(ratio)
         owners.append(np.full(len(ratio), number))
@@ -121,7 +120,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def retained(num: int) -> dict[str, np.ndarray]:
-        """Return the units that remain after removal of the `num` least important."""
+        """Return the units that remain without the `num` least important units."""
         lost, kept = np.bincount(owner[:num], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
@@ -148,13 +147,13 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
 
 
 def _rounded(units: int, unit: int, multiple: int) -> int:
-    """Round to the nearest number for which `multiple` divides `units * unit`."""
+    """Round `units` so that `units * unit` channels are divisible by `multiple`."""
     step = math.lcm(unit, multiple) // unit
     return max(step, (units + step // 2) // step * step)
 
 
 def without(model: TrainedModel, channels: ChannelMap, kept: Kept) -> TrainedModel:
-    """Return a smaller model, with only the units in `kept` of each pruned group.
+    """Return a smaller model that has only the retained units of each group.
 
     Raises:
       UserError: The model fails with fewer channels.

@@ -3,7 +3,7 @@
 `taylor` is the first-order change of the loss when a channel becomes zero (Molchanov et
 al. 2019, arXiv:1906.10771): the product of weights and gradients, summed over the
 kernels that read the channel. `scale` is the channel's batch-norm scale (Liu et al.
-2017, arXiv:1708.06519), which needs no images.
+2017, arXiv:1708.06519); this criterion needs no images.
 """
 
 import functools
@@ -39,9 +39,9 @@ Importance = dict[str, np.ndarray]
 
 
 def by_scale(model: TrainedModel, channels: ChannelMap) -> Importance:
-    """Return the batch-norm scales of each group, relative to the group's mean.
+    """Return the absolute batch-norm scale of each unit, relative to its group's mean.
 
-    Scales are averaged over the batch norms of a group; groups without batch norms are
+    Scales are averaged over the batch norms of a group. Groups without batch norms are
     omitted.
 
     Raises:
@@ -83,7 +83,7 @@ def by_taylor(
     batch_size: int,
     num_images: int,
 ) -> Importance:
-    """Return the squared first-order change of the loss when channels become zero.
+    """Return the squared first-order change of the loss when a unit becomes zero.
 
     Squares are averaged over batches of training images. The model is in evaluation
     mode, so that batch norms use running statistics.
@@ -93,7 +93,7 @@ def by_taylor(
       channels: Channels of the model.
       subject: Task and preprocessing of the model.
       source: Training split of the run.
-      batch_size: Number of images, or of sliding windows, per batch.
+      batch_size: Number of images or sliding windows per batch.
       num_images: Maximum number of images.
 
     Raises:
@@ -139,7 +139,7 @@ def by_taylor(
 def _sum_per_unit(
     group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]
 ) -> np.ndarray:
-    """Sum the values of each unit over the kernels that read it, float64 (units,)."""
+    """Sum values over the kernels that read each unit, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)
         for axis in group.taken
@@ -148,9 +148,9 @@ def _sum_per_unit(
 
 
 def _products(model: TrainedModel, subject: Subject, axes: list[Axis]) -> Apply:
-    """Return the function that multiplies weights by their gradients for a batch.
+    """Return a function that multiplies weights by their gradients on a batch.
 
-    For each of `axes`, products are summed over all other dims of the array.
+    For each (path, dim) of `axes`, the products are summed over all other dims.
     """
     task, mesh = subject.task, model.mesh
     apply = functools.partial(apply_model, model.graphdef)

@@ -1,4 +1,4 @@
-"""Time per image in ONNX Runtime, measured alternately for several models."""
+"""Latency of several models in ONNX Runtime, measured in alternation."""
 
 import statistics
 import tempfile
@@ -15,22 +15,20 @@ from jaxtrain.export.request import Request
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.onnx import onnx_file
 
-# Number of warm-up calls and of timed calls per model.
+# Number of warm-up calls, and number of timed calls, per model.
 BEFORE, TIMES = 5, 50
-# Number of images for the comparison of each file with its model.
+# Number of images on which each ONNX file is compared with its model.
 CHECKED = 8
 
 
 def onnx_times(models: Sequence[TrainedModel]) -> tuple[float, ...] | str:
     """Export models to ONNX, and measure their median latency at batch size 1.
 
-    The outputs of each file are compared with its model.
-
     Returns:
       Seconds per image of each model, or the reason why latency cannot be measured.
 
     Raises:
-      ExportError: The outputs of a file differ from its model.
+      ExportError: The outputs of an ONNX file differ from the outputs of its model.
     """
     if library := extras.missing("onnx", "onnxruntime"):
         return f"not measured: {library} is not installed"

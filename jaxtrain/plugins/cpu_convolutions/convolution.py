@@ -1,9 +1,9 @@
 """Convolutions with fast forward and backward passes on CPUs.
 
-XLA:CPU has fast kernels for matrix products and plain convolutions, but not for JAX's
-gradients: the kernel gradient is a convolution with the batch axis as channels, and the
-input gradient of a strided convolution is a convolution dilated with zeros.
-This module computes the two gradients with fast operations;
+XLA:CPU has fast implementations of matrix products and plain convolutions, but not of
+JAX's gradients: the kernel gradient is a convolution with the batch axis as channels,
+and the input gradient of a strided convolution is a convolution with dilated inputs.
+This package computes both gradients with fast operations;
 `benchmarks/convolutions.py` measures the speed-up.
 
 Shapes: images (N, H, W, C), kernels (KH, KW, C / groups, O), outputs (N, HO, WO, O).
@@ -36,7 +36,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
 
 
 def use_cpu_convolutions(model: nnx.Module, mesh: Mesh) -> None:
-    """Replace the convolution function of a model's layers by `conv_general_dilated`.
+    """Make a model's convolution layers call this module's `conv_general_dilated`.
 
     Args:
       model: Model to change.
@@ -65,8 +65,8 @@ def _on_each(
         mesh=mesh,
         in_specs=(batch, P()),
         out_specs=batch,
-        # The check of varying axes rejects the scans over images: the initial zeros
-        # are equal on all devices, but the accumulated sums differ.
+        # `check_vma` would reject the scans over images, because the initial zeros are
+        # equal on all devices, but the accumulated sums differ.
         check_vma=False,
     )(x, kernel)
 

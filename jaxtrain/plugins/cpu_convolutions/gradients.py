@@ -1,7 +1,7 @@
 """Input and kernel gradients of convolutions on CPUs.
 
 Shapes: images `x` (N, H, W, C), kernels (KH, KW, C / groups, O), output gradients `dy`
-(N, HO, WO, O). A `kernel` that is a sequence of integers is the shape of a kernel.
+(N, HO, WO, O). If `kernel` is a sequence of integers, it is the shape of the kernel.
 """
 
 import math
@@ -31,7 +31,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
     shifted,
 )
 
-# Up to this number of output pixels, JAX's kernel gradient is faster on XLA:CPU.
+# Maximum number of output pixels for which JAX's kernel gradient is faster on XLA:CPU.
 FEW_PIXELS = 31
 
 
@@ -56,11 +56,11 @@ def input_grad(
     depthwise: bool,
     dy: jax.Array,
 ) -> jax.Array:
-    """Return the input gradient, (N, *size, C), by one convolution per stride phase.
+    """Compute the input gradient, (N, *size, C), by one convolution per stride phase.
 
-    A phase consists of the image rows p, p + stride, ... of one p < stride. The
-    gradient of a phase is a convolution of `dy` with every stride-th kernel row, from
-    row (p + padding) % stride on. Columns have phases in the same way.
+    Phase p < stride consists of the image rows p, p + stride, p + 2 * stride, ... Its
+    gradient is a convolution of `dy` with every stride-th kernel row, from row
+    (p + padding) % stride on. Columns have the same phases.
 
     Args:
       size: Rows and columns of the images.
@@ -103,7 +103,7 @@ def input_grad(
 def _phase(
     phase: int, stride: int, pad: int, kernel: int, inputs: int, outputs: int
 ) -> tuple[int, tuple[int, int]]:
-    """Return the first kernel index and the padding of the convolution of a phase.
+    """Return the first kernel index of a phase, and the padding of its convolution.
 
     The kernel elements of a phase are `stride` apart, from the first index on.
 
@@ -112,8 +112,8 @@ def _phase(
       stride: Stride of the forward convolution.
       pad: Number of zeros before the image, along this axis.
       kernel: Size of the kernel along this axis.
-      inputs: Number of input pixels of the phase.
-      outputs: Number of output pixels of the forward convolution.
+      inputs: Number of pixels of the phase along this axis.
+      outputs: Number of outputs of the forward convolution along this axis.
     """
     first = (phase + pad) % stride
     elements = len(range(first, kernel, stride))
@@ -122,7 +122,7 @@ def _phase(
 
 
 def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
-    """Dilate output gradients by the strides, with zeros up to the image size."""
+    """Dilate output gradients by the strides, and pad with zeros to the image size."""
     holes = [
         (0, inputs - (outputs - 1) * stride - 1, stride - 1)
         for inputs, outputs, stride in zip(
@@ -136,7 +136,7 @@ def spread(grads: jax.Array, size: Sequence[int], moves: Moves) -> jax.Array:
 def grad_of_kernel(
     x: jax.Array, kernel: Sequence[int], moves: Moves, dy: jax.Array
 ) -> jax.Array:
-    """Return the kernel gradient of a dense convolution, a few images at a time."""
+    """Compute the kernel gradient of a dense convolution, a few images at a time."""
     num, pixels = len(x), dy.shape[1] * dy.shape[2]
     if num > 1 and pays_as_patches(x.dtype, kernel):
         return _from_patches(x, dy, kernel, moves)
@@ -197,8 +197,8 @@ def _from_rows(
     _, rows, columns, features = dy.shape
     (down, right), ((top, _), (left, _)) = moves.strides, moves.padding
     need = (rows - 1) * down + kernel[0]
-    # Padded height of an image in the stack. A multiple of the stride aligns the rows
-    # of `dy` with the rows of every image.
+    # Height of a padded image. It is a multiple of the stride, to align the rows of
+    # `dy` with the rows of each image.
     tall = need if num == 1 else -(-need // down) * down
     wide_ = (columns - 1) * right + kernel[1]
     dtype = wide(x.dtype)

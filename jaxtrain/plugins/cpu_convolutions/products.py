@@ -12,16 +12,16 @@ from jax import lax
 from jaxtrain.dtypes import wide
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-# XLA:CPU's kernels are fast from ENOUGH_FEATURES output channels. To reach this number,
-# at most MANY_COLUMNS output columns are computed together as channels.
+# XLA:CPU's convolutions are fast with ENOUGH_FEATURES or more output channels. To reach
+# this number, up to MANY_COLUMNS output columns are computed together as channels.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
-# Up to this number of output channels, JAX's kernel gradient is faster on XLA:CPU.
+# Maximum number of output channels for which JAX's kernel gradient is faster.
 FEW_FEATURES = 16
 # Minimum number of channels for which im2col in bfloat16 is faster than convolutions,
 # which XLA:CPU computes in float32.
 MANY_CHANNELS = 64
-# Maximum number of im2col patches per matrix product, and of output pixels per group of
-# images in a kernel gradient. The inputs then fit in the L2 cache.
+# Maximum number of im2col patches per matrix product, and of output pixels per
+# iteration of a kernel gradient, so that the inputs fit in the L2 cache.
 PATCHES_AT_ONCE, PIXELS_AT_ONCE = 256, 512
 
 
@@ -51,13 +51,13 @@ def is_product(kernel: Sequence[int], moves: Moves) -> bool:
 
 
 def product(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Multiply matrices; XLA:CPU is fast in bfloat16 only with a float32 result."""
+    """Multiply matrices; a float32 result makes bfloat16 fast on XLA:CPU."""
     y = lax.dot(a, b, preferred_element_type=wide(a.dtype))
     return y.astype(a.dtype)
 
 
 def sum_of_products(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Compute `a.T @ b`; the product is fastest with the wider matrix on the right."""
+    """Compute `a.T @ b` with the wider matrix on the right, which is faster."""
     a, b = a.astype(wide(a.dtype)), b.astype(wide(b.dtype))
     if b.shape[1] >= a.shape[1]:
         return lax.dot_general(a, b, (((0,), (0,)), ((), ())))
@@ -76,10 +76,10 @@ def plain(x: jax.Array, kernel: jax.Array, moves: Moves, groups: int = 1) -> jax
 
 
 def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
-    """Convolve, by matrix products of patches (im2col) if these are faster.
+    """Convolve with a dense kernel, by im2col and matrix products if this is faster.
 
-    im2col is faster in bfloat16 with many channels, and for outputs with fewer pixels
-    than the kernel: with 512 channels and 2x2 output pixels, by a factor of 70.
+    im2col is faster in bfloat16 with many channels, and if the output has fewer pixels
+    than the kernel: 70 times as fast with 512 channels and 2x2 output pixels.
     """
     size, (num, *image) = kernel.shape[:2], x.shape
     rows, columns = moves.outputs(image[:2], size)
@@ -97,7 +97,7 @@ def convolve_dense(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 
 
 def pays_as_patches(dtype: Any, kernel: Sequence[int]) -> bool:
-    """Whether im2col is faster than XLA:CPU, which convolves bfloat16 in float32."""
+    """Whether im2col is faster than XLA:CPU's convolution, which uses float32."""
     return dtype == jnp.bfloat16 and min(kernel[2:]) >= MANY_CHANNELS
 
 
@@ -113,9 +113,9 @@ def from_bits(x: jax.Array) -> jax.Array:
 def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
     """Convolve; with few output channels, compute several output columns at once.
 
-    The kernel is copied once per column, shifted by one stride more in each copy, and
-    the copies are stacked along the output channels. XLA:CPU is faster with more output
-    channels, and the output only needs a reshape.
+    The output channels of the stacked kernel are copies of the kernel, one per column,
+    each shifted by one stride more. XLA:CPU is faster with more output channels, and
+    the output only needs a reshape.
     """
     length, width, channels, features = kernel.shape
     _, columns = moves.outputs(x.shape[1:3], (length, width))
@@ -137,12 +137,12 @@ def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 def shifted(
     x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
 ) -> list[jax.Array]:
-    """Return a strided slice of the images per kernel element, (N, HO, WO, C) each.
+    """Return the pixels that each kernel element reads, (N, HO, WO, C) each.
 
     Args:
       x: Images (N, H, W, C).
-      kernel: Rows and columns of the kernel.
-      moves: Strides and padding of the kernel.
+      kernel: Height and width of the kernel.
+      moves: Strides and padding of the convolution.
       stored: Whether to store the padded images; otherwise XLA may pad them again for
         each slice.
     """

@@ -1,10 +1,10 @@
-"""Detection: boxes of objects in an image, and their classes."""
+"""Object detection: boxes and classes of the objects in an image."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="detection",
-    requires=("segmentation",),  # For backbones, and EXIF orientation of targets.
+    requires=("segmentation",),  # For backbones, and the EXIF orientation of boxes.
     subject="tasks",
     predictions={"boxes": "jaxtrain.plugins.detection.box_part:Boxes"},
     models={"fcos": "jaxtrain.plugins.detection.model:FCOS"},

@@ -26,7 +26,7 @@ def areas(boxes: jax.Array) -> jax.Array:
 
 
 def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the intersection and union areas of two broadcast arrays of boxes."""
+    """Return the areas of intersection and union of boxes, with broadcasting."""
     least = jnp.maximum(boxes[..., :2], others[..., :2])
     most = jnp.minimum(boxes[..., 2:], others[..., 2:])
     both = areas(jnp.concatenate([least, most], -1))
@@ -34,13 +34,13 @@ def overlaps(boxes: jax.Array, others: jax.Array) -> tuple[jax.Array, jax.Array]
 
 
 def iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
-    """Return the IoU of two broadcast arrays of boxes, 0 to 1; 0 for empty boxes."""
+    """Return the IoU of boxes, 0 to 1, with broadcasting; 0 for empty boxes."""
     both, either = overlaps(boxes, others)
     return both / jnp.where(either > 0, either, 1)
 
 
 def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
-    """Return the GIoU of two broadcast arrays of boxes, -1 to 1.
+    """Return the generalized IoU of boxes, -1 to 1, with broadcasting.
 
     Rezatofighi et al. 2019, arXiv:1902.09630. Boxes must have a positive area.
     """
@@ -54,15 +54,15 @@ def generalized_iou(boxes: jax.Array, others: jax.Array) -> jax.Array:
 def transform_boxes(
     target: dict[str, Any], geometry: Geometry, min_share: float = 0.0
 ) -> dict[str, Any]:
-    """Replace each box of an image by the bounding box of its transformed corners.
+    """Replace each box of an image with the bounding box of its transformed corners.
 
     Boxes are clipped to the image; boxes with an area below `MIN_AREA` become padding.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), `crowd` (M,) and `size` (2,).
       geometry: Geometric transform of the image.
-      min_share: Minimum fraction of a transformed box's area inside the image; boxes
-        below it become padding, except crowds.
+      min_share: Minimum fraction of a transformed box's area inside the image. Boxes
+        with a smaller fraction become padding, except crowds.
 
     Returns:
       The transformed target, with the same fields.
@@ -88,11 +88,11 @@ def transform_boxes(
 def mosaic_boxes(
     targets: Sequence[dict[str, Any]], tiles: Sequence[Tile]
 ) -> dict[str, Any]:
-    """Return the target of a mosaic: the transformed boxes of its images, concatenated.
+    """Return the target of a mosaic: the concatenated boxes of its transformed images.
 
     Args:
-      targets: Targets of the images, as for `transform_boxes`.
-      tiles: Geometric transform of each image to its tile.
+      targets: Target of each image, as in `transform_boxes`.
+      tiles: Transform of each image to its tile.
     """
     moved = [
         transform_boxes(target, tile, MIN_SHARE)
@@ -103,7 +103,7 @@ def mosaic_boxes(
 
 
 def clip_boxes(boxes: jax.Array, size: jax.Array) -> jax.Array:
-    """Return boxes clipped to an image of height and width `size`, (2,)."""
+    """Clip boxes to an image; `size` is its height and width, (2,)."""
     height, width = size[0], size[1]
     return jnp.clip(boxes, 0, jnp.stack([width, height, width, height]))
 
@@ -119,7 +119,7 @@ def nms(
       threshold: IoU above which the lower-scoring box is suppressed.
 
     Returns:
-      Whether NMS keeps each box, bool (K,), and the pairwise IoU, (K, K).
+      Mask of the boxes that NMS keeps, bool (K,), and the pairwise IoU, (K, K).
     """
     num = len(boxes)
     found = iou(boxes[:, None], boxes[None])

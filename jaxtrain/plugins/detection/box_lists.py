@@ -1,4 +1,4 @@
-"""Validation of boxes from annotation files, and construction of the box store."""
+"""Validation of annotated boxes, and construction of a `BoxFileStore`."""
 
 import dataclasses
 import math
@@ -19,7 +19,7 @@ from jaxtrain.plugins.segmentation import upright
 
 # Maximum height and width of an image in pixels; larger values are invalid.
 MAX_SIDE = 2**24
-# Rounding tolerance: fraction of the image side by which a box may exceed its image.
+# Rounding tolerance: fraction of the image size by which a box may exceed the image.
 ROUNDING = 0.005
 MEND = "correct or remove the box"
 
@@ -30,7 +30,7 @@ class ListedBox(NamedTuple):
     Attributes:
       corners: Left, top, right and bottom; in pixels if the image has a `size`, else
         normalized to 0 to 1.
-      kind: Class index.
+      kind: Index of the class.
       crowd: Whether the box covers a crowd of objects (`iscrowd` of COCO).
     """
 
@@ -43,7 +43,7 @@ class ListedImage(NamedTuple):
     """An image of an annotation file, with its boxes.
 
     Attributes:
-      where: Location of the image's entry or file, for error messages.
+      where: Location of the image's entry, or path of the image, for messages.
       path: Path relative to the root of the data set.
       size: Height and width in pixels; None for normalized boxes.
       boxes: Validated boxes of the image.
@@ -58,9 +58,9 @@ class ListedImage(NamedTuple):
 def corners(
     left: float, top: float, width: float, height: float
 ) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of a box, clipped to its image.
+    """Return the left, top, right and bottom of a box, clipped to the image.
 
-    All values are fractions of the image's width or height.
+    Arguments and results are fractions of the image's width or height.
 
     Raises:
       UnusableError: The box has no area, or lies outside its image.
@@ -94,14 +94,14 @@ def to_store(
     Args:
       config: `data` section of the config.
       root: Directory of the images.
-      images: Images of each split.
+      images: Split -> images, with their boxes.
       names: Names of the classes.
       category_ids: Category id of each class in the annotation files.
       problems: Problems collected so far.
-      remarks: Remarks for the user so far.
+      remarks: Earlier remarks for the user.
 
     Raises:
-      UserError: The data set is invalid; one message lists all problems.
+      UserError: The data set is invalid; the message lists all problems.
     """
     splits: NamedSplits = {}
     images, duplicates = _drop_duplicates(images)
@@ -147,7 +147,7 @@ def to_store(
 def _drop_duplicates(
     images: dict[str, list[ListedImage]],
 ) -> tuple[dict[str, list[ListedImage]], list[Remark]]:
-    """Drop duplicate boxes, and return the images and a remark on the duplicates."""
+    """Return the images without duplicate boxes, and a remark on the duplicates."""
     found = {
         split: [one._replace(boxes=[*dict.fromkeys(one.boxes)]) for one in some]
         for split, some in images.items()
@@ -165,7 +165,7 @@ def _drop_duplicates(
 
 
 def _digest(images: list[ListedImage], sizes: list[int]) -> str:
-    """Return the SHA-256 of the file names, file sizes and boxes."""
+    """Return the SHA-256 hash of file names, file sizes and boxes."""
     told = (repr((one.size, one.boxes)).encode() for one in images)
     known = (b"\0".join((one.path, x)) for one, x in zip(images, told, strict=True))
     return digest(zip(known, sizes, strict=True))
@@ -203,8 +203,8 @@ def _drop_unused_classes(
     """Drop classes without boxes, such as the supercategories of some exports.
 
     Returns:
-      Remarks, the names of the classes with boxes, and the new index of each class, -1
-      for dropped classes.
+      Remarks; the names of the classes with boxes; and the new index of each old class,
+      -1 for dropped classes.
     """
     if not images.get("train"):
         problems.check()

@@ -1,4 +1,4 @@
-"""COCO's box metrics, as pycocotools computes them, on the host.
+"""COCO's box metrics, computed on the host as in pycocotools.
 
 Lin et al. 2014, arXiv:1405.0312; `cocoeval.py` of pycocotools. Areas are in pixels of
 the model's input image.
@@ -11,13 +11,13 @@ import numpy as np
 
 from jaxtrain.tasks.metrics import Metric
 
-# IoU thresholds of a match, and recalls at which the precision is interpolated.
+# IoU thresholds for matches, and recall thresholds of the interpolated precision.
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)
-# Maximum detections per class and image, highest scores first.
+# Maximum numbers of detections per class and image; the highest scores are used.
 COUNTS = (1, 10, 100)
 MOST = COUNTS[-1]
-# Area ranges in square pixels: all, small, medium and large.
+# Ranges of the box area in square pixels: all, small, medium and large.
 AREAS = np.array([[0, 1e10], [0, 32**2], [32**2, 96**2], [96**2, 1e10]])
 ALL, SMALL, MEDIUM, LARGE = range(len(AREAS))
 EVERY = slice(None)
@@ -37,14 +37,14 @@ OF_CLASSES, BOXES_OF_CLASSES = "class_ap", "class_boxes"
 
 
 class Found(NamedTuple):
-    """Evaluation results per class; NaN for classes without ground truth.
+    """Evaluation results of each class; NaN for classes without ground truth.
 
     Attributes:
-      precision: Average precision by area range (`AREAS`), class and IoU threshold,
+      precision: Average precision per area range (`AREAS`), class and IoU threshold,
         (4, classes, 10).
-      recall: Recall for boxes of all areas, by detection limit (`COUNTS`), class and
+      recall: Recall for boxes of all areas, per detection limit (`COUNTS`), class and
         IoU threshold, (3, classes, 10).
-      num_true: Number of ground-truth boxes, (classes,).
+      num_true: Number of ground-truth boxes per class, (classes,).
     """
 
     precision: np.ndarray
@@ -52,18 +52,18 @@ class Found(NamedTuple):
     num_true: np.ndarray
 
     def mean(self, thresholds: slice, area: int = ALL) -> float | None:
-        """Return the mAP over IoU thresholds, or None if there is no ground truth."""
+        """Return the AP, averaged over classes and IoU thresholds, or None."""
         return _mean(self.precision[area][:, thresholds])
 
 
 class Match(NamedTuple):
-    """Matched detections of one class in one image, in descending order of score.
+    """Detections of one class in one image, and their matches, best score first.
 
     Attributes:
       score: Score of each detection, (n,).
-      hit: Whether each detection matches a ground-truth box, by area range and IoU
+      hit: Whether each detection matches a ground-truth box, per area range and IoU
         threshold, (4, 10, n).
-      ignored: Whether each detection is ignored, e.g. if it matches a crowd,
+      ignored: Whether each detection is ignored, such as a match with a crowd,
         (4, 10, n).
     """
 
@@ -73,11 +73,11 @@ class Match(NamedTuple):
 
 
 def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
-    """Return COCO's metrics, computed from the arrays that `keep` returns.
+    """Return COCO's metrics by name.
 
     Args:
-      keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, the
-        detections and the ground truth as in `evaluate`.
+      keep: Function `(outputs, target) -> {"found": ..., "true": ...}`, which returns
+        the arguments of `evaluate`.
     """
     cached = _CachedEvaluation()
 
@@ -103,7 +103,7 @@ def metrics(keep: Callable[[Any, Any], Any]) -> Mapping[str, Metric]:
 
 
 class _CachedEvaluation:
-    """Caches the result of `evaluate` for the last arrays, which all metrics share."""
+    """`evaluate` with a cache of the last result, which all metrics share."""
 
     def __init__(self) -> None:
         self._last: tuple[Any, Found] | None = None
@@ -118,10 +118,10 @@ def evaluate(found: Mapping[str, np.ndarray], true: Mapping[str, np.ndarray]) ->
     """Evaluate the detections of N images against the ground truth.
 
     Args:
-      found: Detections: `boxes` (N, K, 4), left, top, right, bottom; `scores` (N, K);
-        `classes` (N, K), -1 for padding.
-      true: Ground truth: `boxes` (N, M, 4); `classes` (N, M), -1 for padding; `crowd`
-        (N, M).
+      found: Detections: `boxes` (left, top, right, bottom), (N, K, 4); `scores`,
+        (N, K); and `classes`, (N, K), -1 for padding.
+      true: Ground truth: `boxes`, (N, M, 4); `classes`, (N, M), -1 for padding; and
+        `crowd`, bool (N, M).
     """
     found_classes, true_classes = found["classes"], true["classes"]
     num_classes = (
@@ -159,7 +159,7 @@ def areas(boxes: np.ndarray) -> np.ndarray:
 
 
 def outside(sizes: np.ndarray) -> np.ndarray:
-    """Whether areas (n,) are outside each range of `AREAS`, bool (4, n)."""
+    """Whether each area, (n,), is outside each range of `AREAS`, bool (4, n)."""
     return (sizes < AREAS[:, :1]) | (sizes > AREAS[:, 1:])
 
 
@@ -168,9 +168,10 @@ def match(
 ) -> Match:
     """Match the detections of one class in one image with its ground-truth boxes.
 
-    In descending order of score, each detection matches the unmatched box with the
-    highest IoU. Ignored boxes (crowds, areas out of range) match only if no other box
-    does; a crowd can match several detections.
+    In descending order of score, each detection is matched with the unmatched box of
+    highest IoU, if the IoU reaches the threshold. Ignored boxes (crowds, and boxes
+    outside the area range) are matched only if no other box can be. A crowd can match
+    several detections.
 
     Args:
       boxes: Boxes of the detections, (n, 4).
@@ -229,7 +230,7 @@ def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndar
     misses = np.cumsum(~hit & ~ignored, -1)
     reached = hits / num_true
     precisions = hits / (hits + misses + np.spacing(1))
-    # Precision envelope: the maximum at any higher recall.
+    # Precision envelope: the maximum at this or any higher recall.
     best = np.maximum.accumulate(precisions[:, ::-1], -1)[:, ::-1]
     for i, (recall, precision) in enumerate(zip(reached, best, strict=True)):
         places = np.searchsorted(recall, RECALLS, side="left")
@@ -239,7 +240,7 @@ def average_precision(matches: list[Match], area: int, num_true: int) -> np.ndar
 
 
 def recalls(matches: list[Match], num_true: int) -> np.ndarray:
-    """Return the recall by detection limit (`COUNTS`) and IoU threshold, (3, 10).
+    """Return the recall per detection limit (`COUNTS`) and IoU threshold, (3, 10).
 
     Args:
       matches: Matches of one class, per image.

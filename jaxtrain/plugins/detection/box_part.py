@@ -31,7 +31,7 @@ class BoxArguments:
 
 
 class Boxes(PredictionPart):
-    """Writes the predicted boxes to a file in COCO's results format."""
+    """Writer of predicted boxes in COCO's results format."""
 
     Options = BoxArguments
     paths = ("coco",)

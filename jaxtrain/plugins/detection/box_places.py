@@ -1,7 +1,7 @@
 """Locations of FCOS, and the assignment of ground-truth boxes to locations.
 
 Tian et al. 2020, arXiv:2006.09214, with centre sampling. A location inside several
-boxes is assigned the smallest box.
+boxes is assigned to the smallest box.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Places:
-    """Locations of all pyramid levels, concatenated.
+    """The N locations of all pyramid levels.
 
     Attributes:
       points: (x, y) in pixels of the image, float32 (N, 2).
       stride: Stride of each location's level in pixels, (N,).
-      least: Minimum distance to the farthest side of an assigned box in pixels, (N,).
-      most: Maximum distance to the farthest side in pixels, (N,).
+      least: Minimum distance from each location to the farthest side of an assigned
+        box, in pixels, (N,).
+      most: Maximum of this distance, (N,).
     """
 
     points: np.ndarray
@@ -31,13 +32,13 @@ class Places:
 
 
 class Assigned(NamedTuple):
-    """Training targets of each location of an image.
+    """Training targets of the N locations of an image.
 
     Attributes:
-      label: Class, (N,); -1 for background.
-      distances: Pixels to the left, top, right and bottom of the box, (N, 4); 1 for
-        background.
-      ignored: Whether the location is in a crowd and has no loss, (N,).
+      label: Class index of each location, (N,); -1 for background.
+      distances: Distance of each location to the left, top, right and bottom side of
+        its box in pixels, (N, 4); 1 for background.
+      ignored: Whether each location is in a crowd, and has no loss, (N,).
     """
 
     label: jax.Array
@@ -46,7 +47,7 @@ class Assigned(NamedTuple):
 
     @property
     def assigned(self) -> jax.Array:
-        """Whether each location is assigned a box, bool (N,)."""
+        """Whether each location is assigned to a box, bool (N,)."""
         return self.label >= 0
 
 
@@ -58,10 +59,9 @@ def make_places(
     """Return the locations of all pyramid levels.
 
     Args:
-      shapes: (rows, columns) of the output map of each level.
+      shapes: (rows, columns) of the output maps of each level.
       strides: Stride of each level in pixels.
-      bounds: Minimum and maximum distance to the farthest side of a box, in pixels,
-        for each level.
+      bounds: `Places.least` and `Places.most` of each level.
     """
     points, stride, least, most = [], [], [], []
     levels = zip(shapes, strides, bounds, strict=True)
@@ -80,7 +80,7 @@ def make_places(
 
 
 def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned:
-    """Assign the boxes of one image to locations.
+    """Assign locations to the boxes of one image.
 
     Args:
       target: `boxes` (M, 4), `classes` (M,), -1 for padding, and `crowd` (M,).
@@ -116,10 +116,10 @@ def assign(target: Mapping[str, Any], places: Places, radius: float) -> Assigned
 
 
 def centerness(distances: jax.Array) -> jax.Array:
-    """Return the centerness of locations in their boxes, (...,), 0 to 1 (equation 3).
+    """Return the centerness of locations in their boxes, (...,), 0 to 1.
 
     Args:
-      distances: Pixels to the left, top, right and bottom of the box, (..., 4).
+      distances: Distance to the left, top, right and bottom of the box, (..., 4).
     """
     across, down = distances[..., 0::2], distances[..., 1::2]
     ratio = across.min(-1) / across.max(-1) * (down.min(-1) / down.max(-1))

@@ -14,15 +14,15 @@ MAX_CLASSES = 100
 
 
 def box_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return the table of the classes, lowest average precision first.
+    """Return the table of classes, lowest average precision first.
 
     Args:
-      values: Recorded metrics by name; invalid or missing metrics are skipped.
+      values: Metric -> recorded value; invalid or missing metrics are skipped.
       names: Names of the classes.
     """
     precision = typed.fitting(values.get(OF_CLASSES), list[float | None]) or []
     counts = typed.fitting(values.get(BOXES_OF_CLASSES), list[int]) or []
-    # Recorded lists end at the last class with a box, so `names` may be longer.
+    # `names` may be longer, because metrics end at the last class with a box.
     rows = list(zip(names, precision, counts, strict=False))
     rows.sort(key=lambda row: (row[1] is None, row[1] or 0))
     shown, left_out = rows[:MAX_CLASSES], max(0, len(rows) - MAX_CLASSES)

@@ -1,4 +1,4 @@
-"""Writer of predicted boxes as COCO results, batch by batch."""
+"""Batch-wise writer of predicted boxes in COCO's results format."""
 
 import contextlib
 import json
@@ -47,7 +47,7 @@ def coco_results(
 def coco(
     path: Path, model: TrainedModel, ids: CocoIds, renames: ExitStack
 ) -> Iterator[Sink]:
-    """Open the file of `--coco`; yield a sink that writes boxes as COCO results."""
+    """Yield a function that writes predicted boxes to the file of `--coco`."""
     decoder, finder = model.decoder, _finder(model)
     with opened("--coco", path, json_list, renames) as write:
 
@@ -77,7 +77,7 @@ def _finder(model: TrainedModel) -> Finder:
 
 @contextlib.contextmanager
 def json_list(path: Path) -> Iterator[Callable[[list[Any]], None]]:
-    """Open a file for a JSON list; yield a function that writes values to the list."""
+    """Yield a function that appends values to a JSON list in a file."""
     with path.open("w", encoding="utf-8") as file:
         started = False
 

@@ -1,4 +1,4 @@
-"""Store of image files with boxes, which are padded to a fixed number per image."""
+"""Store of image files with boxes, padded to a fixed number of boxes per image."""
 
 import os
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ from jaxtrain.plugins.segmentation import upright
 
 @dataclass(frozen=True)
 class BoxFileStore:
-    """Image files below `root`, with boxes.
+    """Store of image files with boxes.
 
     Attributes:
       boxes: Boxes of all images, concatenated, float32 (boxes, 4).
       classes: Class of each box, int32 (boxes,).
       crowd: Whether each box is a crowd, bool (boxes,).
-      ends: Cumulative number of boxes up to each image, (N,).
+      ends: Cumulative sum of the number of boxes per image, (N,).
       sizes: Height and width of each image, (N, 2); None for normalized boxes (0 to 1).
       facts: Metadata of the data set, with the keys of `jaxtrain.data.boxes`.
       drawn_on_stored: Whether boxes refer to the stored pixels, before the EXIF
         orientation is applied.
-      remarks: Remarks for the user from reading the data set.
+      remarks: Remarks on the data set for the user.
     """
 
     root: str
@@ -44,7 +44,7 @@ class BoxFileStore:
     remarks: tuple[Remark, ...] = ()
     drawn_on_stored: bool = False
 
-    # Height and width vary; greyscale images are decoded as RGB.
+    # Sizes vary, and greyscale images are decoded as RGB.
     image_shape = (None, None, 3)
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ class BoxFileStore:
     def transform_target(
         self, target: StoredBoxes | None, crop: ResizedCrop
     ) -> dict[str, Any]:
-        """Return the boxes of an image in pixels of the resized image, padded.
+        """Return the padded boxes of an image, in pixels of the resized image.
 
         Returns:
           `boxes`, float32 (num_boxes, 4), `classes`, int32 (num_boxes,), -1 for

@@ -1,4 +1,4 @@
-"""`coco:FILE` or `coco:DIR`: images with boxes in COCO instances JSON.
+"""Data sources `coco:FILE` and `coco:DIR`: images with boxes in COCO instances JSON.
 
 Files are untrusted: sizes are bounded, and each value is validated.
 """
@@ -35,14 +35,14 @@ class Category(NamedTuple):
 
 
 def open_coco(name: str, config: DataConfig) -> Opened:
-    """Open images with boxes from one COCO JSON file, or one per split.
+    """Open images with boxes from a COCO JSON file, or from a file per split.
 
     Args:
       name: JSON file, or directory of the data set.
       config: `data` section of the config.
 
     Raises:
-      UserError: A file cannot be read or is invalid; one message lists all problems.
+      UserError: A file cannot be read or is invalid; the message lists all problems.
     """
     place = os.path.expanduser(name)
     found = find_files(config.source, place)
@@ -67,7 +67,7 @@ def open_coco(name: str, config: DataConfig) -> Opened:
     problems.check()
     names, ids = [shown(one.name) for one in every], [one.id for one in every]
     remarks = left_out.remarks_of(counts)
-    # COCO results need integer category ids; other ids are replaced by 1, 2, ...
+    # COCO results require integer category ids: replace other ids with 1, 2, ...
     integer_ids = all(isinstance(id, int) for id in ids)
     result_ids = [int(id) for id in ids] if integer_ids else [*range(1, len(ids) + 1)]
     return to_store(config, root, images, names, result_ids, problems, remarks)
@@ -79,12 +79,12 @@ def read_lists(
     problems: Problems | None = None,
     needed: Sequence[str] = LISTS,
 ) -> dict[str, list[Any]]:
-    """Return the top-level lists of a JSON file by key.
+    """Return the top-level lists of a JSON file, as key -> list.
 
     Args:
       source: Data source, which prefixes messages.
       path: Path of the file.
-      problems: Collector of remarks on the encoding, or None.
+      problems: Collector of remarks on the text encoding, or None.
       needed: Keys of the required lists.
 
     Raises:
@@ -95,7 +95,7 @@ def read_lists(
         raise UserError(f"{source}: {shown(path)}: {data.strerror}")
     try:
         text = decode_user_text(data)
-        # `nan=True`: `json.dump` writes NaN for a missing area.
+        # Allow NaN, which some tools write for a missing area.
         values = parse(text.content, nan=True)
     except ValueError as error:
         raise UserError(f"{source}: {shown(path)} is not JSON: {error}") from None

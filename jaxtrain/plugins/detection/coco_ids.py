@@ -20,7 +20,7 @@ from jaxtrain.plugins.detection.coco_paths import ImageFinder
 from jaxtrain.plugins.detection.found_boxes import Finder
 from jaxtrain.plugins.segmentation import upright
 
-# Option that names a file with image ids, and prefix of data sources with image ids.
+# Option for a file with image ids, and prefix of data sources that have image ids.
 OPTION, KIND = "--coco-images", "coco"
 # Maximum number of digits of an image id in a file name.
 MAX_DIGITS = 18
@@ -36,7 +36,7 @@ class CocoIds:
       images: Path of an image, as given to `predict` -> image id.
       categories: Category id of each class.
       origin: Description of the source of the image ids.
-      on_stored: Whether boxes, in the data and in the results, refer to the stored
+      on_stored: Whether boxes of the data set and of the results refer to the stored
         pixels, before the EXIF orientation is applied.
     """
 
@@ -51,8 +51,8 @@ def find_ids(
 ) -> CocoIds:
     """Return the image and category ids for COCO results.
 
-    Image ids are read from `listing`. Without a listing, they are the ids in the data
-    set of the run, else numeric file names, else positions in `names`, from 1.
+    Image ids come from `listing`. If it is None, they come from the data set of the
+    run, else from numeric file names, else from positions in `names`, starting at 1.
 
     Args:
       names: Paths of the images.
@@ -64,7 +64,7 @@ def find_ids(
       UserError: The file `listing` cannot be read, or lacks an image.
     """
     paths = [names[i] for i in range(len(names))]
-    # An exported model has no run, and the config of a run may be unreadable.
+    # Exported models have no run, and the config of a run may be unreadable.
     data = None
     if is_run(workdir):
         with contextlib.suppress(UserError, OSError):
@@ -86,7 +86,7 @@ def find_ids(
 
 
 def _ids_from_list(paths: list[bytes], finder: Finder, listing: Path) -> CocoIds:
-    """Return ids from a COCO file, matching images by trailing path components."""
+    """Return ids from a COCO file; images match by their last path components."""
     source = f"{OPTION} {listing}"
     values = read_lists(source, str(listing), needed=("images",))
     ids, by_file_name = (
@@ -128,10 +128,11 @@ def _parts(name: bytes) -> Parts:
 def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ...]:
     """Return the category id of each class, matched by name.
 
-    A class whose name is missing from `values` keeps its id from the training data.
+    `values` are the categories of a COCO file. Classes without a category keep their
+    ids from the training data.
 
     Raises:
-      UserError: The id of a missing class belongs to another class in `values`.
+      UserError: A different category has the id of a class without a category.
     """
     known: dict[str, Any] = {}
     for value in values:
@@ -183,7 +184,7 @@ def _ids_from_data(
 def _ids_from_names(paths: list[bytes]) -> dict[bytes, Any] | None:
     """Return image ids from numeric file names, as in COCO.
 
-    None if a file name is not a number, or if two numbers are equal.
+    None if a file name is not a number, or if two file names are the same number.
     """
     stems = [os.path.splitext(os.path.basename(path))[0] for path in paths]
     if not all(stem.isdigit() and len(stem) <= MAX_DIGITS for stem in stems):

@@ -1,4 +1,4 @@
-"""Images of a COCO instances file, with their boxes."""
+"""Images and boxes of a COCO instances file."""
 
 import os
 from typing import Any
@@ -21,17 +21,17 @@ LISTS = ("images", "annotations", "categories")
 
 
 class ImageReader:
-    """Reads the images of one COCO file with their boxes.
+    """Reader of the images and boxes of one COCO file.
 
     Args:
       config: `data` section of the config.
       folder: Directory of all images.
       file: Annotation file of the split.
-      named: Whether messages include the file name, needed with several files.
+      named: Whether messages include the file name, because there are several files.
       problems: Collector of errors that `data.max_bad_fraction` does not cover.
 
     Attributes:
-      counts: Counts of the entries that are left out.
+      counts: Numbers of images and boxes that are left out.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class ImageReader:
     def images(
         self, values: dict[str, list[Any]], kinds: dict[Id, int]
     ) -> list[ListedImage]:
-        """Return the usable images of the file.
+        """Return the usable images of the file, with their boxes.
 
-        A fraction of unusable entries above `data.max_bad_fraction` is an error.
+        It is an error if the unusable fraction exceeds `data.max_bad_fraction`.
 
         Args:
           values: Lists of the file, as returned by `coco.read_lists`.
           kinds: Category id -> class index.
         """
-        # None marks an image that is left out.
+        # The value is None for images that are left out.
         found: dict[Id, ListedImage | None] = {}
         first = dict[bytes, str]()
         for i, value in enumerate(values["images"]):
@@ -97,7 +97,7 @@ class ImageReader:
             first[image.path] = where
 
     def _listed(self, image: NamedImage, where: str) -> ListedImage:
-        """Return an image with the path and size of its file.
+        """Return an image with its resolved path and its size, without boxes.
 
         Raises:
           UnusableError: The file does not exist, or its size is unknown.
@@ -106,7 +106,7 @@ class ImageReader:
         return ListedImage(where, path, image.size or self._size(path), [])
 
     def _size(self, path: bytes) -> tuple[int, int]:
-        """Return (height, width) of an image file, in the orientation of its boxes.
+        """Return (height, width) of an image file, oriented like its boxes.
 
         Raises:
           UnusableError: The file is not a readable image.
@@ -142,7 +142,7 @@ class ImageReader:
             self.counts.add(title, "of images that are not listed", where)
             return
         image = found[read.image]
-        if image is None:  # The image was left out, so its boxes are too.
+        if image is None:  # Boxes of a left-out image are not counted.
             return
         if read.category not in kinds:
             text, fix = f"no category has the id {read.category}", "add the category"

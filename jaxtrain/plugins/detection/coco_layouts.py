@@ -9,13 +9,13 @@ from jaxtrain.data.classes import SPLITS
 from jaxtrain.data.image_files import in_any_case, shown
 from jaxtrain.errors import UserError
 
-# Annotation files, case-insensitive: instances_NAME.json (COCO, CVAT) or NAME.json,
-# where NAME is a split with an optional suffix, such as train2017.
+# Names of annotation files, case-insensitive: instances_NAME.json (COCO, CVAT) or
+# NAME.json, where NAME is a split with an optional suffix, such as train2017.
 INSTANCES = re.compile(r"instances_(.+)\.json", re.IGNORECASE)
 SPLIT_NAME = re.compile(rf"({'|'.join(SPLITS)})(?:[\d_.-].*)?", re.IGNORECASE)
 # Roboflow's annotation file, next to the images of each split.
 ROBOFLOW = "_annotations.coco.json"
-# CVAT's file name for a data set without splits.
+# CVAT's file name, without extension, for a data set without splits.
 WHOLE = "default"
 ANNOTATIONS = ("annotations", "annotation", "labels")
 LAYOUT = (
@@ -43,7 +43,7 @@ def find_files(source: str, place: str) -> list[CocoFile]:
 
     Args:
       source: Data source, which prefixes messages.
-      place: Directory of the data set, or its only annotation file.
+      place: Directory of the data set, or path of its only annotation file.
 
     Raises:
       UserError: There is no training split, or a split has two files.
@@ -74,11 +74,11 @@ def find_files(source: str, place: str) -> list[CocoFile]:
 
 
 def root_of(place: str) -> str:
-    """Return the directory that contains the images of a data set."""
+    """Return the directory that the image paths of a data set are relative to."""
     is_folder = os.path.isdir(place)
     folder = place if is_folder else os.path.dirname(place) or "."
-    # A directory `labels` may itself be the root. If a file in `labels` is given, the
-    # root is the parent of `labels`.
+    # If `place` is a directory `labels`, it is the root. If `place` is a file in a
+    # directory `labels`, the parent of `labels` is the root.
     annotation_names = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
     name = os.path.basename(os.path.abspath(folder)).lower()
     return os.path.join(folder, os.pardir) if name in annotation_names else folder
@@ -100,9 +100,9 @@ def is_coco(place: str, names: Iterable[str]) -> bool:
 
 
 def folder_below(root: str, place: str) -> str | None:
-    """Return the path of a directory relative to `root`, matched case-insensitively.
+    """Return the path of an existing directory relative to `root`, or None.
 
-    An exact match takes precedence. None if the directory does not exist.
+    Names match case-insensitively; an exact match takes precedence.
     """
     found = ""
     for part in filter(None, place.split("/")):
@@ -114,7 +114,7 @@ def folder_below(root: str, place: str) -> str | None:
 
 
 def annotation_files(place: str) -> list[tuple[str, str]]:
-    """Return (split name, path) of each annotation file, such as (train2017, FILE)."""
+    """Return (name, path) of each annotation file, such as (train2017, FILE)."""
     for name in ANNOTATIONS:
         within = folder_below(place, name)
         if within is not None:
@@ -132,7 +132,7 @@ def annotation_files(place: str) -> list[tuple[str, str]]:
 
 
 def _named(folder: str) -> list[tuple[str, str]]:
-    """Return (split name, path) of each annotation file directly in a directory."""
+    """Return (name, path) of each annotation file directly in a directory."""
     files = _json(folder)
     instances = [(INSTANCES.fullmatch(name), name) for name in files]
     named = [(match[1], name) for match, name in instances if match is not None]
@@ -151,7 +151,7 @@ def _json(folder: str) -> list[str]:
 
 
 def _split_of(name: str) -> str | None:
-    """Return the lower-case split of a name such as train2017, or None."""
+    """Return the split in a name such as train2017, in lower case, or None."""
     match = SPLIT_NAME.fullmatch(name)
     return match[1].lower() if match else None
 
@@ -160,8 +160,8 @@ def _places(name: str, split: str) -> tuple[str, ...]:
     """Return the usual image directories of a split, relative to the root.
 
     Args:
-      name: Split with suffix, as in the annotation file's name, such as train2017.
-      split: Split without suffix, such as train.
+      name: Split with suffix, from the name of the annotation file: train2017.
+      split: Split without suffix: train.
     """
     names: Sequence[str] = [part for part in dict.fromkeys((name, split)) if part]
     within = [f"images/{part}" for part in names]

@@ -12,7 +12,7 @@ DRIVE = re.compile(rb"[A-Za-z]:")
 
 
 class ImageFinder:
-    """Resolves the image paths of annotation files below a root directory.
+    """Resolver of image paths in annotation files.
 
     Args:
       folder: Root directory; files outside it require `allow_outside`.
@@ -28,7 +28,7 @@ class ImageFinder:
     def find(self, name: bytes) -> bytes:
         """Return the path of an image relative to the root directory.
 
-        Paths from other machines are matched by their trailing components.
+        Files with paths from other machines are found by their last path components.
 
         Raises:
           UnusableError: The file does not exist, is not a regular file, or is outside

@@ -55,8 +55,8 @@ def _mask_bounds(mask: dict[str, Any]) -> Bounds | None:
 def _decompress_counts(text: str) -> list[int] | None:
     """Decode COCO's compressed RLE counts; None if they are invalid.
 
-    Each count is stored in groups of five bits, lowest first. From the fourth count on,
-    the stored value is the difference from the count two positions before.
+    A count is stored in groups of five bits, the lowest bits first. From the fourth
+    count on, the stored value is the difference from the count two positions before.
     """
     counts: list[int] = []
     value = shift = 0

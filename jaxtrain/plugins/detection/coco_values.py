@@ -9,7 +9,7 @@ from jaxtrain.data.problems import UnusableError
 from jaxtrain.plugins.detection import coco_segmentation
 from jaxtrain.plugins.detection.box_lists import MAX_SIDE
 
-# Ids are integers or strings; some tools write integers as strings.
+# Ids are integers or strings; `id_of` converts strings of digits to integers.
 Id = int | str
 NUMBER = re.compile(r"-?\d{1,18}(\.0+)?")
 # Maximum length of a non-numeric id.
@@ -18,7 +18,7 @@ SIZE = re.compile(r"\d{1,9}(\.0+)?")
 
 
 class NamedImage(NamedTuple):
-    """An image entry: id, file name, and height and width if valid."""
+    """An entry of `images`; `size` (height, width) is None if missing or invalid."""
 
     id: Id
     name: bytes
@@ -26,7 +26,7 @@ class NamedImage(NamedTuple):
 
 
 class Annotation(NamedTuple):
-    """A box annotation.
+    """An entry of `annotations`: a box.
 
     Attributes:
       image: Image id.
@@ -42,7 +42,7 @@ class Annotation(NamedTuple):
 
 
 def image(value: Any) -> NamedImage:
-    """Parse an image entry; an invalid or missing size becomes None.
+    """Parse an entry of `images`.
 
     Raises:
       UnusableError: The entry has no valid id or file name.
@@ -57,7 +57,7 @@ def image(value: Any) -> NamedImage:
 
 
 def annotation(value: Any) -> Annotation:
-    """Parse an annotation; a missing bbox is computed from its segmentation.
+    """Parse an annotation; a missing `bbox` is computed from its `segmentation`.
 
     Raises:
       UnusableError: An id, the box or `iscrowd` is invalid.
@@ -96,7 +96,7 @@ def _box(value: Any) -> coco_segmentation.Bounds:
 
 
 def _number(value: Any) -> float:
-    """Parse a coordinate; an invalid one becomes NaN."""
+    """Parse a coordinate; invalid coordinates become NaN."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return math.nan
     try:
@@ -123,10 +123,10 @@ def id_of(value: Any, field: str) -> Id:
 
 
 def text(value: Any, field: str) -> str:
-    """Return a string field of a JSON object; it must be encodable as a file name.
+    """Return a string field of a JSON object.
 
     Raises:
-      UnusableError: The field is missing or invalid.
+      UnusableError: The field is missing, or cannot be encoded as a file name.
     """
     found = value.get(field) if isinstance(value, dict) else None
     wrong = UnusableError(f"{field} is not a string", f"add a {field}", f"no {field}")

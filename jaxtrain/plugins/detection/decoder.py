@@ -25,8 +25,8 @@ BOXES = "boxes_and_scores"
 # Output of a model exported with NMS, (batch, keep, 6): left, top, right, bottom, score
 # and class, in descending order of score; padding has score 0 and class -1.
 FOUND = "detections"
-# Maximum difference between matching detections of two backends, in any column, after
-# division by the scale of the column.
+# Maximum difference between matching detections of two backends, in each column, in
+# units of the column's scale.
 PAIR_DIFFERENCE = 0.05
 
 
@@ -78,7 +78,7 @@ class BoxDecoder(OutputDecoder):
     """Decoder of the output maps of a detector.
 
     Args:
-      facts: Metadata of the run: task options, classes, image shape.
+      facts: Metadata of the run: task options, classes and image shape.
       finder: Functions that compute boxes from the outputs.
     """
 
@@ -131,7 +131,7 @@ class BoxDecoder(OutputDecoder):
         side = max(self.facts.image_shape[:2])
 
         def scale(outputs: np.ndarray) -> tuple[np.ndarray, str]:
-            # The scale of a class index is 1, so any wrong class fails the comparison.
+            # The scale of class indices is 1, so a wrong class exceeds the tolerance.
             return np.array([*[side] * 4, 1, 1], outputs.dtype), "the image, or of 1"
 
         return ExportedArray(
@@ -154,7 +154,7 @@ class BoxDecoder(OutputDecoder):
 
 
 def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
-    """Return the scale of each column: the largest coordinate, or 1 for scores."""
+    """Return the scale per column: the largest coordinate for boxes, 1 for scores."""
     scale = np.ones(outputs.shape[-1], outputs.dtype)
     scale[:4] = np.abs(outputs)[..., :4].max()
     return scale, "the image, or of 1"
@@ -163,18 +163,19 @@ def _scale_of_candidates(outputs: np.ndarray) -> tuple[np.ndarray, str]:
 def _match_detections(
     detections: np.ndarray, reference: np.ndarray, scale: np.ndarray
 ) -> tuple[np.ndarray, float]:
-    """Reorder detections to match a reference, and return the fraction of matches.
+    """Reorder detections like a reference, and return the fraction of matches.
 
-    Ties in score or IoU may resolve differently between backends.
+    Backends may break ties of scores or IoUs differently.
 
     Args:
       detections: Detections to reorder, (n, keep, 6).
       reference: Reference detections, (n, keep, 6).
-      scale: Scale of the differences of each column, (6,).
+      scale: Scale of each column, (6,).
 
     Returns:
-      For each reference, the nearest detection if it differs by `PAIR_DIFFERENCE` at
-      most, else the reference itself, (n, keep, 6); and the fraction of matches.
+      The nearest detection for each reference detection, or the reference detection
+      itself if the difference is above `PAIR_DIFFERENCE`, (n, keep, 6); and the
+      fraction of matches.
     """
     away = np.abs((detections[:, None] - reference[:, :, None]) / scale).max(-1)
     nearest = away.argmin(-1)

@@ -1,7 +1,7 @@
 """Losses and decoding of FCOS (Tian et al. 2020, arXiv:2006.09214).
 
-Each location of each level predicts class logits, the centerness logit, and the
-distances to the four sides of a box as logarithms, in units of the level's stride.
+Each location of each level predicts class logits, a centerness logit, and logarithms of
+the distances to the four sides of a box, in units of the level's stride.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from jaxtrain.dtypes import widen
 from jaxtrain.plugins.detection.box_geometry import clip_boxes, generalized_iou, nms
 from jaxtrain.plugins.detection.box_places import Places, assign, centerness
 
-# Maximum logarithm of a distance in strides (exp(8) = 2,981), against overflow.
+# Maximum logarithm of a distance in strides (exp(8) = 2,981), to prevent overflow.
 MAX_LOG = 8.0
 # Radius of centre sampling in strides.
 RADIUS = 1.5
@@ -28,10 +28,10 @@ def focal_losses(
     """Return the elementwise focal loss (Lin et al. 2017, arXiv:1708.02002).
 
     Args:
-      logits: Logits of binary classifications, any shape.
-      true: Binary targets, 0 or 1, same shape.
+      logits: Logits of binary classifications, of any shape.
+      true: Binary targets, 0 or 1, of the same shape.
       alpha: Weight of positives; negatives have the weight 1 - alpha.
-      gamma: Focusing exponent; 0 is the binary cross entropy.
+      gamma: Focusing exponent; 0 means weighted binary cross entropy.
     """
     entropy = jax.nn.softplus(logits) - logits * true
     probability = jax.nn.sigmoid(logits)
@@ -44,9 +44,9 @@ class Flat(NamedTuple):
     """Outputs of all levels, concatenated over locations, (B, N, ...).
 
     Attributes:
-      classes: Logits of the classes, (B, N, C).
-      distances: Pixels to the left, top, right and bottom, (B, N, 4).
-      centerness: Logits, (B, N).
+      classes: Class logits, (B, N, C).
+      distances: Distances to the left, top, right and bottom side in pixels, (B, N, 4).
+      centerness: Centerness logits, (B, N).
     """
 
     classes: jax.Array
@@ -70,7 +70,7 @@ def flatten(outputs: Sequence[Mapping[str, jax.Array]], places: Places) -> Flat:
 
 
 def to_boxes(distances: jax.Array, places: Places) -> jax.Array:
-    """Convert pixel distances from locations, (..., N, 4), to boxes, (..., N, 4)."""
+    """Convert `Flat.distances` (..., N, 4) to boxes (..., N, 4)."""
     points = jnp.asarray(places.points, distances.dtype)
     return jnp.concatenate(
         [points - distances[..., :2], points + distances[..., 2:]], -1
@@ -142,7 +142,7 @@ def detect(
     Args:
       boxes: Box of each location, (B, N, 4).
       scores: Class scores of each box, (B, N, C).
-      num: Number of top-scoring candidates that enter NMS.
+      num: Number of top-scoring boxes that enter NMS.
       keep: Maximum number of detections per image.
       score_threshold: Minimum score of a detection.
       nms_threshold: IoU above which the lower-scoring box of a class is suppressed.

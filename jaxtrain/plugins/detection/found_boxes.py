@@ -1,4 +1,4 @@
-"""Detections in pixels of the original image instead of the model's input."""
+"""Detections, and their conversion to pixels of the original image."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -8,22 +8,22 @@ import numpy as np
 
 from jaxtrain.tasks.decoder import OutputFacts
 
-# Minimum score of boxes in annotated images and tables.
+# Minimum score of the detections in drawn images and in tables.
 SHOWN_SCORE = 0.3
 
 
 class Finder(NamedTuple):
-    """Functions that compute boxes from a detector's outputs, and their metadata.
+    """Functions that compute boxes from a detector's outputs, with their metadata.
 
     Boxes are left, top, right and bottom in pixels of the model's input image.
 
     Attributes:
       names: Names of the classes.
       category_ids: COCO category id of each class.
-      of: Traceable function of outputs, which returns the detections after NMS: `boxes`
-        (B, K, 4), `scores` (B, K), best first, and `classes` (B, K), -1 for padding.
-      candidates: Traceable function of outputs that returns boxes (B, N, 4) and class
-        scores (B, N, C) before NMS.
+      of: Traceable function that returns the detections after NMS: `boxes` (B, K, 4),
+        `scores` (B, K), best first, and `classes` (B, K), -1 for padding.
+      candidates: Traceable function that returns the boxes (B, N, 4) and class scores
+        (B, N, C) before NMS.
       limits: Keyword arguments of `fcos.detect`: `num`, `keep`, `score_threshold` and
         `nms_threshold`.
     """
@@ -65,7 +65,7 @@ def boxes_of(
     Args:
       found: Results of `Finder.of` for several images.
       i: Index of the image.
-      facts: Metadata of the run, with the resizing to the model's input.
+      facts: Metadata of the run, including the preprocessing of images.
       size: Height and width of the original image; None returns boxes in pixels of the
         model's input.
     """

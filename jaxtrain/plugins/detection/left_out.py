@@ -1,4 +1,4 @@
-"""Unusable images and boxes: left out, counted by cause, and reported once."""
+"""Counts, by cause, of unusable images and boxes that are left out of a data set."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 # Left, top, right and bottom of a box.
 Corners = tuple[float, float, float, float]
-# Pixels by which a box may exceed its image through rounding.
+# Tolerance in pixels for rounded boxes that exceed their image.
 ROUNDING = 1.0
 # Titles of the remarks on entries that are left out or clipped.
 IMAGES, BOXES, CLIPPED = "images left out", "boxes left out", "boxes clipped"
 
 
 class Defect(NamedTuple):
-    """An entry that counts towards `data.max_bad_fraction`.
+    """A defective entry; `data.max_bad_fraction` limits the fraction of defects.
 
     Attributes:
       text: Description of the defect.
@@ -43,7 +43,7 @@ class Cause:
 
 @dataclass
 class LeftOut:
-    """Counts of the images and boxes of a split that are left out or clipped.
+    """Numbers of images and boxes in a split that are left out or clipped.
 
     Attributes:
       causes: Title of a remark -> description of a cause -> `Cause`.
@@ -56,12 +56,12 @@ class LeftOut:
     num_defects: dict[str, int] = field(default_factory=dict)
 
     def add(self, title: str, cause: str, where: str) -> None:
-        """Count an entry that is no defect, such as a box without area."""
+        """Count an entry that is not a defect, such as a box without area."""
         merged = self.causes.setdefault(title, {}).setdefault(cause, Cause(where))
         merged.number += 1
 
     def add_defect(self, title: str, cause: str, defect: Defect) -> None:
-        """Count a defect; `data.max_bad_fraction` limits the fraction of defects."""
+        """Count a defective entry, which is left out."""
         self.add(title, cause, defect.where)
         self.num_defects[title] = self.num_defects.get(title, 0) + 1
         some = self.defects.setdefault(title, [])
@@ -80,7 +80,7 @@ class LeftOut:
             return None
 
     def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Return the corners of a box, clipped to its image; None if no area is left.
+        """Clip a box to its image; return its corners, or None if no area is left.
 
         Args:
           box: Left, top, width and height in pixels.
@@ -107,7 +107,7 @@ class LeftOut:
 
         Args:
           title: `IMAGES` or `BOXES`, the entries to check.
-          num: Number of these entries in the annotation file.
+          num: Total number of these entries in the annotation file.
           config: `data` section of the config, with `max_bad_fraction`.
           problems: Problems of the data set.
         """

@@ -1,8 +1,8 @@
-"""FCOS (Tian et al. 2019, arXiv:1904.01355; 2020, arXiv:2006.09214), anchor-free.
+"""FCOS, an anchor-free detector (Tian et al. 2019, arXiv:1904.01355; arXiv:2006.09214).
 
-A feature pyramid network (Lin et al. 2017, arXiv:1612.03144) on a backbone, with heads
-shared by all levels. The heads use group norm, because levels of different sizes cannot
-share the running statistics of batch norm.
+A backbone feeds a feature pyramid network (Lin et al. 2017, arXiv:1612.03144), and all
+pyramid levels share the heads. The heads use group norm, because levels of different
+sizes cannot share the running statistics of batch norm.
 """
 
 import itertools
@@ -20,12 +20,12 @@ from jaxtrain.models.layers import Layers
 from jaxtrain.plugins.detection.options import FCOSConfig
 from jaxtrain.plugins.segmentation.dense import DenseModel, Level
 
-# Output channels of the box and centerness heads.
+# Numbers of output channels of the box head and the centerness head.
 BOXES, CENTERNESS = 4, 1
-# Initial class probability, against background dominating the first losses (Lin et al.
-# 2017, arXiv:1708.02002, section 3.3).
+# Initial probability of each class. If it were larger, background would dominate the
+# first losses (Lin et al. 2017, arXiv:1708.02002, section 3.3).
 PRIOR = 0.01
-# Maximum number of groups of a group norm, and minimum channels of each.
+# Maximum number of groups of a group norm, and minimum number of channels per group.
 GROUPS, GROUP_SIZE = 32, 8
 
 
@@ -75,7 +75,7 @@ class FCOS(DenseModel):
         places: Sequence[int],
         layers: Layers,
     ) -> None:
-        """Append a pyramid of `num` levels.
+        """Append a feature pyramid of `num` levels.
 
         `places` are the indices of the backbone levels with lateral connections.
         """
@@ -94,7 +94,7 @@ class FCOS(DenseModel):
     def _add_heads(
         self, channels: int, head_layers: int, num_classes: int, layers: Layers
     ) -> None:
-        """Append the heads, shared by all levels."""
+        """Append the heads, which all levels share."""
         heads: dict[str, nnx.Module] = {}
         for kind in ("class", "box"):
             for i in range(head_layers):
@@ -157,7 +157,7 @@ def _pyramid(
     """Return the pyramid levels, smallest stride first.
 
     Args:
-      lateral_indices: Indices of the lateral levels in the backbone's features.
+      lateral_indices: Indices of the backbone features with lateral connections.
       *arguments: Lateral and smoothing convolution of each lateral level, downsampling
         convolutions of the extra levels, backbone features, and `rngs`.
     """

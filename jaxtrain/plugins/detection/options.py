@@ -1,4 +1,4 @@
-"""Options of the task detection."""
+"""Options of the detection task."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,7 +18,7 @@ from jaxtrain.config.models import (
 )
 from jaxtrain.config.part import Part
 
-# Largest distance that a level regresses, in units of its stride (FCOS, section 3.2).
+# Maximum distance that a level predicts, in units of its stride (FCOS, section 3.2).
 REACH = 8.0
 
 
@@ -60,7 +60,7 @@ class DetectionConfig(Part):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Range of the distance to the farthest side of a box, in pixels, per level."""
+        """Range, per level, of the distance to a box's farthest side in pixels."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
 

@@ -24,16 +24,16 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import outlines
 from jaxtrain.tasks.proposals import Advice
 
-# Maximum number of boxes that the label text of an example lists.
+# Maximum number of boxes in the label text of an example.
 MAX_NAMED = 12
-# NMS receives the `max(CANDIDATES, keep)` top-scoring candidates of each image.
+# NMS receives the `max(CANDIDATES, keep)` top-scoring boxes of each image.
 CANDIDATES = 300
 
 
 class Detection(Task):
     """Object detection; targets are boxes with classes (see `BoxFileStore`).
 
-    Outputs are a dict of maps per pyramid level; see `jaxtrain.plugins.detection.fcos`.
+    Outputs are one dict per pyramid level; see `jaxtrain.plugins.detection.fcos`.
 
     Args:
       image_shape: Height, width and channels of the images.
@@ -174,10 +174,7 @@ def output_spec(
 def make_finder(
     options: DetectionConfig, names: tuple[str, ...], image_shape: tuple[int, int, int]
 ) -> Finder:
-    """Return the functions that compute boxes from outputs.
-
-    Boxes are in pixels of the model's input image.
-    """
+    """Return the functions that compute boxes from outputs."""
     ids = options.category_ids or tuple(range(len(names)))
 
     def candidates(outputs: Any) -> tuple[jax.Array, jax.Array]:

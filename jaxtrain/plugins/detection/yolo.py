@@ -1,7 +1,8 @@
-"""`yolo:DIR`, `yolo:FILE.yaml`: images with YOLO label files.
+"""Data sources `yolo:DIR` and `yolo:FILE.yaml`: images with YOLO label files.
 
-A line is a class index, followed either by the centre, width and height of a box as
-fractions of the image's width and height, or by the points of a polygon.
+Each line of a label file is a class index, followed by a box (centre x, centre y,
+width, height) or by a polygon (x and y of each point). Coordinates are fractions of the
+image's width or height.
 """
 
 import collections
@@ -39,14 +40,14 @@ MAX_NAMES = 100_000
 def open_yolo(name: str, config: DataConfig) -> Opened:
     """Open images with one YOLO label file each.
 
-    An image without a label file, or with an empty one, has no boxes.
+    An image whose label file is missing or empty has no boxes.
 
     Args:
       name: Directory of the data set, or its YAML file.
       config: `data` section of the config.
 
     Raises:
-      UserError: The directory or a file is invalid; one message lists all problems.
+      UserError: The directory or a file is invalid; the message lists all problems.
     """
     source, place = config.source, os.path.expanduser(name)
     problems = Problems(source)
@@ -94,7 +95,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 def _splits(
     parts: SplitParts, pairs: LabelFiles
 ) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
-    """Return the images of each split without duplicates, and remarks on the images."""
+    """Return the images of each split, without duplicates, and remarks for the user."""
     seen, remarks = dict[bytes, str](), list[Remark]()
     found: dict[str, list[LabelledFile]] = {}
     unlabelled: list[bytes] = []
@@ -129,7 +130,7 @@ def _is_yaml(name: bytes) -> bool:
 
 
 def _yaml_of(folder: Folder) -> str | None:
-    """Return the path of data.yaml, else of the only YAML file; None without one."""
+    """Return the path of data.yaml, or else of the only YAML file, or None."""
     found = [entry.name for entry in folder.entries(b"") if _is_yaml(entry.name)]
     found = [name for name in found if not name.startswith(b".")]
     usual = [name for name in found if name.lower() in YAML]
@@ -138,7 +139,7 @@ def _yaml_of(folder: Folder) -> str | None:
 
 
 def _class_files(texts: FolderScan, pairs: LabelFiles, parts: SplitParts) -> list[str]:
-    """Return the files of class names in the root or the label directories."""
+    """Find class-name files in the root, in label directories, and in their parents."""
     folders = [b""]
     for part in (part for some in parts.values() for part in some):
         place = None if part.files is not None else pairs.folder_of_labels(part.place)
@@ -168,8 +169,8 @@ def _names(
       folder: Directory of the data set.
       file: YAML file, or None.
       values: Content of the YAML file.
-      lists: Files with a class name per line.
-      problems: Collector of remarks on the text encoding of the files.
+      lists: Files with one class name per line.
+      problems: Collector of remarks on the text encoding of files.
 
     Raises:
       UserError: No file has class names, or two files have different class names.
@@ -210,7 +211,7 @@ def _yaml_names(source: str, path: str, values: dict[str, Any]) -> list[str]:
     if isinstance(names, dict):
         integer_keys = all(type(key) is int for key in names)
         keys = sorted(names) if integer_keys else []
-        # Names are positional, so a missing key would shift all later names.
+        # The index of a name is its class, so a missing key would shift later names.
         names = [names[key] for key in keys] if keys == [*range(len(names))] else None
     return _check_names(source, path, names)
 
@@ -245,7 +246,7 @@ def _boxes(
     problems: Problems,
     unread: collections.Counter[str],
 ) -> Iterator[ListedBox]:
-    """Yield the boxes of an image; `unread` counts the rows with ignored columns."""
+    """Yield the boxes of an image, and count rows with ignored columns in `unread`."""
     path = pair.label
     if path is None or problems.attempt(folder.size, path) is None:
         return

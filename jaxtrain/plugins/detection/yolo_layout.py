@@ -11,14 +11,14 @@ from jaxtrain.data.image_files import shown
 IMAGES, LABELS = b"images", b"labels"
 LIST = b".txt"
 YAML = (b"data.yaml", b"data.yml")
-# Names of class files written by tools, in lower case.
+# Common names, in lower case, of files with one class name per line.
 CLASSES = (b"classes.txt", b"obj.names", b"_darknet.labels")
 # CVAT's directory names look like obj_train_data, COCO's like train2017.
 FOLDER_OF_SPLIT = re.compile(r"obj_([a-z]+)_data|(train|val|test)[-_]?\d{4}")
 
 
 def split_of(name: bytes | str) -> str | None:
-    """Return the split for a directory name, or None."""
+    """Return the split that a directory name denotes, or None."""
     text = shown(name).lower()
     match = FOLDER_OF_SPLIT.fullmatch(text)
     return SPLITS.get((match[1] or match[2]) if match else text)

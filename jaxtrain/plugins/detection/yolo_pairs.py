@@ -1,4 +1,4 @@
-"""Images of a YOLO set with their label files: images/a/1.jpg with labels/a/1.txt."""
+"""Label files of images in a YOLO data set: labels/a/1.txt for images/a/1.jpg."""
 
 import os
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class LabelledFile(NamedTuple):
     Attributes:
       image: Path of the image.
       where: Path of the image, or its line in a file list, for error messages.
-      label: Label file; None for an image without boxes.
+      label: Path of the label file, or None if the image has no label file.
     """
 
     image: bytes
@@ -36,7 +36,7 @@ class LabelledFile(NamedTuple):
 
 
 class LabelFiles:
-    """Pairs images with their label files.
+    """Finder of the label files of images.
 
     Args:
       images: Scan of the images.
@@ -49,7 +49,7 @@ class LabelFiles:
         self._labels: dict[bytes, dict[bytes, list[bytes]]] = {}
 
     def pair(self, part: SplitPart) -> list[LabelledFile]:
-        """Return the images of one part of a split, with their label files."""
+        """Return the images of a directory or file list, with their label files."""
         listed = part.files
         if listed is None:
             found = self._images.images(part.place)
@@ -68,7 +68,7 @@ class LabelFiles:
     def _label(self, image: bytes, taken: dict[bytes, bytes]) -> bytes | None:
         """Return the label file of an image, or None.
 
-        `taken` maps label files to images, and is updated.
+        Adds the pair to `taken`, label file -> image.
         """
         folder, name = os.path.split(image)
         stem = os.path.splitext(name)[0]
@@ -92,7 +92,7 @@ class LabelFiles:
         return found[0]
 
     def _in_folder(self, images: bytes) -> dict[bytes, list[bytes]]:
-        """Return the label files for an image directory, by stem."""
+        """Return stem -> label files, for the images of a directory."""
         if images not in self._labels:
             by_stem: dict[bytes, list[bytes]] = {}
             place = self.folder_of_labels(images)
@@ -123,7 +123,7 @@ class LabelFiles:
         return place
 
     def _report_unlabelled(self, part: SplitPart, pairs: list[LabelledFile]) -> None:
-        """Report a part of a split in which no image has a label file."""
+        """Report a directory or file list in which no image has a label file."""
         folder = part.place
         if part.files is not None:
             folder = os.path.dirname(pairs[0].image)

@@ -1,4 +1,4 @@
-"""Rows of YOLO label files: boxes, rotated boxes or polygons, some with confidence."""
+"""Rows of YOLO label files: boxes or polygons, with optional confidence."""
 
 import math
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ LINE = (
     "fractions of the image from 0 to 1"
 )
 BOX, TRIANGLE = 4, 6
-# Fraction of the image by which a rotated box may exceed it. Larger coordinates are
-# rejected, because they are probably in pixels.
+# Fraction of the image size by which a rotated box may exceed the image. Larger
+# coordinates are rejected, because they are probably in pixels.
 FARTHEST = 1.0
 
 
 class YoloRow(NamedTuple):
-    """A row of a label file.
+    """A parsed row of a label file.
 
     Attributes:
       box: Box of the row; the bounding box of a polygon.
@@ -41,8 +41,9 @@ def num_keypoints(values: dict[str, Any]) -> int:
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     """Parse a row of a label file.
 
-    A box has four coordinates, a polygon an even number; an additional last value is a
-    confidence and is ignored.
+    The class index is followed by four coordinates of a box, or by an even number (six
+    or more) of coordinates of a polygon. An additional last value, a confidence, is
+    ignored.
 
     Args:
       fields: Fields of the row.
@@ -50,7 +51,7 @@ def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
       keypoints: Number of keypoint columns after the box.
 
     Raises:
-      UnusableError: The row is not a valid box.
+      UnusableError: The row is not a valid box or polygon.
     """
     try:
         kind, numbers = float(fields[0]), [float(text) for text in fields[1:]]

@@ -1,4 +1,4 @@
-"""Splits of a YOLO data set: directories by name, or the paths in data.yaml."""
+"""Splits of a YOLO data set, from data.yaml or from directory names."""
 
 import codecs
 import os
@@ -18,7 +18,7 @@ YAML_ENDINGS = (b".yaml", b".yml")
 
 
 class SplitPart(NamedTuple):
-    """Images of a split: a directory, or the files of a list.
+    """Some images of a split: the images of a directory or of a file list.
 
     Attributes:
       place: Directory or list file, relative to the root of the data set.
@@ -37,8 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the file. If this directory exists outside the directory
-        of the file, it is the root; otherwise the directory of the file is the root.
+      path: Value of `path` in the file. If it is an existing directory outside the
+        directory of the file, it is the root; else the directory of the file is.
     """
     yaml_dir = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):
@@ -49,7 +49,7 @@ def root_of(file: str, path: Any) -> str:
 
 
 class YoloSplits:
-    """Finds the directories and file lists of each split.
+    """Finder of the directories and file lists of each split.
 
     Args:
       folder: Root directory of the data set.
@@ -144,7 +144,7 @@ class YoloSplits:
         return named, lacking
 
     def _part(self, text: str) -> SplitPart | None:
-        """Resolve a path in the YAML file; None if there is no file or directory.
+        """Resolve a path in the YAML file; None if the path does not exist.
 
         Raises:
           UnusableError: The path is neither a directory nor a readable list.
@@ -194,7 +194,7 @@ class YoloSplits:
                 yield file, where
 
     def _resolve(self, text: bytes | str, bases: list[bytes]) -> bytes | None:
-        """Resolve a path relative to the data set's root; None if it does not exist.
+        """Convert a path to a path relative to the root; None if it does not exist.
 
         Paths inside the root take precedence: Roboflow writes ../train/images for
         train/images.
@@ -262,8 +262,8 @@ class YoloSplits:
     def _below(self, place: bytes, some_are_named: bool) -> Iterator[tuple[str, bytes]]:
         """Yield (split, directory) for the splits below an image directory.
 
-        Without subdirectories of splits, the image directory is the training split.
-        If the YAML file names splits, other subdirectories are no error.
+        If no subdirectory is a split, the image directory is the training split.
+        Otherwise, all must be splits, unless the YAML file names splits.
         """
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}

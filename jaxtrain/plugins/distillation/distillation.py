@@ -23,13 +23,13 @@ from jaxtrain.tasks.training_losses import losses_and_metrics
 from jaxtrain.training.methods.base import Gradients, Metrics, Objective
 from jaxtrain.training.methods.plain import Plain
 
-# Default weight of the distillation loss: Tian et al. 2020, arXiv:1910.10699; for hard
-# distillation, Touvron et al. 2021.
+# Default weights of the soft distillation loss (Tian et al. 2020, arXiv:1910.10699) and
+# of the hard distillation loss (Touvron et al. 2021).
 WEIGHT, HARD_WEIGHT = 0.9, 0.5
 
 
 class Distillation(TeacherMethod, Plain):
-    """Method with the loss (1 - weight) * task loss + weight * distillation loss.
+    """Training method: (1 - weight) * task loss + weight * distillation loss.
 
     Teacher and student get the same augmented and mixed images (Beyer et al. 2022,
     arXiv:2106.05237). The distillation loss depends on the task.

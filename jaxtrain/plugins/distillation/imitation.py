@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtrain.dtypes import widen
 from jaxtrain.tasks.losses import cross_entropy, kl_divergence, label_losses
 
-# Default temperature: Tian et al. 2020, arXiv:1910.10699.
+# Default temperature (Tian et al. 2020, arXiv:1910.10699).
 TEMPERATURE = 4.0
 
 
@@ -15,16 +15,16 @@ def imitate_classes(
 ) -> jax.Array:
     """Distillation loss of class probabilities.
 
-    Soft: T^2 KL(p || q), with p and q the softmax of teacher and student logits / T,
-    so that the scale of gradients does not depend on T (Hinton et al. 2015,
+    Soft: T^2 KL(p || q), with p = softmax(teacher / T) and q = softmax(logits / T). The
+    factor makes the scale of gradients independent of T (Hinton et al. 2015,
     arXiv:1503.02531). Hard: cross entropy with the teacher's top class (Touvron et al.
-    2021, arXiv:2012.12877). For class maps, the mean over pixels.
+    2021, arXiv:2012.12877). The loss of a class map is the mean over its pixels.
 
     Args:
       logits: Logits, (B, ..., classes); computed in at least float32.
       teacher: Logits of the teacher, of the same shape.
       temperature: Temperature T. Defaults to `TEMPERATURE`.
-      hard: Whether to use the teacher's top class.
+      hard: Whether to use the hard loss instead of the soft loss.
     """
     logits, teacher = widen(logits), widen(teacher)
     if hard:
@@ -38,16 +38,16 @@ def imitate_labels(
 ) -> jax.Array:
     """Distillation loss of multi-label probabilities.
 
-    Soft: mean over the labels of T^2 KL(p || q), with p and q the sigmoids of teacher
-    and student logits / T. The KL divergence is computed as the binary cross entropy
-    with targets p, minus the entropy of p. Hard: binary cross entropy with the labels
-    to which the teacher assigns a probability above 0.5.
+    Soft: T^2 KL(p || q), averaged over labels, with p = sigmoid(teacher / T) and q =
+    sigmoid(logits / T). The KL divergence is computed as the binary cross entropy with
+    targets p, minus the entropy of p. Hard: binary cross entropy with the labels whose
+    teacher probability is above 0.5.
 
     Args:
       logits: Logits, (B, labels); computed in at least float32.
       teacher: Logits of the teacher, of the same shape.
       temperature: Temperature T. Defaults to `TEMPERATURE`.
-      hard: Whether to use the teacher's predicted labels.
+      hard: Whether to use the hard loss instead of the soft loss.
     """
     logits, teacher = widen(logits), widen(teacher)
     if hard:
@@ -59,7 +59,7 @@ def imitate_labels(
 
 
 def imitate_numbers(outputs: jax.Array, teacher: jax.Array) -> jax.Array:
-    """Mean squared error to the teacher (Ba and Caruana 2014, arXiv:1312.6184).
+    """Mean squared error to teacher outputs (Ba and Caruana 2014, arXiv:1312.6184).
 
     Args:
       outputs: Student outputs, (B, ...); computed in at least float32.

@@ -29,8 +29,8 @@ class Imitation(Protocol):
         Args:
           outputs: Outputs of the student, with the shapes of `output_spec`.
           teacher: Outputs of the teacher for the same images, of the same shapes.
-          temperature: Divisor of the logits; None is the default of the task.
-          hard: Whether to use the teacher's predictions instead of its probabilities.
+          temperature: Divisor of the logits; None means the default of the task.
+          hard: Whether to use the teacher's predictions, not probabilities, as targets.
 
         Raises:
           UserError: The task does not support an option.
@@ -39,7 +39,7 @@ class Imitation(Protocol):
 
 
 def find_imitation(task: Task) -> Imitation | None:
-    """Return the distillation loss of a task, or None if the task has no such loss."""
+    """Return the distillation loss of a task, or None."""
     custom = getattr(task, "imitation", None)
     if custom is not None:
         return custom
@@ -50,7 +50,7 @@ def find_imitation(task: Task) -> Imitation | None:
 
 
 def teacher_options(task: Task) -> tuple[str, ...]:
-    """Return the names of the task options that must match for teacher and student.
+    """Return the names of task options that must be equal for teacher and student.
 
     These options define the meaning of the outputs. A task may declare them in an
     attribute `teacher_options`.

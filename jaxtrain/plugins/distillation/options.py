@@ -1,4 +1,4 @@
-"""Options of the method distillation."""
+"""Options of the distillation method."""
 
 from dataclasses import dataclass
 

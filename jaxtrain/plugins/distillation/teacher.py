@@ -1,6 +1,6 @@
 """Teacher outputs within a training step.
 
-If images are the same in every epoch, the outputs are computed once and cached.
+If the images are the same in every epoch, the outputs are computed once and cached.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from jaxtrain.data.pixel_normalization import Normalization
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.layout import Layout
 
-# Weights of RGB channels in grey, as in Pillow (ITU-R 601).
+# Weights of R, G and B for the conversion to grey, as in Pillow (ITU-R 601).
 GREY = (0.299, 0.587, 0.114)
 FILTERS = {"bilinear": "linear", "bicubic": "cubic"}
 
@@ -32,12 +32,12 @@ class Teacher:
     Attributes:
       apply: Function `(weights, preprocessed images) -> outputs`.
       layout: Layout of the weights; images are sharded along the batch axis only.
-      normalization: Mean and standard deviation of the pixel normalization.
-      image_shape: Height, width and channels of the teacher's images.
-      interpolation: Interpolation from other image sizes, bilinear or bicubic.
-      dtype: Dtype of the teacher's images.
-      order: Index in the teacher's outputs for each class of the student; None if
-        teacher and student have the same order of classes.
+      normalization: Mean and standard deviation of the teacher's pixel normalization.
+      image_shape: Height, width and channels of the teacher's input images.
+      interpolation: Method of resizing to this shape, bilinear or bicubic.
+      dtype: Dtype of the teacher's input images.
+      order: Teacher's class index of each student class; None if teacher and student
+        have the same classes in the same order.
     """
 
     apply: Callable[[Any, jax.Array], Any]
@@ -86,7 +86,7 @@ class CachedTeacherOutputs:
 
     @scopes.other_model("teacher")
     def ask(self, cached: Any, batch: Batch, seen: Normalization) -> Any:
-        """Look up the outputs for a batch; same result as `Teacher.ask`.
+        """Look up the teacher outputs for a batch; same result as `Teacher.ask`.
 
         Args:
           cached: Teacher outputs for all training examples, (examples, ...) each.

@@ -22,13 +22,15 @@ class TeacherMethod(Method):
     """Training method with a teacher model.
 
     Attributes:
-      teacher: Spec of the teacher model, as in `model.pretrained`; None for no teacher.
-        The run records its digest in the options, as `teacher_digest`.
-      teacher_digest: Required prefix of the digest; None accepts any.
-      teacher_precision: Precision policy of the teacher; None is its training policy.
+      teacher: Spec of the teacher's weights, as in `model.pretrained`; None disables
+        the teacher.
+      teacher_digest: Required prefix of the weights' digest; None accepts any weights.
+        Runs record the full digest.
+      teacher_precision: Precision policy of the teacher; None means the policy that it
+        was trained with.
       caches_teacher: Whether teacher outputs may be cached (`CachedTeacherOutputs`) if
-        images are the same in every epoch.
-      trained: Weights of the teacher, after `open`.
+        the images are the same in every epoch.
+      trained: Weights of the teacher, which `open` sets.
     """
 
     teacher: str | None = None
@@ -40,9 +42,10 @@ class TeacherMethod(Method):
     def with_teacher(
         self, teacher: Teacher | CachedTeacherOutputs, task: Task, outputs: Any
     ) -> "TeacherMethod":
-        """Return a copy of the method that uses a teacher.
+        """Return a copy of this method that uses the teacher.
 
-        `objective.method_arrays` has the weights of the teacher, or its cached outputs.
+        In a step, `objective.method_arrays` has the teacher's weights, or its cached
+        outputs.
 
         Args:
           teacher: Teacher of the run.

@@ -1,7 +1,7 @@
 """Weights of the teacher: loading, checks against the task, placement on the devices.
 
-The weights are arguments of the step rather than constants of the program. They are not
-part of the state: checkpoints do not contain them, and a resumed run loads them again.
+The weights are arguments of the compiled step rather than constants. They are not part
+of the TrainState: checkpoints do not contain them, and a resumed run loads them again.
 """
 
 import dataclasses
@@ -115,16 +115,15 @@ def plan_teacher(
     precision: str | None,
     caches: bool,
 ) -> tuple[TeacherWeights, Any]:
-    """Return the teacher of a training step, and its abstract outputs.
-
-    The outputs have the shapes of a micro-batch.
+    """Return a training step's teacher, and its abstract outputs for a micro-batch.
 
     Args:
       trained: Resolved weights of the teacher.
       named: Name of the teacher in messages.
       context: Context of the student's run.
-      precision: Precision policy of the teacher; None is its training policy.
-      caches: Whether to cache outputs if images are the same in every epoch.
+      precision: Precision policy of the teacher; None means the policy that it was
+        trained with.
+      caches: Whether to cache outputs if the images are the same in every epoch.
 
     Raises:
       UserError: The teacher is incompatible with the task or the images.
@@ -174,7 +173,7 @@ def plan_teacher(
 
 
 def _abstract_cache(outputs: Any, num: int, layout: Layout) -> Any:
-    """Return the abstract, replicated cache of the outputs for `num` examples."""
+    """Return an abstract, replicated cache of outputs for `num` examples."""
     everywhere = replicated(layout.mesh)
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(
@@ -262,11 +261,11 @@ def _check_outputs(
 def _order_of_classes(
     about: Description, task: Task, named: str
 ) -> tuple[int, ...] | None:
-    """Map each class of the run to an index in the teacher's outputs.
+    """Match the classes of the run with the classes of the teacher, by name.
 
     Returns:
-      Index per class of the run; None if the classes have the same order, or if the
-      run or the teacher has no class names.
+      Teacher's class index of each class of the run; None if the classes have the same
+      order, or if the run or the teacher has no class names.
 
     Raises:
       UserError: The teacher and the run have different classes.

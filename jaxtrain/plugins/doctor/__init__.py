@@ -1,12 +1,12 @@
-"""Data sets before a run: checks, previews, preparation, packing, and new recipes."""
+"""Commands for data sets: checks, previews, preparation, packing, and new recipes."""
 
 from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # Respectively for the time estimate of `new`, for `data --pack`, for the HTML page
-    # of `data --check`, and for its checks of targets on rotated images.
+    # In this order: for the time estimate of `new`, for `data --pack`, for the HTML
+    # page of `data --check`, and for EXIF orientations.
     requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.doctor.data_command import DataArguments
 
 PREVIEW = Path("preview.png")
-# Number of batches in the preview, one per row: some augmentations are sampled per
-# batch.
+# Number of batches in the preview. Each batch is a row of images, because some
+# augmentations are sampled per batch.
 NUM_STEPS = 4
 
 
@@ -33,7 +33,7 @@ def prepare(arguments: "DataArguments") -> None:
 
 
 def pack(arguments: "DataArguments") -> None:
-    """Pack a source, and print the skipped images."""
+    """Pack a data set, and print the skipped images."""
     assert arguments.pack is not None
     if arguments.out is None:
         raise UserError("--pack requires the output directory: give --out DIR")
@@ -55,7 +55,7 @@ def pack(arguments: "DataArguments") -> None:
 
 
 def verify(arguments: "DataArguments") -> None:
-    """Verify the checksums of a packed folder."""
+    """Verify the checksums of a packed data set."""
     assert arguments.verify is not None
     index = verify_packed(arguments.verify)
     print(f"{arguments.verify} matches its checksums: {index.describe()}")
@@ -79,8 +79,8 @@ def preview(arguments: "DataArguments") -> None:
     if arguments.trust:
         trust_recipe(arguments.config, arguments.overrides)
     devices.start("auto")
-    # One device may not support the recipe's parallelism, and images do not depend on
-    # it.
+    # Ignore the recipe's `parallel` section, which may require several devices and does
+    # not affect images.
     plain = replace(arguments.overrides, parallel=ParallelConfig())
     setup = build_setup(plain, devices=jax.devices()[:1])
     image = draw_preview(setup, min(NUM_STEPS, setup.timetable.total_steps))

@@ -1,4 +1,4 @@
-"""Proposed config for a new data set: values with reasons.
+"""Proposed config for a new data set, with a reason for each value.
 
 Heuristics from common practice: images are not upscaled, model and batch size grow with
 the data set, and training takes a few thousand steps.
@@ -26,11 +26,11 @@ from jaxtrain.plugins.doctor.survey import Survey, suitable_task
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
-# Default backbone of models that are built on a classifier.
+# Default classifier of models with a backbone.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
-# Maximum sample rate in Hz, maximum clip length in seconds, and number of sounds below
-# which a small network is proposed.
+# For sounds: maximum sample rate in Hz, maximum clip length in seconds, and minimum
+# number of sounds for a large network.
 SPEECH_RATE, LONGEST, FEW_SOUNDS = 16_000, 10.0, 10_000
 SPEC_AUGMENT: dict[str, tuple[Any, str]] = {
     "time_masks": (2, "SpecAugment: masked intervals of time"),
@@ -61,7 +61,7 @@ def find_weights(pretrained: str) -> StartWeights:
 def advise(
     found: Survey, data: DataConfig, weights: StartWeights | None = None
 ) -> Advice:
-    """Propose the fields of a recipe, in the order of its sections.
+    """Propose the values of a recipe: section -> field -> (value, reason).
 
     Args:
       found: Survey of the data set.
@@ -135,13 +135,13 @@ def _model_section(
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
 ) -> dict[str, tuple[Any, str]]:
-    """Combine the model that a task proposes with a classifier as its backbone.
+    """Return the fields of a task's model, with a classifier as its backbone.
 
     Args:
-      fields: Fields of the task's model.
+      fields: Fields of the model that the task proposes.
       classifier: Fields of the classifier. `dropout` and `stem` are removed in place if
         the task's model has a backbone.
-      weights: Weights to fine-tune, if any.
+      weights: Pretrained weights of the backbone, if any.
     """
     if "name" not in fields:
         return fields
@@ -155,7 +155,7 @@ def _model_section(
 
 
 def _backbone(model: str) -> dict[str, tuple[str, str]]:
-    """Return the proposed stem or backbone of a model that is built on a classifier."""
+    """Propose the stem or backbone of a task's model, given the classifier's name."""
     if model == "convnet":
         return {"stem": ("cifar", "keeps the resolution of small images")}
     if model not in CLASSIFIERS or model == DEFAULT_BACKBONE:
@@ -179,9 +179,9 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 
 
 def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
-    """Propose letterboxing if centre crops would discard much of the images, else {}.
+    """Propose letterboxing if centre crops would discard large parts of images.
 
-    The result is also {} if the task proposes a crop mode, as detection does.
+    Return {} otherwise, or if the task proposes a crop mode, as detection does.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
@@ -193,7 +193,7 @@ def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
 
 
 def _sound_section(found: Survey) -> Advice:
-    """Propose `data.sound`; the clip length is the 90th percentile of the lengths."""
+    """Propose `data.sound`; the clip length is the 90th percentile of sound lengths."""
     rates, counts = np.unique(found.sizes[:, 0], return_counts=True)
     usual = int(rates[counts.argmax()])
     rate = min(usual, SPEECH_RATE)
@@ -217,7 +217,7 @@ def _sound_section(found: Survey) -> Advice:
 def _augmentation(
     found: Survey, size: int, letterboxed: bool
 ) -> dict[str, tuple[Any, str]]:
-    # Random resized crops would distort wide images, which evaluations letterbox.
+    # Do not combine letterboxing with random resized crops, which distort wide images.
     small = size <= SMALL_SIZE or letterboxed
     advice: dict[str, tuple[Any, str]] = {}
     if small:
@@ -236,9 +236,10 @@ def _augmentation(
 
 
 def _fine_tuning(weights: StartWeights, batch_size: int) -> Advice:
-    """Propose fine-tuning by AdamW.
+    """Propose fine-tuning with AdamW.
 
-    The learning rate is fastai's 2e-3 at batch size 64, with square-root scaling.
+    The learning rate is fastai's 2e-3 at batch size 64, and proportional to the square
+    root of the batch size.
     """
     rate = float(f"{2e-3 * math.sqrt(batch_size / 64):.1g}")
     return {

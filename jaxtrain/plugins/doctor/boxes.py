@@ -17,8 +17,8 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     Args:
       scan: Scan of the data set.
       train: Training split of the run.
-      config: `data` section of the config; without an image size, all boxes are
-        visible.
+      config: `data` section of the config; without an image size, lost boxes are not
+        reported.
     """
     if NUM_BOXES not in train.facts:
         return []
@@ -41,7 +41,7 @@ def check_boxes(scan: Scan, train: Source, config: DataConfig) -> list[Finding]:
     else:
         left = trained
     names = np.array(train.facts[NAMES], object)
-    # The remarks of the data set report classes without training boxes.
+    # Remarks of the data set already report classes without training boxes.
     none = (left == 0) & train.strata().any(0)
     unseen, few = names[none].tolist(), names[(left > 0) & (left < FEW)].tolist()
     if unseen:

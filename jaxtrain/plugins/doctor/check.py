@@ -25,10 +25,10 @@ from jaxtrain.plugins.doctor.report import LEVELS, Diagnosis, Finding
 from jaxtrain.plugins.doctor.scan import Scan, scan
 
 JSON, PAGE = "data_report.json", "data_report.html"
-# Image size for a config without one: a multiple of the strides of all tasks.
+# Default image size: a multiple of the strides of all tasks.
 _ANY_SIZE = 512
-# (config, splits) -> name of the task, and (kind, message) of each error that would
-# stop a run.
+# Function (config, splits) -> (name of the task, [(kind, message)]), with all errors
+# that would stop a run.
 Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 
@@ -45,10 +45,10 @@ def check(
 
     Args:
       config: Config of the run.
-      out: Folder of the reports.
+      out: Directory of the reports.
       sized: Whether the config is a recipe, which must set the image size if images
         differ in size.
-      judge: Function that lists the errors that would stop a run
+      judge: Function that returns the errors that would stop a run
         (`jaxtrain.trainer.data_checks.judge`). None skips the checks of the task.
       predicted: Split -> predicted probabilities of a trained model, (n, classes).
       clean_list: Output file for the names of images without problems, or None.
@@ -63,8 +63,7 @@ def check(
             f"--write-clean {clean_list}: {config.data.source} has no image files to "
             "list for data.include; leave --write-clean out"
         )
-    # Without an image size, a recipe is valid only for images of equal size: read the
-    # sizes.
+    # Read the image sizes: they must be equal if a recipe does not set an image size.
     shape = store.image_shape
     if sized:
         shape = sources.stored_shape(config.data, store, named)
@@ -126,13 +125,13 @@ def check(
 def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
     """Return the contents of a file for `data.include`: one image name per line.
 
-    Names are separated by NUL instead if any name contains a line break.
+    If a name contains a line break, all names are separated by NUL instead.
 
     Args:
-      store: Store with `names`; `names[index]` is a file's path relative to the folder
-        of the data set, in bytes.
+      store: Store; `store.names[index]` is the path of an image relative to the
+        directory of the data set, in bytes.
       scan: Scan of the data set.
-      left_out: Rows of the scan whose images are not listed.
+      left_out: Rows (of the scan) of images that are not listed.
     """
     kept = [
         os.fsencode(store.names[index])
@@ -144,7 +143,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
 
 
 def _complete(config: Config, stored: sources.StoredShape) -> Config:
-    """Set `data.image_size` if images differ in size and the config lacks it."""
+    """Set `data.image_size` if images differ in size and the config does not set it."""
     if not images.lacks_size(stored, config.data.image_size):
         return config
     return replace(config, "data.image_size", _ANY_SIZE)

@@ -56,7 +56,7 @@ def run(arguments: "DataArguments") -> None:
 
 
 def _trust(arguments: "DataArguments") -> None:
-    """Trust the custom code that the config of a run names."""
+    """Trust the custom code of a run's config."""
     from jaxtrain.weights.trust import trust, trust_recipe
 
     recipe, workdir = arguments.config, arguments.workdir
@@ -73,10 +73,10 @@ def _trust(arguments: "DataArguments") -> None:
 
 
 def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
-    """Reject `--write-clean` with slices: the list would lack all other images.
+    """Reject `--write-clean` with slices of a data set: the list would be incomplete.
 
     Raises:
-      UserError: The config names slices of the data set.
+      UserError: The config uses slices of a data set.
     """
     from jaxtrain.data.sources import sliced_splits
 
@@ -90,7 +90,7 @@ def _check_clean_list(arguments: "DataArguments", config: Config) -> None:
 
 
 def _config(arguments: "DataArguments") -> Config:
-    """Return the config whose data are checked."""
+    """Return the config of the data to check."""
     recipe, source, workdir = arguments.config, arguments.source, arguments.workdir
     given, data_dir = arguments.overrides, arguments.data_dir
     if source is not None:
@@ -119,7 +119,7 @@ def _config(arguments: "DataArguments") -> Config:
 
 
 def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config:
-    """Return the config of a run. A recipe must have the same data as the run.
+    """Return the config of a run; `--config`, if given, must have the same data.
 
     Raises:
       UserError: The run was trained on other data, or options have no effect.

@@ -16,7 +16,7 @@ from jaxtrain.plugins.segmentation import upright
 
 # Aspect ratios that differ from the median by more than this factor are unusual.
 ODD_ASPECT = 3.0
-# Sounds whose length differs from the clip length by this factor are reported.
+# Sounds whose length differs from the clip length by more than this factor are unusual.
 ODD_LENGTH = 2.0
 # A class with fewer training examples may be absent from a 10 % validation split.
 FEW = 10
@@ -24,8 +24,8 @@ FEW = 10
 MAX_RATIO = 10
 # Maximum number of classes named in a title.
 NUM_NAMED = 10
-# Images whose pixels (0 to 255) have a smaller standard deviation show only compression
-# noise.
+# Minimum standard deviation of pixels (0 to 255). Images with less contrast show only
+# compression noise.
 MIN_CONTRAST = 2.0
 # Kind of remark -> level and title.
 REMARKS: dict[str, tuple[Level, str]] = {
@@ -79,7 +79,7 @@ def check_files(scan: Scan, config: DataConfig, targets: str = "") -> list[Findi
 
 
 def check_remarks(store: Store, more: Sequence[Remark] = ()) -> list[Finding]:
-    """Convert the remarks of a store, and the remarks `more`, to findings."""
+    """Convert the remarks of a store, and the other remarks `more`, to findings."""
     return [
         Finding(
             remark.title.replace(" ", "_"),
@@ -220,7 +220,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
 def named(
     kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
 ) -> Finding:
-    """Return a finding about classes; its title counts the classes and names some."""
+    """Return a finding about classes, with their number and some names in its title."""
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     first = ", ".join(names[:NUM_NAMED]) + more
     title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
@@ -235,7 +235,7 @@ def find_equal(scan: Scan) -> Groups:
 
 
 def find_similar(scan: Scan) -> Groups:
-    """Group near-duplicate images; of exact duplicates, only the first is compared."""
+    """Group near-duplicate images; only the first of exact duplicates is considered."""
     shows = np.flatnonzero(scan.readable & (scan.contrast >= MIN_CONTRAST))
     _, first = np.unique(scan.pixel_hash[shows], return_index=True)
     rows = np.sort(shows[first])
@@ -259,9 +259,9 @@ def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
 def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
     """Return the rows of the images that `--write-clean` does not list.
 
-    These are unreadable images, images with invalid targets, and duplicates. If the
-    labels of a group of duplicates differ, all its images are left out. Otherwise one
-    image remains: from the test split, else from the validation split, so that
+    These are unreadable images, images with invalid targets, and duplicates. If
+    duplicates have different labels, all of them are left out. Otherwise one image is
+    listed: from the test split if possible, else from the validation split, so that
     evaluations do not change.
     """
     left_out = {*scan.unreadable, *scan.bad_targets}
@@ -278,7 +278,7 @@ def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
         return len(set(scan.split[rows].tolist())) > 1
 
     found: Groups = {case: [] for case in CASES}
-    # Groups across splits are sorted first.
+    # Sort groups that span several splits first.
     for rows in sorted(groups, key=lambda rows: (not across(rows), rows)):
         differ = scan.labels is not None and len(set(scan.labels[rows].tolist())) > 1
         found["_conflict" if differ else "_leak" if across(rows) else ""].append(rows)
@@ -286,7 +286,7 @@ def _by_case(scan: Scan, groups: list[list[int]]) -> Groups:
 
 
 def _report(groups: Groups, kind: str, what: str, harmless: Level) -> list[Finding]:
-    """Report label conflicts, leaks, and duplicates within a split separately."""
+    """Return separate findings for label conflicts, leaks, and other duplicates."""
     found = []
     for case, rows in groups.items():
         if rows:

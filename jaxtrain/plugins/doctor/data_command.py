@@ -17,12 +17,12 @@ EXAMPLE = "--check --config configs/digits.py"
 
 
 class Action(NamedTuple):
-    """Action of the command.
+    """Action of the command, such as `--check`.
 
     Attributes:
-      function: Function to call, "module:name" in this package.
+      function: Function to call, as "module:name" in this package.
       takes: Names of the options that the action uses.
-      fields: Config fields that an action without a recipe uses.
+      fields: Config fields that the action uses, if it does not use `--config`.
     """
 
     function: str

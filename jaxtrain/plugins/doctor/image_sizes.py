@@ -1,4 +1,4 @@
-"""Image sizes of a proposed recipe, and its pretrained weights."""
+"""Proposed image sizes of a recipe."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ from jaxtrain.plugins.doctor.survey import Survey
 SIZES = (32, 48, 64, 96, 128, 160, 192, 224)
 # Images up to this size get a small network, and are augmented by small shifts.
 SMALL_SIZE = 48
-# Smaller images are enlarged to this size, as networks downsample a few times.
+# Smaller images are enlarged to this size, because networks downsample a few times.
 SMALLEST_SIZE = 8
-# (maximum number of training images, maximum image size) of small data sets.
+# Limits for small data sets: (maximum number of training images, maximum image size).
 SIZE_LIMITS = ((10_000, 128), (100_000, 160))
 LARGEST_SIZE = 224
 
@@ -22,7 +22,7 @@ class StartWeights(NamedTuple):
     Attributes:
       pretrained: Value of `model.pretrained`.
       model: Value of `model.name`.
-      size: Height and width of the training images.
+      size: Height and width of the images in pretraining.
       channels: Number of image channels.
     """
 

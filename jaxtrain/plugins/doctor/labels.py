@@ -12,9 +12,9 @@ import numpy as np
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import Scan
 
-# Kind of finding -> splits that share the thresholds of classes, and title of the
-# finding. The training split has separate thresholds, because models are overconfident
-# on training examples.
+# Kind of finding -> (splits with common class thresholds, title of the finding). The
+# training split has separate thresholds, because models are overconfident on training
+# examples.
 JUDGED = {
     "wrong_labels": (("validation", "test"), "{} whose label is likely wrong"),
     "in_sample": (
@@ -22,7 +22,7 @@ JUDGED = {
         "{} in training whose label the model doubts, although trained on it",
     ),
 }
-# Tolerance of thresholds: by rounding, a mean of equal floats may exceed each float.
+# Tolerance of thresholds, because the rounded mean of equal floats may exceed them.
 _ROUNDING = 1e-6
 
 
@@ -60,7 +60,7 @@ def check_labels(
         images.
 
     Returns:
-      Findings, and the estimated fraction of wrong labels by kind of finding.
+      Findings, and kind of finding -> estimated fraction of wrong labels.
     """
     assert scan.labels is not None
     names = scan.class_names
@@ -105,21 +105,21 @@ def find_doubts(labels: np.ndarray, probabilities: np.ndarray) -> Doubts:
     # (equation 2); infinite for a class without examples.
     sums = np.bincount(labels, weights=given, minlength=num_classes)
     thresholds = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
-    # The confident joint (equation 1) counts an example for the most likely class among
-    # those whose thresholds it reaches, if any.
+    # The confident joint (equation 1) counts each example for its most likely class
+    # among the classes whose thresholds its probabilities reach, if any.
     above = np.where(probabilities >= thresholds - _ROUNDING, probabilities, -1.0)
     likeliest = above.argmax(axis=1)
     confident = above.max(axis=1) >= 0
     confident_joint = np.zeros((num_classes, num_classes))
     np.add.at(confident_joint, (labels[confident], likeliest[confident]), 1)
-    # Rows are scaled to the number of examples of each label (equation 3).
-    # All labels of a class without confident examples count as correct.
+    # Scale each row to the number of examples with its label (equation 3). If no
+    # example of a class is confident, all its labels count as correct.
     rows = confident_joint.sum(axis=1, keepdims=True)
     known = np.where(rows > 0, confident_joint, np.eye(num_classes))
     joint = known / np.maximum(rows, 1) * counts[:, None]
     wrong = np.flatnonzero(confident & (likeliest != labels))
-    # Rank by the normalized margin: probability of the given label minus that of the
-    # suggested class.
+    # Rank by the normalized margin: probability of the given class minus probability of
+    # the suggested class.
     margin = given[wrong] - probabilities[wrong, likeliest[wrong]]
     wrong = wrong[np.argsort(margin, kind="stable")]
     return Doubts(wrong, likeliest[wrong], joint / joint.sum())

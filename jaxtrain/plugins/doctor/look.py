@@ -1,4 +1,4 @@
-"""Statistics and fingerprint of one image, from a single decoding.
+"""Statistics and fingerprint of an image, from a single decoding.
 
 For a sound, the image is the spectrogram of its evaluation clip.
 """
@@ -22,9 +22,9 @@ from jaxtrain.data.image_source import Source
 from jaxtrain.data.image_statistics import histogram
 from jaxtrain.data.input_kind import InputKind
 
-# Side of the grey thumbnail for the search of near-duplicates.
+# Height and width in pixels of the grey thumbnail for the search of near-duplicates.
 SMALL = 32
-# Pixel values in 0..1 and their squares, (256, 2).
+# The 256 pixel values, scaled to 0..1, and their squares, (256, 2).
 _VALUES = np.stack([np.arange(256) / 255, (np.arange(256) / 255) ** 2], axis=1)
 
 
@@ -32,18 +32,18 @@ class Look(NamedTuple):
     """Properties of an image.
 
     Attributes:
-      mode: Pillow mode of the stored pixels; number of channels for arrays; sample
-        rate, channels and encoding for sounds.
+      mode: Pillow mode of the stored pixels; or, for sounds, sample rate, channels and
+        encoding.
       format: Format of the file in Pillow's or libsndfile's terms; empty for arrays.
       remarks: Any of `extension`, `rotated`, `animated`, `alpha`, `clipped`.
       height: Height of the upright image in pixels; 1 for sounds.
       width: Width of the upright image in pixels; length in milliseconds for sounds.
       signature: Hash of size, histogram and `small`: equal for equal pixels, and rarely
         equal for different pixels (see `hash_pixels`).
-      moments: Mean and mean square of each channel in 0..1, (2, channels).
+      moments: Mean and mean square of each channel, for pixels in 0..1, (2, channels).
       small: Grey thumbnail, uint8 (SMALL, SMALL).
-      unreadable: Reason why the image is unreadable; the other attributes then have
-        their defaults. Empty for a readable image.
+      unreadable: Reason why the image is unreadable, or empty. The other attributes of
+        unreadable images have their defaults.
       orientation: EXIF orientation of the stored image; 1 is upright.
     """
 
@@ -81,7 +81,7 @@ def look_at(stored: StoredFile | np.ndarray, source: Source) -> Look:
 def hash_pixels(stored: StoredFile | np.ndarray, source: Source) -> int:
     """Return a 64-bit hash of the size and decoded pixels of an image.
 
-    The probability of a collision among a million images is 1 / 4e7.
+    The probability of any collision among a million images is 3e-8.
 
     Raises:
       UnreadableError: The file is damaged.
@@ -102,7 +102,7 @@ def picture(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
-    """Decode an image to uint8 pixels, or another input by its `InputKind`."""
+    """Decode an image to uint8 pixels, or another input with `InputKind.decode`."""
     wanted = source.image_shape[-1]
     if isinstance(stored, np.ndarray):
         return images.to_channels(stored, wanted)
@@ -112,7 +112,7 @@ def _decoded(stored: StoredFile | np.ndarray, source: Source) -> np.ndarray:
 
 
 def _look_at_other(stored: StoredFile | np.ndarray, kind: InputKind) -> Look:
-    """Return the properties of a sound or other non-image input, shown as an image."""
+    """Return the properties of a non-image input, after conversion to an image."""
     assert isinstance(stored, StoredFile)
     try:
         about, part = kind.look_at(stored.data), kind.decode(stored.data)
@@ -171,8 +171,8 @@ def _describe(
       remarks: Unusual properties of the file, as in `Look`.
     """
     width, height = grey.size
-    # `reducing_gap` first shrinks large images by an integer factor: a third of the
-    # time, equal up to rounding.
+    # `reducing_gap` first shrinks large images by an integer factor. This takes a third
+    # of the time, and the result is equal up to rounding.
     small = np.asarray(
         grey.resize((SMALL, SMALL), Image.Resampling.BILINEAR, reducing_gap=3.0)
     )
@@ -191,7 +191,7 @@ def _remarks(name: str, file: ImageFile) -> list[str]:
     if file.orientation != 1:
         found.append("rotated")
     if file.format != "JPEG":
-        # The pixels were decoded, so other defects of the file do not matter.
+        # Ignore other defects of the file, because its pixels could be decoded.
         with (
             contextlib.suppress(Exception),
             Image.open(io.BytesIO(file.data), formats=(file.format,)) as image,

@@ -1,4 +1,4 @@
-"""Checks of dense targets, such as masks, against their image."""
+"""Checks of dense targets, such as masks, against their images."""
 
 from typing import Any, NamedTuple
 
@@ -13,13 +13,13 @@ from jaxtrain.plugins.doctor.look import Look
 
 
 class TargetLook(NamedTuple):
-    """Properties of a target with positions in the image: a mask or boxes.
+    """Properties of a dense target: a mask or boxes.
 
     Attributes:
-      pixels: Number of pixels per class of a mask, (256,); None for other or invalid
-        targets.
+      pixels: Number of pixels of each class in a mask, (256,); None for other or
+        invalid targets.
       problem: Reason why the target does not fit its image, or empty.
-      boxes: Number of boxes per class, before and after cropping and resizing,
+      boxes: Number of boxes of each class, before and after cropping and resizing,
         (2, classes); None for other or invalid targets.
     """
 
@@ -29,7 +29,7 @@ class TargetLook(NamedTuple):
 
 
 def look_at_target(target: Any, look: Look, source: Source) -> TargetLook:
-    """Transform a target with its image, and return its properties.
+    """Check a target against its image, and return the properties of the target.
 
     Args:
       target: Target as read from the store.

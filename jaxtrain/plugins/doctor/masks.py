@@ -9,9 +9,9 @@ from jaxtrain.plugins.doctor.checks import named
 from jaxtrain.plugins.doctor.report import Finding, Level, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Fraction of the training pixels below which a class is rare.
+# Classes with a smaller fraction of the training pixels are rare.
 RARE = 1e-3
-# Segmentation losses that weight classes independently of their number of pixels.
+# Segmentation losses in which the weight of a class does not depend on its pixel count.
 BALANCED = ("dice", "cross_entropy_dice", "lovasz")
 
 

@@ -1,10 +1,10 @@
-"""Search of near-duplicate images, by perceptual hashes and thumbnails.
+"""Search for near-duplicate images, with perceptual hashes and thumbnails.
 
 The hash is the pHash of Zauner 2010 (Implementation and Benchmarking of Perceptual
-Image Hash Functions): the thresholded lowest frequencies of the grey image. Candidate
-pairs with few different bits are found by multi-index hashing (Norouzi et al. 2012,
-arXiv:1307.2982), without comparing all pairs. As 64 bits collide too often, a candidate
-pair counts only if its grey thumbnails are correlated.
+Image Hash Functions): thresholded low-frequency DCT coefficients of the grey image.
+Candidate pairs with few different bits are found by multi-index hashing (Norouzi et al.
+2012, arXiv:1307.2982), without comparing all pairs. Because hashes of 64 bits collide
+too often, near-duplicates must also have correlated grey thumbnails.
 """
 
 import itertools
@@ -16,20 +16,21 @@ from scipy.sparse.csgraph import connected_components
 
 # Height and width of the thumbnails in pixels.
 PRINT = 16
-# Maximum Hamming distance of near-duplicates: JPEG quality 75, half the size or a fifth
-# less contrast change 0 to 4 bits (benchmarks/RESULTS.md).
+# Maximum Hamming distance of near-duplicates. JPEG compression with quality 75,
+# downsampling by 2, or 20 % less contrast change 0 to 4 bits (benchmarks/RESULTS.md).
 MAX_BITS = 4
-# Number of bands of the hash: two hashes within MAX_BITS bits share at least one band.
+# Number of bands of a hash: hashes with at most MAX_BITS different bits have at least
+# one equal band.
 NUM_BANDS = MAX_BITS + 1
 # Minimum correlation of the thumbnails of near-duplicates.
 MIN_CORRELATION = 0.995
-# DCT frequencies per axis. A bit is set if the coefficient is above the median of all
-# coefficients except the first, the mean of the image.
+# Number of DCT frequencies per axis. A bit of the hash is set if its DCT coefficient is
+# above the median. The median excludes the coefficient of frequency 0.
 _NUM_FREQUENCIES = 8
 # Number of pairs whose thumbnails are compared at a time.
 _CHUNK = 2**14
-# Maximum number of comparisons per image and band. An image is compared with the next
-# images that have an equal band, in the order of the full hash.
+# Maximum number of comparisons per image and band. Images with an equal band are sorted
+# by the full hash, and each image is compared with the next images.
 MAX_NEIGHBOURS = 20_000
 
 
@@ -59,34 +60,34 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
 
     Args:
       hashes: pHash of each image, (N,).
-      prints: Thumbnail of each image, (N, PRINT, PRINT), not of a single colour.
+      prints: Thumbnail of each image, not of a single colour, (N, PRINT, PRINT).
     """
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
     for pairs in _in_chunks(map(joined.apart, _candidates(hashes))):
-        # Joining earlier chunks may have connected pairs of this chunk.
+        # Earlier chunks may have connected the two groups of a pair.
         pairs = joined.apart(pairs)
         joined.join(pairs[_look_alike(flat, pairs)])
     return equal_ones(joined.groups)
 
 
 class Joined:
-    """Union-find over the numbers 0 to `num` - 1, with O(num) memory.
+    """Union-find over the integers 0 to `num` - 1, with O(num) memory.
 
     Attributes:
-      groups: Smallest member of the group of each number, (num,).
+      groups: Smallest integer in the group of each integer, (num,).
     """
 
     def __init__(self, num: int):
         self.groups = np.arange(num)
 
     def apart(self, pairs: np.ndarray) -> np.ndarray:
-        """Return the pairs, out of (n, 2), that connect different groups."""
+        """Return the pairs that connect different groups; `pairs` is (n, 2)."""
         one, other = self.groups[pairs.T]
         return pairs[one != other]
 
     def join(self, pairs: np.ndarray) -> None:
-        """Merge the groups of each pair, (n, 2)."""
+        """Merge the two groups of each pair; `pairs` is (n, 2)."""
         if not len(pairs):
             return
         groups, places = np.unique(self.groups[pairs], return_inverse=True)
@@ -100,7 +101,7 @@ class Joined:
 
 
 def equal_ones(values: np.ndarray) -> list[np.ndarray]:
-    """Return, for each value that occurs more than once, its ascending indices."""
+    """Return the ascending indices of each value that occurs more than once."""
     _, kinds, counts = np.unique(values, return_inverse=True, return_counts=True)
     places = np.flatnonzero(counts[kinds] > 1)
     order = places[np.argsort(kinds[places], kind="stable")]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxtrain.plugins.plan.estimate import Estimate
 
 EXAMPLE = "--data folder:photos --out configs/photos.py"
-# Maximum number of mask classes to name.
+# Maximum number of mask classes whose names are printed.
 NUM_NAMED = 8
 
 
@@ -160,7 +160,7 @@ def _range(least: str, most: str) -> str:
 
 
 def describe_time(expected: "Estimate | str") -> dict[str, str]:
-    """Return the rows of the table `estimate`: duration, and options to reduce it."""
+    """Return the rows of the table `estimate`: run time, and options to reduce it."""
     from jaxtrain.plugins.plan.estimate import roughly
 
     if isinstance(expected, str):
@@ -181,7 +181,7 @@ def next_commands(out: Path, custom_code: bool) -> list[str]:
 
     Args:
       out: Path of the recipe.
-      custom_code: Whether the recipe names custom code, which needs `--trust`.
+      custom_code: Whether the recipe uses custom code, which requires `--trust`.
     """
     trust = " --trust" if custom_code else ""
     recipe, workdir = shlex.quote(str(out)), shlex.quote(f"runs/{out.stem}")

@@ -1,4 +1,4 @@
-"""Check of numeric targets for outliers."""
+"""Search for outliers in numeric targets."""
 
 import numpy as np
 
@@ -9,8 +9,8 @@ from jaxtrain.data.stores import targets_of
 from jaxtrain.plugins.doctor.report import Finding, of_rows
 from jaxtrain.plugins.doctor.scan import SPLITS, Scan
 
-# Minimum distance of an outlier from the mean, in standard deviations: one in five
-# hundred million values of a normal distribution.
+# Minimum distance of an outlier from the mean, in standard deviations. One in five
+# hundred million normally distributed values is an outlier.
 FAR = 6.0
 # Regression losses that grow linearly with the error.
 ROBUST = ("huber", "l1", "quantiles")
@@ -28,7 +28,7 @@ def check_numbers(scan: Scan, train: Source, config: Config) -> list[Finding]:
     if NAMES not in train.facts or targets is None:
         return []
     targets = original(targets, train.facts)
-    # float64 values far from 0, such as timestamps, may share their first six digits.
+    # Large float64 values, such as timestamps, may have the same first six digits.
     digits = 12 if targets.dtype == np.float64 else 6
     found: list[Finding] = []
     robust = config.task.arguments().get("loss") in ROBUST

@@ -11,8 +11,8 @@ from jaxtrain.plugins.doctor.report import Diagnosis, Finding
 from jaxtrain.plugins.report.pages.pictures import TINY, to_address
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum numbers of images or groups per finding, of images per group, and of classes
-# on the page; data_report.json has all.
+# Maximum numbers of images per finding, groups per finding, images per group, and
+# classes on the page; data_report.json is complete.
 MAX_PICTURES = 24
 MAX_GROUPS = 12
 MAX_OF_GROUP = 6
@@ -49,7 +49,7 @@ def _shown(finding: Finding) -> list[Sequence[int]]:
 
 
 def _draw(diagnosis: Diagnosis, rows: Iterable[int]) -> dict[int, str]:
-    """Return thumbnails of readable images: row of the scan -> data URL."""
+    """Return thumbnails of readable images, as row of the scan -> data URL."""
     scan, train = diagnosis.scan, diagnosis.train
     found = {}
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Text of a recipe: a Python file with a reason above each value."""
+"""Source code of a recipe: a Python file with a reason above each value."""
 
 import textwrap
 from collections.abc import Iterable
@@ -49,7 +49,7 @@ def recipe_text(
       advice: Section -> field -> (value, reason).
       task: Name of the task.
       source: Value of `data.source`.
-      out: Path of the recipe, for the command in its docstring.
+      out: Path of the recipe, for the command in the docstring.
       told: Paragraphs of the recipe's docstring.
       looked_at: Plural noun for the examples.
     """

@@ -129,7 +129,7 @@ ADVICE = {
     "ones, so the list may be incomplete: inspect the listed images before you change "
     "a label.",
 }
-# Advice for all other kinds of findings, which are remarks of data stores.
+# Advice for all other findings: remarks of data stores.
 OTHER = "Runs read the data as described: check whether that is intended."
 # Kinds of findings that may have the level "error": conditions that also stop a run.
 # Runs and checks share the code: `jaxtrain.trainer.data_checks`, `images.lacks_size`
@@ -154,8 +154,8 @@ class Finding:
       kind: Kind of the finding, a key of `ADVICE`.
       level: Severity of the finding.
       title: Description of the problem in one line.
-      groups: Groups of rows of the scan: duplicates of one image, or single rows.
-      details: Row -> detail to print next to the image.
+      groups: Groups of examples, as rows of the scan: duplicates, or one example each.
+      details: Row of an example -> text next to its image.
       hint: Additional advice for the config of the run.
     """
 
@@ -179,7 +179,7 @@ class Finding:
 
     @property
     def grouped(self) -> bool:
-        """Whether any group has several rows."""
+        """Whether any group has several examples."""
         return any(len(group) > 1 for group in self.groups)
 
 
@@ -192,10 +192,10 @@ def of_rows(
     noun: str = "image",
     hint: str = "",
 ) -> list[Finding]:
-    """Return a list with one finding about images or sounds; empty without `rows`.
+    """Return a list with one finding about examples, or an empty list without `rows`.
 
-    The first `{}` in `title` is replaced by the number of rows and `noun`, such as
-    "3 images"; other braces belong to names.
+    The first `{}` in `title` is replaced by the number of examples and `noun`, such as
+    "3 images". Other braces in `title` are unchanged.
     """
     if not rows:
         return []
@@ -215,7 +215,7 @@ class Diagnosis:
       scan: Scan of all examples.
       findings: All findings, errors first.
       label_noise: Kind of finding -> estimated fraction of wrong labels.
-      seconds: Duration in seconds.
+      seconds: Duration of the check in seconds.
     """
 
     config: Config

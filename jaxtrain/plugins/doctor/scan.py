@@ -1,4 +1,4 @@
-"""Multi-threaded scan of all examples of a run, with a small record per example."""
+"""Multi-threaded scan that collects the properties of all examples."""
 
 import collections
 import functools
@@ -34,22 +34,22 @@ IN_FLIGHT = 2
 
 
 class Scan:
-    """Properties of the N examples of a data set, about 350 bytes plus a name each.
+    """Properties of the N examples of a data set; a *row* is an index from 0 to N - 1.
 
     Attributes:
       noun: Word for an example in messages: image, or sound.
       index: Index of each example in the store, (N,).
-      split: Index in `SPLITS` of the split of each example, (N,).
+      split: Split of each example, as an index into `SPLITS`, (N,).
       rows: Split -> rows of its examples; splits may overlap.
       class_names: Names of the classes; empty if targets are not classes.
       labels: Class of each example, (N,); None if targets are not classes.
       names: Name of each example in messages.
       unreadable: Row of an unreadable example -> reason.
-      remarks: Remark of `Look.remarks` -> rows.
+      remarks: Remark of `Look.remarks` -> rows with this remark.
       formats: Format of the files -> number of files.
       size: Height and width in pixels, (N, 2); 1 and the length in ms for sounds.
       pixel_hash: Hash of the decoded pixels, uint64 (N,).
-      contrast: Largest standard deviation of a channel, for pixels in 0..255, (N,).
+      contrast: Largest standard deviation among channels, for pixels in 0..255, (N,).
       perceptual: pHash of 64 bits, uint64 (N,).
       prints: Grey thumbnail of each example, uint8 (N, PRINT, PRINT).
       bad_targets: Row -> reason why the target does not fit its image.
@@ -88,10 +88,7 @@ class Scan:
     def add(
         self, names: list[str], looks: list[Look], targets: Any, hashes: Any
     ) -> None:
-        """Append the properties of the next examples.
-
-        `hashes` are the pHash, (n,), and thumbnail, (n, PRINT, PRINT), of each image.
-        """
+        """Append the next examples; `hashes` are their `perceptual` and `prints`."""
         start = len(self.names)
         here = slice(start, start + len(names))
         self.names += names
@@ -119,7 +116,7 @@ class Scan:
                 self.formats[look.format] += 1
 
     def add_targets(self, start: int, target_looks: Sequence[TargetLook]) -> None:
-        """Record the properties of the targets of the rows from `start` on."""
+        """Record the properties of targets, from row `start` on."""
         for row, one in enumerate(target_looks, start):
             if one.problem:
                 self.bad_targets[row] = one.problem
@@ -130,7 +127,7 @@ class Scan:
 
     @functools.cached_property
     def readable(self) -> np.ndarray:
-        """Whether the image of each row can be read, (N,)."""
+        """Whether the image of each row is readable, bool (N,)."""
         readable = np.ones(len(self), bool)
         readable[list(self.unreadable)] = False
         return readable
@@ -142,7 +139,7 @@ class Scan:
 
     @property
     def odd_modes(self) -> dict[int, str]:
-        """Row -> mode of each image that does not have the most frequent mode."""
+        """Row -> mode, for images without the most frequent mode."""
         usual = next(iter(self.modes), "")
         return {i: m for i, m in enumerate(self._modes) if m not in (usual, "")}
 
@@ -166,7 +163,7 @@ class Scan:
         return names[number] if 0 <= number < len(names) else str(number)
 
     def count_classes(self) -> np.ndarray:
-        """Number of readable examples by split and class, (splits, classes)."""
+        """Number of readable examples per split and class, (splits, classes)."""
         counts = np.zeros((len(SPLITS), len(self.class_names)), np.int64)
         if self.labels is not None:
             good = (self.labels >= 0) & (self.labels < counts.shape[1]) & self.readable
@@ -174,7 +171,7 @@ class Scan:
         return counts
 
     def class_sizes(self) -> list[tuple[str, dict[str, int]]]:
-        """Name of each class, and its number of examples per existing split."""
+        """Name of each class, and its number of examples per non-empty split."""
         splits, counts = list(self.count_examples()), self.count_classes()
         rows = counts[[SPLITS.index(name) for name in splits]].T.tolist()
         return [
@@ -207,9 +204,9 @@ class Scan:
         ]
 
     def statistics(self) -> tuple[list[float], list[float]]:
-        """Return mean and standard deviation of each channel of training images, 0..1.
+        """Return the mean and standard deviation per channel, for pixels in 0..1.
 
-        All images have equal weight. Without readable training images, both are [0].
+        All readable training images have equal weight. Without any, both are [0].
         """
         moments = self._moments / max(self._num_train, 1)
         return moments[0].tolist(), deviation(moments).tolist()
@@ -232,7 +229,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
     Args:
       train: Training split, with the store of all examples.
-      splits: Indices of the examples in the store, by split.
+      splits: Split -> indices of its examples in the store.
       name: Name of the data set in messages.
 
     Raises:
@@ -280,10 +277,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _rehash_equal(found: Scan, train: Source) -> None:
-    """Replace equal signatures by hashes of all pixels, to confirm duplicates.
-
-    The images are decoded again; hashing the pixels of all images would take longer.
-    """
+    """Replace equal entries of `pixel_hash` with hashes of the full images."""
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
 

@@ -1,1 +1,1 @@
-"""Dependency analysis of channels, and models with fewer channels."""
+"""Dependency analysis and removal of channels."""

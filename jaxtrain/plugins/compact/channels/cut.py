@@ -71,7 +71,7 @@ def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
 
     Args:
       model: Model to change.
-      indices: Retained indices by path and dim, for dims that become smaller.
+      indices: Path and dim of an array -> retained indices; other dims are unchanged.
     """
     layers = [layer for _, layer in nnx.iter_modules(model)]
     per_group = {
@@ -96,12 +96,12 @@ def cut(model: Model, indices: Mapping[Axis, np.ndarray]) -> None:
 
 
 def take(name: str, array: Any, indices: Mapping[Axis, np.ndarray]) -> Any:
-    """Restrict an array of JAX or NumPy to the retained indices of its dims.
+    """Select the retained indices of an array's dims.
 
     Args:
       name: Path of the array.
-      array: Array, possibly traced.
-      indices: Retained indices by path and dim, for dims that become smaller.
+      array: NumPy or JAX array, which may be traced.
+      indices: Path and dim of an array -> retained indices; other dims are unchanged.
     """
     for dim in range(getattr(array, "ndim", 0)):
         if (name, dim) in indices:

@@ -1,9 +1,8 @@
 """Dependency analysis of channels through a model's jaxpr.
 
-Channels are pinned, so that they cannot be removed, by operations without a rule, and
-by operations that mix all channels, such as the mean of a layer norm. All other
-channels can be removed from the arrays. The outputs do not change if a removed channel
-is zero.
+Operations without a rule, and operations that mix all channels, such as the mean of a
+layer norm, pin their input channels: pinned channels cannot be removed. Removal of
+other channels does not change the outputs if these channels are zero.
 """
 
 import math
@@ -37,11 +36,10 @@ Dims = tuple[np.ndarray, ...]
 def follow(
     function: Callable[[Any, Any], Any], weights: Any, images: Any
 ) -> tuple[LabelClasses, list[Labelled]]:
-    """Trace the channels of `function(weights, images)`, with abstract arguments.
+    """Label the channels in `function(weights, images)`, with abstract arguments.
 
     Returns:
-      The equivalence classes of channel labels, and the labels of each leaf of the
-      weights.
+      The equivalence classes, and the labels of each leaf in `weights`.
     """
     closed, found = jax.make_jaxpr(function)(weights, images), LabelClasses()
     given = [
@@ -99,7 +97,7 @@ class _Follower:
         return [Labelled(tuple(map(fixed, shape)), images) for shape in shapes]
 
     def _apply_rule(self, eqn: Any, inputs: list[Labelled]) -> Dims | None:
-        """Return the labels of an equation's outputs, or None if there is no rule."""
+        """Return the labels of the outputs, or None if the primitive has no rule."""
         name, rules = eqn.primitive.name, self._rules()
         if name in ELEMENTWISE:
             return self._elementwise(eqn, inputs)
@@ -142,7 +140,7 @@ class _Follower:
         return made
 
     def _expand(self, eqn: Any, labels: np.ndarray, size: int) -> np.ndarray:
-        """Broadcast the labels of a dim to `size`; a broadcast dim is pinned."""
+        """Broadcast the labels of a dim to `size`, and pin them if the size changes."""
         if len(labels) == size:
             return labels
         self._pin([labels], eqn)
@@ -196,7 +194,7 @@ class _Follower:
         if groups == 1:
             self._contract(x, channels, kernel, taken)
         else:
-            # A convolution group is removed as a unit, so all labels of its input and
+            # A feature group is removed as a unit, so all labels of its input and
             # output channels are equivalent.
             self._pin([taken], eqn)
             ins, outs = channels.reshape(groups, -1), outputs.reshape(groups, -1)
@@ -277,7 +275,7 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Return the labels of a constant; a uniform array matches any label."""
+    """Return the labels of a constant, which are ANY if the array is uniform."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)

@@ -19,22 +19,25 @@ from jaxtrain.plugins.compact.channels.labels import (
 )
 from jaxtrain.trees import by_path
 
-# Number of images in the trace; more than one, to distinguish the batch dim.
+# Number of traced images; more than one, to tell the batch dim from dims of size 1.
 NUM_IMAGES = 2
-# Path of a model's array, such as `conv1/kernel`, and one of its dims.
+# Path of a model's array, such as `conv1/kernel`, and index of a dim.
 Axis = tuple[str, int]
 
 
 @dataclass(frozen=True, eq=False)
 class ChannelGroup:
-    """Prunable channels, in units with equal dependencies that are removed separately.
+    """Prunable channels of a layer, and the array indices that are removed with them.
+
+    Channels are removed in units: single channels, or feature groups of a convolution.
 
     Attributes:
       name: Path of the first layer that computes the channels.
-      unit: Number of the layer's channels per unit, such as a convolution group.
+      unit: Number of channels per unit, in the first layer.
       indices: Path and dim of an array -> indices of each unit, int64 (units, n).
-      taken: Keys of `indices` whose dim is the input-channel dim of a kernel.
-      numbers: Equivalence class of each unit, as in `ChannelMap.components`, (units,).
+      taken: Keys of `indices` that are input-channel dims of kernels.
+      numbers: Index of each unit's equivalence class, as in `ChannelMap.components`,
+        (units,).
     """
 
     name: str
@@ -58,11 +61,11 @@ class ChannelMap:
     """Groups of removable channels of a model.
 
     Attributes:
-      groups: Groups by name, in order of computation.
-      unpruned: Layer without removable channels -> reason.
+      groups: Name -> group, in order of computation.
+      unpruned: Path of a layer without removable channels -> reason.
       sizes: Path and dim of an array -> size.
       products: Convolutions and matrix products for `NUM_IMAGES` images.
-      components: Number of the equivalence class of each label, int (labels,).
+      components: Index of each label's equivalence class, int (labels,).
     """
 
     groups: Mapping[str, ChannelGroup]
@@ -72,10 +75,10 @@ class ChannelMap:
     components: np.ndarray
 
     def flops(self, kept: Mapping[str, np.ndarray]) -> int:
-        """Count the FLOPs per image, as `jaxtrain.training.flops.count_flops` does.
+        """Return the FLOPs per image, as `jaxtrain.training.flops.count_flops` does.
 
         Args:
-          kept: Retained units by group name; other groups are unchanged.
+          kept: Group name -> indices of retained units; other groups are unchanged.
         """
         stays = np.ones(self.components.max() + 1, bool)
         for name, units in kept.items():
@@ -85,7 +88,7 @@ class ChannelMap:
         return sum(p.flops(of_labels) for p in self.products) // NUM_IMAGES
 
     def costs(self) -> dict[str, np.ndarray]:
-        """Return the FLOPs per image of the units: group name -> float64 (units,).
+        """Return the FLOPs per image of each unit: group name -> float64 (units,).
 
         The FLOPs of a product are divided equally among the indices of each dim.
         """
@@ -102,7 +105,7 @@ class ChannelMap:
         """Return the retained indices of each dim that becomes smaller.
 
         Args:
-          kept: Retained units by group name.
+          kept: Group name -> indices of retained units.
         """
         stays: dict[Axis, np.ndarray] = {}
         for name, units in kept.items():
@@ -116,10 +119,11 @@ class ChannelMap:
 
 
 def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
-    """Analyse the channels of a model, with possibly abstract arrays.
+    """Find the removable channels of a model.
 
     Args:
-      model: Model; layers with `kernels_from_images` keep all channels.
+      model: Model, possibly abstract; layers in its `kernels_from_images` keep all
+        channels.
       images: Shape and dtype of `NUM_IMAGES` images.
 
     Raises:
@@ -165,14 +169,14 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
 
 @dataclass(frozen=True, eq=False)
 class _LabelPositions:
-    """Positions of the labels in the weights.
+    """Position of each label in the weights: an index along a dim of an array.
 
     Attributes:
       paths: Paths of the arrays.
       sizes: Path and dim of an array -> size.
-      axes: Array dim of each label, as an index into the keys of `sizes`; -1 for labels
-        outside the weights.
-      places: Index of each label along its array dim.
+      axes: Path and dim of each label, as an index into the keys of `sizes`; -1 for
+        labels outside the weights.
+      places: Index of each label along its dim.
     """
 
     paths: tuple[str, ...]
@@ -196,7 +200,7 @@ class _LabelPositions:
 def _groups(
     found: LabelClasses, positions: _LabelPositions, components: np.ndarray
 ) -> tuple[dict[str, ChannelGroup], dict[str, str]]:
-    """Return the groups by their first layer, and the unpruned layers with reasons."""
+    """Return `ChannelMap.groups` and `ChannelMap.unpruned`."""
     why: dict[int, str] = {}
     for labels, reason in found.reasons:
         for number in np.unique(components[labels]).tolist():
@@ -205,8 +209,8 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, unpruned = list(positions.sizes), dict[str, str]()
-    # Layer name -> (dim of the layer, all array dims, number of labels in each dim) ->
-    # equivalence classes with labels in these dims.
+    # Layer path -> (output-channel dim, all array dims, number of labels in each array
+    # dim) -> equivalence classes with such labels.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:
@@ -228,8 +232,8 @@ def _groups(
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
-        # The labels of an equivalence class are sorted, and thus grouped by array dim.
-        # All classes of this group have the same number of labels per dim.
+        # The labels of an equivalence class are sorted, so labels of an array dim are
+        # adjacent. All classes of this group have the same number of labels per dim.
         parts = np.split(positions.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,

@@ -1,9 +1,9 @@
 """Labels of channels, to find the channels that can only be removed together.
 
-Each index of each dim of an array has a label. Results of operations inherit the labels
-of their inputs. Labels that are combined, such as by a sum, become equivalent: their
-channels can only be removed together. A dim may have labels of several arrays, as after
-a concatenation, or repeated labels, as in a feature map flattened for a dense layer.
+Each index along each dim of an array has a label. The outputs of an operation inherit
+the labels of its inputs. Labels that an operation, such as a sum, combines become
+equivalent: their channels can only be removed together. A concatenated dim has labels
+of several arrays; the dim of a flattened feature map has repeated labels.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-# STAYS: label of an index that cannot be removed, such as an image row. ANY: label of
-# an index of a uniform array, which matches any channel.
+# STAYS is the label of indices that cannot be removed, such as pixel rows of images.
+# ANY is the label of indices of uniform arrays, which match any channel.
 STAYS, ANY = 0, -1
 
 
@@ -23,7 +23,7 @@ class Labelled:
     """Labels of an array.
 
     Attributes:
-      dims: Labels of the indices of each dim, int64 (size,) each.
+      dims: Labels of each dim, int64 (size,).
       of_images: Whether the array depends on the images.
     """
 
@@ -37,11 +37,11 @@ class Labelled:
 
 @dataclass(frozen=True, eq=False)
 class LabelledProduct:
-    """Labels of the loop dims of a convolution or matrix product.
+    """Labels of a convolution or matrix product, seen as nested loops.
 
     Attributes:
-      dims: Labels of the indices of each loop dim.
-      factor: FLOPs of one iteration.
+      dims: Labels of the iterations of each loop.
+      factor: FLOPs of one iteration of the innermost loop.
       divisor: Divisor of the FLOPs, for inputs dilated with zeros.
       layer: Path of the layer, or None outside layers.
     """
@@ -52,7 +52,7 @@ class LabelledProduct:
     layer: str | None
 
     def flops(self, stays: np.ndarray) -> int:
-        """Count FLOPs of the retained indices; `stays` has a bool per label."""
+        """Return the FLOPs for the retained labels; `stays` is bool (labels,)."""
         total = self.factor
         for labels in self.dims:
             total *= int(stays[labels].sum())
@@ -64,9 +64,9 @@ class LabelClasses:
 
     Attributes:
       num: Number of labels.
-      reasons: (pinned labels, reason), where pinned labels cannot be removed.
-      makers: Labels of the output channels of kernels, in order of computation.
-      taken: Labels of the input channels of kernels.
+      reasons: Pairs (labels, reason) for labels that cannot be removed.
+      makers: Labels of each kernel's output channels, in order of computation.
+      taken: Labels of each kernel's input channels.
       products: Convolutions and matrix products.
     """
 
@@ -79,12 +79,12 @@ class LabelClasses:
         self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
 
     def new(self, size: int) -> np.ndarray:
-        """Return new labels, (size,)."""
+        """Return `size` new labels."""
         self.num += size
         return np.arange(self.num - size, self.num)
 
     def join(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Make two arrays of labels, (size,), equivalent; return the merged labels."""
+        """Make labels `a` and `b` equivalent; return `a`, or `b` where `a` is ANY."""
         self._pairs.append((a, b))
         stays = ((a == STAYS) & (b > STAYS)) | ((b == STAYS) & (a > STAYS))
         self.pin(
@@ -94,13 +94,13 @@ class LabelClasses:
         return np.where(a == ANY, b, a)
 
     def pin(self, labels: np.ndarray, reason: str) -> None:
-        """Mark labels as not removable, with a reason."""
+        """Mark labels as not removable, and record the reason."""
         labels = np.unique(labels[labels > STAYS])
         if labels.size:
             self.reasons.append((labels, reason))
 
     def components(self) -> np.ndarray:
-        """Return the number of the equivalence class of each label, int (num,)."""
+        """Return the index of each label's equivalence class, int (num,)."""
         a, b = (np.concatenate([pair[i] for pair in self._pairs]) for i in (0, 1))
         met = (a > STAYS) & (b > STAYS) & (a != b)
         ones, shape = np.ones(int(met.sum()), bool), (self.num, self.num)
@@ -123,8 +123,8 @@ def reshape(
 ) -> tuple[tuple[np.ndarray, ...], list[np.ndarray]]:
     """Return the labels of a reshaped array, and the labels that cannot be tracked.
 
-    If one channel dim is merged with other dims, its labels are repeated. The labels of
-    a channel dim that is split cannot be tracked.
+    If a channel dim is merged with other dims, its labels are repeated. If a channel
+    dim is split, its labels cannot be tracked.
     """
     lost = [labels for labels in dims if len(labels) == 1]
     given = [labels for labels in dims if len(labels) != 1]
