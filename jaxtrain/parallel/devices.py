@@ -90,7 +90,8 @@ def start(
         reason = f" ({error})" if str(error) else ""
         raise UserError(
             f"--platform {platform}: JAX finds no device of this platform{reason}; "
-            f"choose another --platform, or for an NVIDIA GPU run {extras.install('cuda12')}"
+            "choose another --platform, or for an NVIDIA GPU run "
+            f"{extras.install('cuda12')}"
         ) from None
     gpus = nvidia_gpus() if backend == "cpu" and not _chosen() else []
     if gpus:

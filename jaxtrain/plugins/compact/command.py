@@ -28,8 +28,8 @@ class CompactArguments:
         help="Directory of a run; with --criterion scale, also of an exported model.",
     )
     flops: float = field(
-        help="FLOPs of the smaller model, as a fraction of the FLOPs of the original "
-        "model.",
+        help="Maximum FLOPs of the smaller model, as a fraction of the original "
+        "model's.",
     )
     out: Path = field(
         help="New directory for the smaller model, in the format of export --format "
