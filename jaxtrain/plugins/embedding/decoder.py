@@ -1,4 +1,4 @@
-"""Decoder of image embeddings, of unit length."""
+"""Decoder of unit-length image embeddings."""
 
 from typing import Any
 

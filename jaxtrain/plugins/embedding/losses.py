@@ -1,4 +1,4 @@
-"""Losses of embeddings, per example, (B,)."""
+"""Per-example losses of embeddings, (B,)."""
 
 import math
 
@@ -9,7 +9,7 @@ import optax
 from jaxtrain.dtypes import widen
 from jaxtrain.models.centres import unit
 
-# Lower bound of the squared sine, so that the derivative of its square root is finite.
+# Lower bound of the squared sine: sqrt has an infinite derivative at 0.
 LEAST_SINE = 1e-12
 # Value of masked similarities; minus infinity would cause NaN gradients.
 NEVER = -1e30
@@ -46,8 +46,8 @@ def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
     """BYOL loss, 2 - 2 cosine: equation 2 of Grill et al. 2020.
 
     Args:
-      predicted: Predictions of the other view's projection, (B, size), of any norm.
-      target: Projections of the other view, (B, size), of any norm.
+      predicted: Predictions of the online network, (B, size), of any norm.
+      target: Target network's projections of the other view, (B, size), of any norm.
     """
     one, other = unit(widen(predicted)), unit(widen(target))
     return 2 - 2 * jnp.sum(one * other, -1)

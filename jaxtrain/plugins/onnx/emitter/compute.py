@@ -88,7 +88,7 @@ def rounded(x: jax.Array, scale: Any, zero: Any, dim: int | None = None) -> jax.
       x: Array, whose values may already be quantized.
       scale: Scale; per channel if `dim` is given.
       zero: Zero point; per channel if `dim` is given.
-      dim: Output dim of a kernel, whose integers are -127 to 127; None for activations.
+      dim: Output dim of a kernel, which is rounded to -127..127; None for activations.
     """
     attributes: dict[str, Any] = {
         "dtype": "i8",

@@ -12,7 +12,7 @@ DETECT = "Detect"
 
 
 def detected(candidates: Node, limits: Mapping[str, Any]) -> Node:
-    """Detections, float32 (batch, keep, 6): box, score and class.
+    """Create a node of detections, float32 (batch, keep, 6): box, score and class.
 
     Args:
       candidates: Boxes and scores of all positions, (batch, positions, 4 + classes).

@@ -1,8 +1,8 @@
 """Export of quantization-aware trained models as 8-bit integers.
 
-A quantized array is a pair of QuantizeLinear and DequantizeLinear (QDQ), which runtimes
-fuse with neighbouring operators. Kernels are integers with a scale per output channel,
-and biases are integers in the scale of the accumulator.
+A quantized array passes through a pair of QuantizeLinear and DequantizeLinear (QDQ),
+which runtimes fuse with adjacent operators. Kernels are integers with a scale per
+output channel, and biases are integers in the scale of the accumulator.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
-    """Convert the fake quantization of activations to a node `ROUND`."""
+    """Convert the fake quantization of activations to a `ROUND` node."""
     # Use the model's code and dtype: other rounding could give another zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
@@ -57,7 +57,7 @@ def _bias(*given: Node) -> Node:
     return constant(found, given[0].dtype)
 
 
-# Name of the jitted function -> conversion of its call, (*inputs) -> output.
+# Name of a jitted function -> function that converts its call to a node.
 RULES: dict[str, Callable[..., Node]] = {
     ROUND_ACTIVATION: _activation,
     ROUND_BIAS: _bias,

@@ -33,7 +33,7 @@ OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
 def find(
     pattern: Any, node: Node, known: dict[str, Node] | None = None
 ) -> dict[str, Node] | None:
-    """Match a pattern; return the nodes by name, or None if it does not match."""
+    """Match a pattern to a node; return the named nodes, or None without a match."""
     known = known or {}
     if isinstance(pattern, str):
         return {**known, pattern: node} if known.get(pattern, node) is node else None
@@ -104,7 +104,7 @@ def _max_pool_of_blocks(node: Node) -> Node | None:
 
 
 def _drops_incomplete_windows(node: Node, size: list[int]) -> bool:
-    """Whether a slice drops only incomplete windows at the ends, as pooling does."""
+    """Whether a slice drops only incomplete windows, as pooling does."""
     whole = node.inputs[0].shape
     return all(
         d in (1, 2) and start == 0 and stride == 1 and whole[d] - stop < size[d - 1]
@@ -113,7 +113,7 @@ def _drops_incomplete_windows(node: Node, size: list[int]) -> bool:
 
 
 def _mean_without_padding(node: Node) -> Node | None:
-    """Fuse the correction for padded windows into AveragePool (`count_include_pad`)."""
+    """Fuse the correction for padding into AveragePool, as `count_include_pad=0`."""
     if node.op != "Mul" or not node.inputs[1].is_constant:
         return None
     (pool, factor), a = node.inputs, node.inputs[0].attributes

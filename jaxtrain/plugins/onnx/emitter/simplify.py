@@ -20,11 +20,11 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 
 # Node -> replacement, or None.
 Rule = Callable[[Node], Node | None]
-# Operators of (data, weights), or of (data, weights, bias).
+# Operators with inputs (data, weights) or (data, weights, bias).
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
 # Maximum number of elements of constants to compare for common subexpressions.
 SMALL = 64
-# Operator -> constant operand with which it is the identity.
+# Operator -> its neutral element.
 NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
 
 
@@ -38,7 +38,7 @@ def simplify(output: Node) -> Node:
 
 
 def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
-    """Apply rules to each node once; return the output, and whether any applied."""
+    """Apply rules to each node once; return the output, and if the graph changed."""
     count_uses(output)
     new: dict[int, Node] = {}
     same: dict[Any, Node] = {}

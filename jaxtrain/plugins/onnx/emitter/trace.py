@@ -19,7 +19,8 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     unknown,
 )
 
-# Primitive -> rule `(eqn, *inputs)` -> output or outputs, for fully broadcast inputs.
+# Primitive -> rule, which takes (eqn, *inputs) and returns the output or a list of
+# outputs. The inputs are fully broadcast.
 RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
 # Float primitives to evaluate in NumPy: JAX would compile each one.
 IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
@@ -49,7 +50,7 @@ def trace(
     """Trace a function of images to a graph; return its input and output.
 
     Raises:
-      UserError: Unsupported primitive, or a function that needs the batch size.
+      UserError: A primitive is unsupported, or the function needs a fixed batch size.
     """
     size = export.symbolic_shape("batch")[0] if batch is None else batch
     given = jax.ShapeDtypeStruct((size, *image_shape), dtype)
@@ -124,7 +125,7 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}
-        if name == "reduce_sum":  # The sum includes dims with a delayed broadcast.
+        if name == "reduce_sum":  # Sum over dims whose broadcast was delayed, too.
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
             axes = {"axis": tuple(eqn.params["axes"])}
         return [constant(IN_NUMPY[name](*wide, **axes), dtype)]

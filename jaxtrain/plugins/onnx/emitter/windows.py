@@ -16,7 +16,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 
 
 def pads_of(sides: Any) -> list[int]:
-    """Padding in ONNX's form: all starts, then all ends."""
+    """Convert (start, end) paddings to ONNX's order: all starts, then all ends."""
     return [low for low, _ in sides] + [high for _, high in sides]
 
 

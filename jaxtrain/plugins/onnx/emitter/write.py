@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxtrain.plugins.onnx.emitter.graph import Node, Shape, unknown
 
-# Opset of 2021, the first with LayerNormalization; all current runtimes support it.
+# Opset of 2022, the first with LayerNormalization; all current runtimes support it.
 OPSET = 17
 # First opset with bfloat16 convolutions and pools.
 OPSET_BFLOAT16 = 22
@@ -34,7 +34,7 @@ def filled(shape: Shape, order: Order) -> list[int]:
 class Writer:
     """Writer of the operators of a graph.
 
-    A node has one name in the file per dim order in which it is written.
+    An array that is written in several dim orders has one name per order.
 
     Attributes:
       opset: Version of the operators.
@@ -54,7 +54,7 @@ class Writer:
         self._names: dict[Node, dict[Order, str]] = {}
 
     def type_of(self, dtype: Any) -> int:
-        """ONNX's element type of a dtype (enum `TensorProto.DataType`)."""
+        """Convert a dtype to ONNX's element type (enum `TensorProto.DataType`)."""
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
@@ -81,7 +81,7 @@ class Writer:
         return self._constants[key].name
 
     def put(self, node: Node, order: Order, name: str) -> None:
-        """Record the name of a node's array, and the dim order of this array."""
+        """Record the name and dim order of a node's written array."""
         self._names[node] = {order: name, **self._names.get(node, {})}
 
     def order_of(self, node: Node) -> Order:
@@ -89,7 +89,7 @@ class Writer:
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:
-        """Name of a node's array with its dims in `order`, by default JAX's."""
+        """Name of a node's array in a dim order, transposed if needed."""
         order = straight(len(node.shape)) if order is None else order
         if node.is_constant:
             return self.constant(node.value.transpose(order), node.dtype)
