@@ -55,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """A range of examples of a split, with the size and SHA-256 of each file."""
+    """Consecutive examples of a split, and (size, SHA-256) of each file by name."""
 
     number: int
     split: str
@@ -90,13 +90,13 @@ class Index:
     """Index of a packed data set.
 
     Attributes:
-      plan: Source and format of the data set.
+      plan: Contents of plan.json: source, format and size of the data set.
       image_shape: Image shape (H, W, C); H and W are None if sizes differ.
       facts: Metadata of the source's store.
       columns: Columns by name; no `image` column for image files.
       splits: All splits, including empty ones.
-      shards: Shards in the order of their examples.
-      left_out: Unreadable images of each split, by index in the split.
+      shards: Shards in the order of their examples, without empty shards.
+      left_out: Unreadable images of each split, indexed from the start of the split.
     """
 
     plan: Mapping[str, Any]
@@ -109,7 +109,7 @@ class Index:
 
     @property
     def lengths(self) -> dict[str, list[int]]:
-        """Number of examples of each shard, by split."""
+        """Number of examples in each shard, for each split."""
         found: dict[str, list[int]] = {split: [] for split in self.splits}
         for shard in self.shards:
             found[shard.split].append(shard.num_examples)
@@ -161,7 +161,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def tuples(value: Any) -> Any:
-    """Convert lists in a JSON value to tuples, the type of sequences in `facts`."""
+    """Convert the lists in a JSON value to tuples, as in `facts`."""
     if isinstance(value, list):
         return tuple(map(tuples, value))
     if isinstance(value, dict):

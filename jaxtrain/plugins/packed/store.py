@@ -26,8 +26,8 @@ from jaxtrain.plugins.packed.index import (
     read_index,
 )
 
-# Rows of at least this many bytes are copied in a Python loop: the overhead of an
-# iteration is then shorter than the copy.
+# Array rows of at least this many bytes are copied one by one in Python: the copy then
+# takes longer than the overhead of an iteration.
 LARGE_ROW = 4096
 
 
@@ -39,7 +39,7 @@ class FlatFiles(ShardFiles):
         self._column = column
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Read rows by index, (n, ...), in any order."""
+        """Read the values of examples, (n, ...), in the order of `indices`."""
         if len(self._paths) == 1:
             # np.take takes a third less time than indexing.
             return self.opened(0).take(indices, axis=0)

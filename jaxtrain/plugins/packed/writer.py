@@ -42,7 +42,7 @@ from jaxtrain.plugins.packed.shard import ShardWriter, note_path, read_note
 PLAN = "plan.json"
 # Number of image files per shard, about 300 MB of photographs.
 FILES_A_SHARD = 4096
-# Size of the image arrays of a shard in bytes.
+# Maximum bytes of image arrays per shard.
 RAW_SHARD_BYTES = 2**28
 
 # A shard: split, position of its first example in the split, and example indices.
@@ -59,7 +59,7 @@ def pack(
     """Pack all splits of a source into a directory; resume an interrupted pack.
 
     Args:
-      config: Config of the source, and the allowed fraction of unreadable images.
+      config: Config with the source and the allowed fraction of unreadable images.
       out: Output directory, created if missing.
       size: Size in pixels; see `Form`.
       format: Image files (`jpeg`) or arrays (`raw`).
@@ -183,7 +183,7 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
     """Lock the output directory; yield whether packing is already complete.
 
-    The file `PLAN` is locked. A directory that has an index is complete, and is not
+    The lock is on the file `PLAN`. A directory with an index is complete, and is not
     locked.
     """
     try:
