@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.gpus import GPUS, Gpu
 
-# Targets that are not models of GPUs: this machine's devices, and simulated CPUs.
+# Targets that are not GPU names: this machine's devices, and simulated CPU devices.
 HERE, CPU = "here", "cpu"
 
 
