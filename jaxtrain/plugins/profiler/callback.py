@@ -25,7 +25,7 @@ def make_profiler(config: Config, profile: bool) -> Callback | None:
             "distinguish the programs of the stages; profile with "
             "parallel.pipeline_stages = 1"
         )
-    # Imported late: few runs are profiled.
+    # Imported here, because few runs are profiled.
     from jaxtrain.plugins.profiler.profiler import Profiler
 
     return Profiler(steps)

@@ -1,4 +1,4 @@
-"""Device instructions of a profiler trace."""
+"""Reading of a profiler trace: the instructions that devices executed."""
 
 import heapq
 import itertools
@@ -41,9 +41,9 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """Time interval in nanoseconds, attributed to an owner.
+    """Time interval of an owner, in nanoseconds.
 
-    The time in which spans overlap is attributed only to spans of the lowest rank.
+    If spans overlap, only the spans of the lowest rank count.
     """
 
     start: float
@@ -65,7 +65,7 @@ def read_trace(folder: Path) -> list[DeviceOp]:
 
 
 def device_ops(data: Any) -> list[DeviceOp]:
-    """Instructions of the GPUs, or of the CPU if there are no GPUs."""
+    """Return the instructions of all GPUs, or of the CPU devices without GPUs."""
     planes = list(data.planes)
     gpus = [plane for plane in planes if plane.name.startswith("/device:GPU")]
     if gpus:
@@ -74,7 +74,7 @@ def device_ops(data: Any) -> list[DeviceOp]:
 
 
 def _of_gpu(plane: Any) -> Iterator[DeviceOp]:
-    """Yield the kernels and copies of a GPU; lines without `Stream` are summaries."""
+    """Yield the kernels and copies in the `Stream` lines of a GPU's trace."""
     for line in plane.lines:
         if line.name.startswith("Stream"):
             for event in line.events:
@@ -106,9 +106,9 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Divide time among owners; the total is the length of the union of all spans.
+    """Divide the total length of the union of all spans among their owners.
 
-    Overlapping spans of the lowest rank share the overlap equally.
+    An overlap is divided equally among the overlapping spans of the lowest rank.
 
     Returns:
       Owner -> time in nanoseconds.

@@ -17,7 +17,7 @@ NUM_WORST, NUM_BEST = 20, 10
 
 
 def class_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Class table and confusion matrix of an evaluation, if recorded.
+    """Render the class table and the confusion matrix of an evaluation, if recorded.
 
     Args:
       values: Recorded metrics by name; custom metrics may have values of other types.

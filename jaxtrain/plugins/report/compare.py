@@ -123,7 +123,7 @@ def _winner(metric: str, histories: Sequence[History]) -> int | None:
 
 
 def _curves(runs: Sequence[Named]) -> DrawnCurves:
-    """Charts of each metric, one for training and one for the validation split."""
+    """Draw two charts per metric, one for training and one for validation."""
     found = [(name, run.curves()) for name, run in runs]
     span, charts = steps_of(*(curves for _, curves in found)), []
     for metric in ordered({name for _, curves in found for name in curves}):
