@@ -19,18 +19,18 @@ from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
-# Approximate number of sampled images to decode; the rest have only their header read.
+# Approximate number of images to decode; only the headers of other images are read.
 NUM_DECODED = 50
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Properties of a data set, some from a sample of its training images.
+    """Properties of a data set, measured in part on a sample of its training images.
 
     Attributes:
       counts: Number of examples in each split.
       class_counts: Number of training examples per class or label, without zeros.
-      facts: Metadata of the data set's store.
+      facts: Metadata of the data set, `Store.facts`.
       groups: Class indices of the training examples, (N,), or multi-hot labels, bool
         (N, labels); see `Store.strata`.
       sizes: Height and width of the sampled images, (n, 2); for sounds, sample rate
@@ -73,7 +73,7 @@ class Survey:
 
     @property
     def pixel_classes(self) -> tuple[str, ...]:
-        """Names of the pixel classes of mask targets; empty for other targets."""
+        """Pixel class names of mask targets; empty for other targets."""
         return self.facts.get(PIXEL_CLASSES, ())
 
     @property
@@ -92,8 +92,8 @@ def survey(config: DataConfig) -> Survey:
     """Survey the training split of a data source; images are sampled.
 
     Raises:
-      UserError: The source cannot be opened, `main.py new` does not support it, or no
-        training example is readable or labelled.
+      UserError: The source cannot be opened, `main.py new` does not support it, no
+        training image is readable, or no training example is labelled.
     """
     store, splits = open_store(config)
     kind = input_of(store.facts)

@@ -1,4 +1,4 @@
-"""Preparation of TFDS data sets; unlike reading them, it needs TensorFlow."""
+"""Preparation of TFDS data sets, which requires TensorFlow; reading them does not."""
 
 import dataclasses
 import hashlib
@@ -59,7 +59,7 @@ def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
     TFDS rejects files whose checksums differ from the recorded checksums, even if the
     same content was only compressed again. Its `register_checksums` overwrites the
     recorded checksums in the installed package, so that TFDS then rejects the original
-    files. This function changes them only in memory.
+    files. This function changes the recorded checksums only in memory.
 
     Returns:
       Names of the files whose checksums differ.

@@ -26,7 +26,7 @@ def arcface_losses(
 
     Args:
       cosines: Cosine similarities with the class centres, (B, classes).
-      label: True classes, int (B,); negative labels are unknown and have loss 0.
+      label: Class of each example, int (B,); negative if unknown, with loss 0.
       margin: Angle in radians.
       scale: Factor on the cosines.
     """

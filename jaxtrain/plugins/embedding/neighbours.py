@@ -19,7 +19,7 @@ MOST = 10
 
 
 class Neighbours(NamedTuple):
-    """Nearest neighbours of N examples, one row each.
+    """Nearest neighbours of N examples.
 
     Attributes:
       nearest: Indices of the nearest other examples, nearest first, (N, K); K is at
@@ -54,7 +54,7 @@ def find_neighbours(
     _, place, sizes = np.unique(label, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), embedding.shape[1]))
     np.add.at(sums, place, embedding)
-    # Sum of the similarities of an example with its positives.
+    # Sum of the similarities of an example to its positives.
     alike = np.sum(embedding * (sums[place] - embedding), axis=1)
     num_alike = sizes[place] - 1
     index, logs = np.zeros((num, most), np.int64), np.zeros(num)
@@ -64,8 +64,8 @@ def find_neighbours(
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        # Rounding errors of the product depend on the column. Rounding to float32 gives
-        # equal embeddings equal similarities.
+        # Rounding errors of the matrix product differ between columns. After rounding
+        # to float32, equal embeddings have equal similarities.
         index[part] = _nearest(similar.astype(np.float32), most)
         # Subtract the largest possible cosine, so that `exp` does not overflow.
         similar -= 1

@@ -1,4 +1,4 @@
-"""Metric-learning task: embeddings, trained with ArcFace or a contrastive loss."""
+"""Metric-learning task, trained with ArcFace or a contrastive loss."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -56,7 +56,7 @@ METRICS = {
     },
     "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
 }
-# Key in `Task.kept`, shared by all metrics, for the embeddings and labels.
+# Key in `Task.kept` under which all metrics share the embeddings and labels.
 KEPT = next(iter(METRICS))
 
 

@@ -3,7 +3,7 @@
     python run_litert.py convert PROGRAM FILE ABOUT
     python run_litert.py run FILE
 
-It cannot import jaxtrain or JAX, which are incompatible with LiteRT's libraries.
+It imports neither jaxtrain nor JAX, which are incompatible with LiteRT's libraries.
 """
 
 import io

@@ -26,7 +26,7 @@ from jaxtrain.plugins.onnx.emitter.trace import trace
 from jaxtrain.plugins.onnx.emitter.write import OPSET, OPSET_BFLOAT16, Writer, straight
 from jaxtrain.plugins.onnx.onnx_weights import LEVELS, OPSET_INT4, round_kernels
 
-# Minimum opset of each precision; `OPSET` for others.
+# Minimum opset per precision, if above `OPSET`.
 OPSETS: dict[str, int] = {"bf16": OPSET_BFLOAT16, **dict.fromkeys(LEVELS, OPSET_INT4)}
 # Calibration batch size for int8 with a dynamic batch dim.
 BATCH = 32
@@ -72,7 +72,7 @@ def emit(
 
 
 class ONNXFile(Exporter):
-    """ONNX files, for ONNX Runtime, TensorRT and OpenVINO."""
+    """Exporter to ONNX, for ONNX Runtime, TensorRT and OpenVINO."""
 
     precisions = get_args(Precision)
     has_integers = True
@@ -89,7 +89,7 @@ class ONNXFile(Exporter):
             )
 
     def is_timed(self, request: Request) -> bool:
-        """Whether ONNX Runtime can run the file on the CPU: not in bfloat16."""
+        """Whether ONNX Runtime can run the file on the CPU; False for bfloat16."""
         return request.precision != "bf16"
 
     def write(self, request: Request, path: Path) -> None:

@@ -28,7 +28,7 @@ class Form:
         None keeps the stored size.
       image_shape: Shape of the packed images (H, W, C); H and W are None if sizes
         differ.
-      max_pixels: Maximum number of pixels; larger images count as unreadable.
+      max_pixels: Maximum number of pixels per image; larger images are unreadable.
       white_level: 16-bit value to map to 255. Defaults to 65535.
     """
 
@@ -115,7 +115,7 @@ def make_form(
       store: Store of the images to pack.
       format: Image files (`jpeg`) or arrays (`raw`).
       size: Size in pixels; see `Form`.
-      max_pixels: Maximum number of pixels; larger images count as unreadable.
+      max_pixels: Maximum number of pixels per image; larger images are unreadable.
       shape: Stored image shape (H, W, C); H and W are None if sizes differ.
 
     Raises:

@@ -38,7 +38,7 @@ LeftOut = tuple[int, str, str]
 
 @dataclass(frozen=True)
 class Column:
-    """Field with a fixed shape and dtype per example, stored in flat files.
+    """Field with the same shape and dtype in all examples, stored in flat files.
 
     Attributes:
       dtype: Dtype as a NumPy type string, such as "|u1".
@@ -109,7 +109,7 @@ class Index:
 
     @property
     def lengths(self) -> dict[str, list[int]]:
-        """Number of examples in each shard, for each split."""
+        """Split -> number of examples in each shard."""
         found: dict[str, list[int]] = {split: [] for split in self.splits}
         for shard in self.shards:
             found[shard.split].append(shard.num_examples)
@@ -128,8 +128,8 @@ def read_index(folder: Path) -> Index:
     """Read the index of a packed data set, and check the size of every file.
 
     Raises:
-      UserError: The index is missing or invalid, or a file does not have the size that
-        the index records.
+      UserError: The index is missing or invalid, or the size of a file differs from the
+        index.
     """
     path = folder / INDEX
     try:
@@ -161,7 +161,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def tuples(value: Any) -> Any:
-    """Convert the lists in a JSON value to tuples, as in `facts`."""
+    """Convert lists in a JSON value to tuples, as `facts` contain tuples."""
     if isinstance(value, list):
         return tuple(map(tuples, value))
     if isinstance(value, dict):

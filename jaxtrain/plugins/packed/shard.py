@@ -75,7 +75,7 @@ class ShardWriter:
         return found if image is None else {IMAGE: image, **found}
 
     def write(self, number: int, split: str, indices: np.ndarray) -> Note:
-        """Write a shard, then its note, which marks it complete."""
+        """Write a shard, then its note, which marks the shard as complete."""
         shard, parts, files = Shard(number, split, 0, {}), {}, {}
         with contextlib.ExitStack() as renames:
             for name in dict.fromkeys([IMAGE, *self.columns()]):

@@ -32,7 +32,7 @@ LARGE_ROW = 4096
 
 
 class FlatFiles(ShardFiles):
-    """Column in memory-mapped flat files, one per shard."""
+    """Column in memory-mapped flat files, with one file per shard."""
 
     def __init__(self, paths: list[Path], counts: list[int], column: Column):
         super().__init__(paths, counts)

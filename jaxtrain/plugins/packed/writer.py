@@ -56,7 +56,7 @@ def pack(
     size: int | None = None,
     format: Literal["jpeg", "raw"] = "jpeg",
 ) -> Index:
-    """Pack all splits of a source into a directory; resume an interrupted pack.
+    """Pack all splits of a source into a directory, or resume an interrupted packing.
 
     Args:
       config: Config with the source and the allowed fraction of unreadable images.
@@ -181,7 +181,7 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 
 @contextlib.contextmanager
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
-    """Lock the output directory; yield whether packing is already complete.
+    """Context manager: lock the output directory; yield whether packing is complete.
 
     The lock is on the file `PLAN`. A directory with an index is complete, and is not
     locked.

@@ -26,7 +26,7 @@ class Stage:
     """A pipeline stage: consecutive pieces of a model on a mesh.
 
     Attributes:
-      part: Slice of `Model.pieces`.
+      part: Slice of the stage's pieces in `Model.pieces`.
       names: Names of the stage's layers.
       graphdef: `nnx.GraphDef` of the model with only these layers.
       layout: Layout on the stage's devices.
@@ -106,7 +106,7 @@ def make_stage_meshes(
     """Create a mesh of consecutive devices for each pipeline stage.
 
     Args:
-      config: Number of stages, and the axes of each mesh.
+      config: Section `parallel`: number of stages, and axes of each mesh.
       devices: Devices of the run. Defaults to `jax.devices()`.
 
     Raises:
@@ -194,7 +194,7 @@ def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
 
     @functools.cache
     def best(num: int, parts: int) -> tuple[float, list[slice]]:
-        """Best partition of the first `num` costs: its largest sum and its slices."""
+        """Partition the first `num` costs; return the largest sum and the slices."""
         if parts == 1:
             return total[num], [slice(0, num)]
         largest, start = min(

@@ -31,7 +31,7 @@ class StagePrograms(NamedTuple):
     """Programs of one stage, with their signatures.
 
     Attributes:
-      zeros: `params -> total`, zeros in which gradients are accumulated.
+      zeros: `params -> total`, the initial sum of gradients.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`. The `pullback` holds the residuals; it is None without a backward
         pass. In the last stage `y` is the scaled loss, and `target` is the pair
@@ -158,7 +158,7 @@ def make_programs(
             means,
             lambda _: _norm(param_sums),
         )
-        # Add the leading axis of steps per call, of size 1.
+        # Add a leading axis of size 1: one step per call.
         return state, jax.tree.map(lambda x: x[None], of_step)
 
     whole = replicated(layout.mesh)

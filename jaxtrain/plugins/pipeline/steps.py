@@ -33,7 +33,7 @@ from jaxtrain.training.step import micro_batch
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.update import loss_scales
 
-# Placeholder for a batch of images: its sharding depends only on the number of dims.
+# Placeholder for a batch of images: the sharding depends only on the number of dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
@@ -64,7 +64,7 @@ def make_create(
     """Create the initialization functions of a run, with one program per stage.
 
     Returns:
-      Replacements of `CreateState.weights` and `CreateState.begin`.
+      Replacements for `CreateState.weights` and `CreateState.begin`.
     """
     shardings = stages.shardings(abstract)
 

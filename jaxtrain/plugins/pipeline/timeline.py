@@ -29,8 +29,7 @@ class Timeline:
 
     Attributes:
       ops: Passes in the order of their start.
-      idle_share: Bubble: fraction of the step in which a stage is idle, averaged over
-        stages.
+      idle_share: Bubble fraction: idle time / step time, averaged over stages.
     """
 
     ops: tuple[Op, ...]

@@ -78,14 +78,14 @@ def largest_batch(
 
 
 def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | None:
-    """Find the largest size that fits in memory, to within 1/64.
+    """Find the largest batch size that fits in memory, to within 1/64.
 
     Memory grows about linearly with the batch size, so the search extrapolates linearly
     first, and then bisects.
 
     Args:
-      attempt: Function from a size to the result of a trial; None if the size does not
-        fit in memory.
+      attempt: Function from a batch size, in any unit, to the result of a trial; None
+        if the batch does not fit in memory.
       start: First size to try, positive.
       largest: Largest size to try, positive.
 

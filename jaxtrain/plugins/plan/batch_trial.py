@@ -83,7 +83,7 @@ def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
     Args:
       planner: Planner of the target.
       config: Config to try.
-      memory: Bytes of device memory. Defaults to the memory of the target's devices.
+      memory: Bytes available on each device. Defaults to the plan's `usable_bytes`.
 
     Raises:
       UserError: The config is incompatible with the data or the devices.

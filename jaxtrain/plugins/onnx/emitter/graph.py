@@ -145,7 +145,7 @@ def count_uses(output: Node) -> None:
 
 
 def unknown(what: str) -> UserError:
-    """UserError for an operation that the ONNX export does not support."""
+    """Create the UserError for an operation that the ONNX export does not support."""
     return UserError(
         f"--format onnx: the model uses {what}, which the ONNX export does not "
         "support; choose --format stablehlo, which supports every model"

@@ -92,7 +92,7 @@ class Integers(NamedTuple):
 
 
 def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
-    """Integer weights of a convolution or matrix product; None if not quantized.
+    """Return the integer weights of an operator; None if the kernel is not quantized.
 
     Args:
       x: Input of the operator.
@@ -150,7 +150,7 @@ def _dequantized(to: Writer, name: str, scale: np.ndarray, dim: int, dtype: Any)
 
 
 def _step(x: Node) -> float | None:
-    """Scale of quantized activations; None if they are not quantized."""
+    """Return the scale of activations; None if they are not quantized."""
     while x.op in KEEPING:
         x = x.inputs[0]
     return x.attributes["scale"] if x.op == ROUND else None

@@ -31,7 +31,7 @@ from jaxtrain.plugins.onnx.emitter.write import (
 # Name of a written array, and its dim order.
 Written = tuple[str, Order]
 
-# First opset with axes as an input of all reductions.
+# First opset in which all reductions take axes as an input.
 OPSET_AXES = 18
 GLOBAL_POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
@@ -60,7 +60,7 @@ def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
 
 
 def _common_order(to: Writer, node: Node) -> Order:
-    """Return the first layout, other than JAX's, of a full-rank input, else JAX's."""
+    """Return the layout of the first transposed full-rank input, else JAX's layout."""
     rank = len(node.shape)
     large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
     found = map(to.order_of, large)

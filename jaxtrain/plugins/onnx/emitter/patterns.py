@@ -33,7 +33,7 @@ OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
 def find(
     pattern: Any, node: Node, known: dict[str, Node] | None = None
 ) -> dict[str, Node] | None:
-    """Match a pattern to a node; return the named nodes, or None without a match."""
+    """Match a pattern to a node; return matched nodes by name, or None if no match."""
     known = known or {}
     if isinstance(pattern, str):
         return {**known, pattern: node} if known.get(pattern, node) is node else None
@@ -81,7 +81,7 @@ def _clip(node: Node) -> Node | None:
 
 
 def _max_pool_of_blocks(node: Node) -> Node | None:
-    """Fuse a reshape into blocks and a maximum over each block into MaxPool."""
+    """Replace a reshape and a maximum over the resulting blocks by MaxPool."""
     if node.op != "ReduceMax" or node.attributes["keepdims"]:
         return None
     x = node.inputs[0]
@@ -136,7 +136,7 @@ def _mean_without_padding(node: Node) -> Node | None:
 
 
 def _layer_norm(node: Node) -> Node | None:
-    """Fuse (x - mean) * (rsqrt(variance + epsilon) * scale) to LayerNormalization."""
+    """Fuse (x - mean) * (rsqrt(variance + epsilon) * scale) into LayerNormalization."""
     found = find(NORMS[0], node) or find(NORMS[1], node)
     if found is None or (epsilon := found["epsilon"].number) is None:
         return None

@@ -38,7 +38,7 @@ def simplify(output: Node) -> Node:
 
 
 def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
-    """Apply rules to each node once; return the output, and if the graph changed."""
+    """Apply rules once per node; return the output, and whether the graph changed."""
     count_uses(output)
     new: dict[int, Node] = {}
     same: dict[Any, Node] = {}
@@ -76,7 +76,7 @@ def _key(node: Node) -> Any:
 
 
 def _canonical(node: Node) -> Node | None:
-    """Canonicalize arithmetic to Add and Mul if possible, with constants second."""
+    """Canonicalize arithmetic to Add and Mul, with constants as second inputs."""
     if not node.is_float:
         return None
     match node:
@@ -170,7 +170,7 @@ def _fold(node: Node) -> Node | None:
 
 
 def _reduction(node: Node) -> Node | None:
-    """Fuse a sum and a division into ReduceMean, and a reshape into `keepdims`."""
+    """Fuse a division into a sum (ReduceMean), or a reshape into `keepdims`."""
     match node:
         case Node(
             op="Mul",

@@ -36,8 +36,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# Primitives that are not constant-folded in JAX, which would round the value of the
-# constant to its dtype.
+# Primitives that `RULES` evaluates for constants, because JAX would round the values to
+# their dtype.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
 
@@ -125,7 +125,7 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}
-        if name == "reduce_sum":  # Sum over dims whose broadcast was delayed, too.
+        if name == "reduce_sum":  # A sum requires delayed broadcasts.
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
             axes = {"axis": tuple(eqn.params["axes"])}
         return [constant(IN_NUMPY[name](*wide, **axes), dtype)]

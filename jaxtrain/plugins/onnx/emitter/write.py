@@ -89,7 +89,7 @@ class Writer:
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:
-        """Name of a node's array in a dim order, transposed if needed."""
+        """Name of a node's array in a dim order, by default JAX's."""
         order = straight(len(node.shape)) if order is None else order
         if node.is_constant:
             return self.constant(node.value.transpose(order), node.dtype)
