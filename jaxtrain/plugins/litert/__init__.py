@@ -1,4 +1,4 @@
-"""LiteRT files, for phones and small devices."""
+"""Export to LiteRT, for phones and edge devices."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,4 +1,4 @@
-"""LiteRT (formerly TensorFlow Lite) files, for phones and small devices.
+"""Export to LiteRT (formerly TensorFlow Lite), for phones and edge devices.
 
 The converter reads StableHLO, and does not need TensorFlow. Converter and runtime need
 a separate environment: they are compiled against other versions of JAX's dependencies.

@@ -41,9 +41,9 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
     Args:
       facts: Kernels and collectives of the compiled step.
       gpu: GPU that the step is compiled for.
-      devices_a_node: Number of GPUs per node, which are connected by links.
+      devices_a_node: Number of GPUs per node, connected at `gpu.link_bandwidth`.
     """
-    # Dtypes without a peak FLOP/s in the table are assumed to run at the float32 peak.
+    # Dtypes missing in `gpu.peaks` are assumed to run at the float32 peak.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
         products, missing = "float32", f" (the peak of {products} is unknown)"

@@ -32,8 +32,8 @@ class Collective:
     Attributes:
       kind: Operation, one of `KINDS`.
       dtype: HLO dtype of the payload, such as f32; several dtypes are joined by "+".
-      bytes: Payload of one device: the operands of all-reduce, reduce-scatter,
-        all-to-all and collective-permute, the result of all-gather.
+      bytes: Payload of one device: the result of an all-gather, the operands of other
+        operations.
       group: Devices of the first replica group; for a collective-permute, all devices
         that send or receive.
       overlapped: Whether a kernel runs between the start and the end of the collective.
@@ -58,7 +58,7 @@ class Collective:
 
 
 def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, Any]]:
-    """Return count, total bytes, dtypes and overlapped fraction of bytes per kind.
+    """Return kind -> count, total bytes, dtypes and overlapped fraction of bytes.
 
     Kinds that do not occur are omitted.
     """
@@ -162,7 +162,7 @@ def _ids(sizes: str, order: str | None) -> np.ndarray:
 def _mesh_group(groups: str) -> tuple[int, ...]:
     """Return the first replica group of `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
 
-    `'b':(1)2` is a sub-axis of size 2, after sub-axes of size 1.
+    `'b':(1)2` is the sub-axis of `b` with size 2, after sub-axes of total size 1.
     """
     mesh, _, axes = groups.partition("{")
     sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", mesh)}

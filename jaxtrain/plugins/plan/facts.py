@@ -48,7 +48,8 @@ class Facts:
 
     Attributes:
       device_kind: Name of the device in JAX.
-      usable_bytes: Usable bytes of device memory, or None if the device is not present.
+      usable_bytes: Bytes of device memory usable by JAX; None if the device is not
+        present.
       num_devices: Number of devices of all nodes.
       mesh: Mesh axis -> size, for axes with more than one device.
       batch_size: Batch size over all devices.
@@ -193,7 +194,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 def _minimum_bytes(setup: Setup) -> int:
     """Return the lower bound on the bytes sent (see `collectives.minimum_bytes`)."""
-    # `param_bytes` excludes sharding over `fsdp`.
+    # `param_bytes` is the size without sharding over `fsdp`.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),

@@ -30,7 +30,7 @@ from jaxtrain.trainer.resolve import resolve_config
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.training_facts import training_facts
 
-# Environment variable for the fraction of GPU memory that JAX preallocates; default.
+# Environment variable and default of the fraction of GPU memory that JAX preallocates.
 FRACTION_VARIABLE, FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
 # Fields of `Facts` copied to plan.json.
 SHOWN_FACTS = (
@@ -68,7 +68,7 @@ class Planner:
         return plan
 
     def plans(self, configs: Mapping[str, Config]) -> "dict[str, Plan | str]":
-        """Plan several configs with the same XLA flags; return plans or messages."""
+        """Plan configs with the same XLA flags; return plans or errors by name."""
         facts = facts_of([*configs.values()], self.target, self.shapes)
         return {
             name: f if isinstance(f, str) else Plan(planner=self, config=c, facts=f)

@@ -14,7 +14,7 @@ from jaxtrain.plugins.plan.plan import Plan
 # second and core (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
-# Columns of figures in the comparison; all except the last are per device and step.
+# Numeric columns of the comparison; all except the last are per device and step.
 FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s bound")
 
 

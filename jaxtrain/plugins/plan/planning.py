@@ -42,7 +42,7 @@ def carry_out(
 
     Raises:
       UserError: The config is invalid, compilation for the target fails, or the step
-        does not fit in memory, even with a preset or change of `memory_changes`.
+        does not fit in memory, even with one of `presets` or `memory_changes`.
     """
     if check:
         _check_is_here(target)

@@ -125,7 +125,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # The async-start that calls them is counted.
+            if name not in started  # Bodies of async-start are counted at the start.
             for collective in self._collectives(list(found.values()))
         ]
 

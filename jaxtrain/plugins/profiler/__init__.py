@@ -4,7 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="profiler",
-    requires=("plan",),  # The profiler uses the HLO parser of plan.
+    requires=("plan",),  # The profiler uses the plan plug-in's HLO parser.
     subject="watching and comparing",
     callbacks={"profiler": "jaxtrain.plugins.profiler.callback:make_profiler"},
 )

@@ -6,7 +6,7 @@ from jaxtrain.trainer.callback import Callback
 
 
 def make_profiler(config: Config, profile: bool) -> Callback | None:
-    """Create the profiler for `train.profile_steps` or `--profile`.
+    """Create the profiler; None without `train.profile_steps` and `--profile`.
 
     Raises:
       UserError: `--profile` conflicts with the config.

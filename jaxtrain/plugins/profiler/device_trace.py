@@ -41,9 +41,9 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """Time interval of an owner, in nanoseconds.
+    """Time interval in nanoseconds that counts for an owner, such as a layer.
 
-    If spans overlap, only the spans of the lowest rank count.
+    If spans overlap, the overlap counts only for the spans of the lowest rank.
     """
 
     start: float
@@ -65,7 +65,7 @@ def read_trace(folder: Path) -> list[DeviceOp]:
 
 
 def device_ops(data: Any) -> list[DeviceOp]:
-    """Return the instructions of all GPUs, or of the CPU devices without GPUs."""
+    """Return the instructions of all GPUs; without GPUs, of all CPU devices."""
     planes = list(data.planes)
     gpus = [plane for plane in planes if plane.name.startswith("/device:GPU")]
     if gpus:

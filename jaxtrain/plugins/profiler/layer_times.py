@@ -14,7 +14,7 @@ from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 Direction = Literal["forward", "backward"] | None
 
 OTHER, OTHER_PROGRAMS, COLLECTIVES = "other", "other programs", "collectives"
-# Instructions that only call other instructions, which are timed separately.
+# Instructions that only call other instructions; the called instructions are timed.
 _CONTROL = {"while", "conditional", "call"}
 _PRODUCTS = {"convolution", "dot"}
 # Instructions that copy or rearrange their operand.
@@ -124,7 +124,7 @@ class StepProgram:
         return next(filter(None, named), None)
 
     def _scope_of_users(self, line: Instruction) -> scopes.Scope | None:
-        """Return the layer of the first named instruction that reads the result."""
+        """Find the first layer among the instructions that read the result, or None."""
         waiting, known = [line], {line.name}
         for taken in waiting:
             for user in self._users.get(taken.name, ()):
@@ -265,7 +265,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Return the layer and direction, and the `Span.rank`, higher for loops."""
+    """Return layer and `Span.rank` of an instruction; loops have a higher rank."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

@@ -19,7 +19,7 @@ class LayerTime:
       direction: Forward or backward pass; None for parts such as the optimizer.
       milliseconds: Milliseconds per step.
       share: Fraction of the traced device time, in 0..1.
-      flops: FLOP/s of convolutions and matrix products; None if there are none.
+      flops: FLOP/s of convolutions and matrix products; None without FLOPs.
       bytes: Bytes/s read and written; None if unknown.
     """
 

@@ -52,7 +52,7 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
 
     Args:
       ranks: Unsigned integers of one dtype.
-      number: Number of elements over all arrays, int32 ().
+      number: Number of elements to select over all arrays, int32 ().
     """
 
     def count(chosen: Sequence[jax.Array]) -> jax.Array:

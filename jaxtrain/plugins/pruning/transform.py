@@ -65,7 +65,7 @@ class Pruning(StepTransform):
     def sparsity_at(self, step: jax.Array) -> jax.Array:
         """Scheduled sparsity for `step >= start`, float32.
 
-        A cubic schedule (Zhu and Gupta 2017, arXiv:1710.01878, equation 1).
+        The schedule is cubic (Zhu and Gupta 2017, arXiv:1710.01878, equation 1).
         """
         length = max(1, self.end - self.start)
         left = jnp.clip((self.end - step) / length, 0, 1).astype(jnp.float32)

@@ -171,7 +171,7 @@ def fake_quantize_bias(
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
-    """Round the kernel in `args`, (input, kernel, ...), then promote as Flax does."""
+    """Round the kernel in `args`, (input, kernel, ...), then call `promote_dtype`."""
     x, kernel, *rest = args
     args = (x, fake_quantize_kernel(kernel[...]), *rest)
     return nnx_dtypes.promote_dtype(args, dtype=dtype, **options)

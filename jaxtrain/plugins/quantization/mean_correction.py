@@ -84,7 +84,7 @@ def mean_shifts(
 
 
 def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
-    """Instrument a network to add its channel means to `means`, by layer path."""
+    """Instrument a network to store its channel means in `means`, by layer path."""
     # `id` of a layer's output -> (path of the layer, output). The reference to the
     # output prevents reuse of its `id`.
     outputs: dict[int, tuple[str, jax.Array]] = {}
@@ -116,7 +116,7 @@ def _subtract_shifts(
     Args:
       network: Quantized network to instrument.
       means: Channel means of the float network by layer path.
-      shifts: Dict to add the shifts to, by layer path.
+      shifts: Dict in which the shifts are stored, by layer path.
     """
 
     def subtract(path: str, then: Any, x: jax.Array) -> jax.Array:

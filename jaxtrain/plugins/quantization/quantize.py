@@ -1,4 +1,4 @@
-"""Post-training quantization: calibration of ranges and bias correction.
+"""Post-training quantization: bias correction, and calibration of activation ranges.
 
 The quantized model has `model.quantize = int8` (`quantized.py`), and its activation
 ranges are calibrated on training images.

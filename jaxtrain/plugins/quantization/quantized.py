@@ -8,7 +8,7 @@ as a residual block. A trace of the model selects some of these points, so that
 - the input of a layer is quantized exactly once, possibly before max pooling, ReLU and
   reshapes, which preserve quantized values;
 - the output of a convolution is quantized after its batch norm and ReLU, which runtimes
-  fuse with it, and before any other function;
+  fuse with the convolution, and before any other function;
 - an input shared by several layers is quantized before them;
 - the outputs of the model are quantized.
 

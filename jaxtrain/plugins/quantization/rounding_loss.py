@@ -35,7 +35,7 @@ class RoundingLoss:
 
     @property
     def drop(self) -> float:
-        """Relative drop of the metric, negative if it improves."""
+        """Relative drop of the metric, negative if the metric improves."""
         worse = self.before - self.after if self.higher else self.after - self.before
         return worse / abs(self.before) if self.before else 0.0
 
@@ -57,8 +57,8 @@ def rounding_loss(
       most: Maximum number of labelled images.
 
     Returns:
-      The main metric on labelled images, else the agreement of the models; None if both
-      are unavailable.
+      The main metric on labelled images, else the agreement of the models; None if
+      neither is available.
 
     Raises:
       UntrustedError: The run names custom code that is not trusted.

@@ -187,7 +187,7 @@ def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
 
     Args:
       value: Value at an insertion point.
-      ancestors: IDs of the values that the input of a layer depends on.
+      ancestors: IDs of the values that layer inputs depend on.
     """
     assert value.place is not None
     kind, _ = value.place

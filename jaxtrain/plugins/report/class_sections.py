@@ -83,7 +83,7 @@ def _matrix(values: dict[str, Any], names: Sequence[str]) -> list[list[int]] | N
 
 
 def _f1(recall: float | None, precision: float | None) -> float | None:
-    """F1 score; 0 without true positives, None for a class without examples."""
+    """Return the F1 score: 0 without true positives, None without examples."""
     if recall is None:
         return None
     if not recall or not precision or recall + precision <= 0:

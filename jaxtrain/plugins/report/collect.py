@@ -129,7 +129,7 @@ def _told(what: str, error: Exception) -> str:
 def _choose_split(
     setup: Setup, history: History, notes: list[str]
 ) -> tuple[str, int] | None:
-    """Return the split to predict and the checkpoint's step, or None, with a note.
+    """Return split and checkpoint step to predict; without them, add a note.
 
     The test split is only used after the end of a run.
     """
