@@ -68,7 +68,7 @@ def contrastive_losses(
       temperature: Divisor of the cosines.
     """
     units = unit(widen(outputs))
-    # With a temperature of 0.1, products in TF32 would have an error of 0.01.
+    # TF32 products divided by a temperature of 0.1 would have an error of 0.01.
     product = jnp.dot(units, units.T, precision=jax.lax.Precision.HIGHEST)
     others = ~jnp.eye(len(units), dtype=jnp.bool_)
     similar = jnp.where(others, product / temperature, NEVER)

@@ -39,7 +39,7 @@ class Levels(NamedTuple):
     tried: np.ndarray = np.ones(1)
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Round weights, in units of the scale, to the nearest levels, float32."""
+        """Round weights (in units of the scale) to the nearest levels, float32."""
         if self.integers:
             return np.clip(np.rint(weights), -self.largest, self.largest)
         clipped = np.clip(weights, -self.largest, self.largest)

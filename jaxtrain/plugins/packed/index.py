@@ -32,7 +32,7 @@ IMAGE, STRATA, TARGET = "image", "strata", "target"
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 SPLIT = re.compile(r"[^\[\]\s+]+")
 KINDS = "biuf"
-# Unreadable image: index, name, reason.
+# (index, name, reason) of an unreadable image.
 LeftOut = tuple[int, str, str]
 
 
@@ -90,7 +90,7 @@ class Index:
     """Index of a packed data set.
 
     Attributes:
-      plan: Contents of plan.json: source, format and size of the data set.
+      plan: Contents of plan.json, such as source and format.
       image_shape: Image shape (H, W, C); H and W are None if sizes differ.
       facts: Metadata of the source's store.
       columns: Columns by name; no `image` column for image files.

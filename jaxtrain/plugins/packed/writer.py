@@ -45,7 +45,7 @@ FILES_A_SHARD = 4096
 # Maximum bytes of image arrays per shard.
 RAW_SHARD_BYTES = 2**28
 
-# A shard: split, position of its first example in the split, and example indices.
+# (split, position of the first example in the split, example indices) of a shard.
 Part = tuple[str, int, np.ndarray]
 
 

@@ -82,7 +82,7 @@ class Stages:
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge the stages' parts; arrays without a layer are the first stage's."""
+        """Merge parts; arrays without a layer are taken from the first stage."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):

@@ -111,7 +111,7 @@ def make_train_step(
     def prepare_micro_batches(
         step: jax.Array, root: jax.Array, data: Any, batches: Batch
     ) -> tuple[list[jax.Array], list[jax.Array], list[Any]]:
-        """Return lists of images, PRNG keys and targets, one per micro-batch."""
+        """Return lists of images, PRNG keys and targets, an item per micro-batch."""
         batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
         whole = {"image": batch["image"], "target": task.target(batch)}
         parts = [

@@ -45,7 +45,7 @@ class BatchFinder:
     trials: list[Trial] = field(default_factory=list)
 
     def attempt(self, config: Config) -> Trial | None:
-        """Try a config; return the trial, or None if it does not fit."""
+        """Try a config; return the trial, or None if the batch does not fit."""
         if self.is_here:
             assert self.memory is not None
             micro = config.data.batch_size, config.train.accumulate_steps

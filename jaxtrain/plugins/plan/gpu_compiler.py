@@ -43,7 +43,7 @@ with held_back():
     from jaxtrain.plugins.plan import facts
 gpu_compiler.answer()
 """
-# The process that `ready` started, if any, with its target and environment.
+# At most one process that `ready` started: (target, environment, process).
 _ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
 
 
@@ -128,7 +128,7 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
       flags: Name of a set of XLA flags, a value of `parallel.xla_flags`.
 
     Returns:
-      Abstract devices to compile for; None if the target is this machine's devices.
+      Abstract devices to compile for; None to use the devices of this process.
 
     Raises:
       UserError: XLA cannot compile for the target, or its devices are missing.

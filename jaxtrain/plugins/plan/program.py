@@ -234,7 +234,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """Return the FLOPs of a cuDNN convolution: 2 * outputs * products per output."""
+    """Return the FLOPs of a call of cuDNN's convolution, two per multiply-add."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result
@@ -266,7 +266,7 @@ def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
 
 
 def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
-    """Return the FLOPs of an HLO convolution, which is not a cuDNN call.
+    """Return the FLOPs of a `convolution` instruction, two per multiply-add.
 
     Multiply-adds with the zeros of a dilated input are excluded, and multiply-adds with
     padding are included.

@@ -152,7 +152,7 @@ class StepProgram:
         return self._program.computations.get(line.attribute("calls"), {})
 
     def _parameter(self, fusion: Instruction, number: int) -> Instruction:
-        """Return the instruction inside a fusion that receives operand `number`."""
+        """Return the parameter instruction of a fusion's operand `number`."""
         end = f" parameter({number})"
         inner = self._called(fusion).values()
         return next((x for x in inner if end in x.text), fusion)

@@ -78,7 +78,7 @@ class Profiler(Callback):
         self._names.close()
 
     def _find_window(self, run: RunState) -> tuple[int, int] | None:
-        """Return the steps completed at start and end of the trace, or None."""
+        """Return the step counts at the start and end of the trace, or None."""
         step, end = run.step, run.trainer.timetable.stop_after_steps
         if self._steps is None:
             first = step + min(WARM_UP, (end - step) // 2)

@@ -28,7 +28,7 @@ class Seen:
     Attributes:
       low: Minimum of the values, at most 0.
       high: Maximum of the values, at least 0.
-      sample: Uniform sample of the values, float32 (n,).
+      sample: Random sample of the values, float32 (n,).
     """
 
     low: float

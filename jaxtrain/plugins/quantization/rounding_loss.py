@@ -74,7 +74,7 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
     """Check the quality drop of a quantized model.
 
     Args:
-      loss: Metric before and after quantization; None passes.
+      loss: Metric before and after quantization; None passes the check.
       allowed: Maximum relative drop.
 
     Raises:

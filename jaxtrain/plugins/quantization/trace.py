@@ -23,7 +23,7 @@ LAYER_INPUT, LAYER_OUTPUT, PIECE = "layer input", "layer output", "piece"
 NORM = "norm"
 # Suffix of the names of `PieceRanges` layers.
 RANGES = "_ranges"
-# Parameters of primitives that hold the called jaxpr.
+# Names of primitive parameters that hold a called jaxpr.
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 CASTS = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
 # Range-preserving primitives: outputs are input values, or 0.

@@ -129,7 +129,7 @@ def _told(what: str, error: Exception) -> str:
 def _choose_split(
     setup: Setup, history: History, notes: list[str]
 ) -> tuple[str, int] | None:
-    """Return split and checkpoint step to predict; without them, add a note.
+    """Return the split and checkpoint step to predict, or None with a note in `notes`.
 
     The test split is only used after the end of a run.
     """

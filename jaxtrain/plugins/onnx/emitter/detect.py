@@ -45,7 +45,7 @@ def write_detect(to: Writer, node: Node) -> tuple[str, Order]:
     kind = add("Mod", [place, number(num_classes)])
     place = unsqueezed(add("Div", [place, number(num_classes)]), 2)
     boxes = add("GatherND", [part(0, 4), place], batch_dims=1)
-    # Boxes suppress each other only within a class, in the order of their scores.
+    # Suppression is within a class, in descending order of scores.
     kinds = number(np.arange(num_classes)[:, None])
     is_kind = add("Equal", [unsqueezed(kind, 1), kinds])
     ranks = add("Where", [is_kind, floats(np.arange(num, 0, -1)), floats(0)])

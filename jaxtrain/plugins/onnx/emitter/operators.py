@@ -217,7 +217,7 @@ def _gemm(to: Writer, node: Node) -> Written:
 
 
 def _scale_and_shift(to: Writer, node: Node) -> Written:
-    """Write scale and shift as one BatchNormalization of mean 0 and variance 1."""
+    """Write scale and shift as a BatchNormalization with mean 0 and variance 1."""
     x, scale, shift = node.inputs
     rank = len(node.shape)
     if to.order_of(x) != channels_first(rank):

@@ -17,7 +17,7 @@ CENTRED = ("Sub", "x", ("Mean", "x"))
 VARIANCE = ("Mean", ("Mul", CENTRED, CENTRED))
 DEVIATION = ("Reciprocal", ("Sqrt", ("Add", VARIANCE, "epsilon")))
 NORMS = (("Mul", CENTRED, ("Mul", DEVIATION, "scale")), ("Mul", CENTRED, DEVIATION))
-# Pattern -> operator on x, and its attributes.
+# Pattern -> (operator to apply to x, its attributes).
 OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
     ("Max", "x", 0.0): ("Relu", {}),
     ("Mul", ("Clip", ("Add", "x", 3.0), 0.0, 6.0), 1 / 6): (

@@ -36,8 +36,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# Primitives that `RULES` evaluates for constants, because JAX would round the values to
-# their dtype.
+# Primitives that the rules evaluate for constants, because JAX would round the values
+# to their dtype.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
 
