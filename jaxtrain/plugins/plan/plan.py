@@ -46,7 +46,7 @@ class Planner:
 
     Attributes:
       target: Target to compile for.
-      source: `data.source` before a replacement by generated images.
+      source: `data.source` before a replacement by synthetic images.
       splits: Splits of the data.
       shapes: Shapes of data and outputs; with the config, they determine the program.
     """
@@ -190,7 +190,7 @@ def make_planner(
 ) -> tuple[Planner, Config]:
     """Inspect the data of a config; return a planner and the resolved config.
 
-    An unprepared TFDS data set is replaced by generated images of the same shape.
+    An unprepared TFDS data set is replaced by synthetic images of the same shape.
 
     Args:
       config: Config of the run.

@@ -92,7 +92,7 @@ def scale_and_zero_point(low: Any, high: Any) -> tuple[jax.Array, jax.Array]:
 
 @jax.jit
 def fake_quantize(x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """Round to the nearest of 256 levels of a range.
+    """Round `x` to the nearest of 256 levels of a range (low, high).
 
     Computed in at least float32, then cast to the dtype of `x`. The gradient is 1
     within the range, and 0 outside.

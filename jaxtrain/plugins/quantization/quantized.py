@@ -228,7 +228,7 @@ def _biases(
 
 
 def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
-    """Return the path of the single activation range of a value, or None."""
+    """Return the path of the range that quantizes a value; None if several do."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
             return None

@@ -53,7 +53,7 @@ class ClassTable(NamedTuple):
 def _table(
     values: dict[str, Any], names: Sequence[str], matrix: list[list[int]] | None
 ) -> ClassTable | None:
-    """Class table, the lowest recall first; None if the metrics are unknown."""
+    """Build the class table, lowest recall first; None if metrics are missing."""
     recall = typed.fitting(values.get("recall"), list[float | None])
     precision = typed.fitting(values.get("precision"), list[float | None])
     if recall is None or precision is None:

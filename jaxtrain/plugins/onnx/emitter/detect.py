@@ -23,7 +23,7 @@ def detected(candidates: Node, limits: Mapping[str, Any]) -> Node:
 
 
 def write_detect(to: Writer, node: Node) -> tuple[str, Order]:
-    """Write top-k, non-maximum suppression, and the final selection."""
+    """Write a `DETECT` node as TopK, NonMaxSuppression, and a second TopK."""
     (x,), limits = node.inputs, node.attributes
     _, places, size = x.shape
     num_classes = size - 4

@@ -69,7 +69,7 @@ def trace(
 
 
 def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
-    """Convert a jaxpr; return its outputs."""
+    """Convert a jaxpr to nodes; return the nodes of its outputs."""
     values: dict[Any, Node] = {}
 
     def value_of(atom: Any) -> Node:
@@ -86,7 +86,7 @@ def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
 
 
 def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Convert an equation; return its outputs."""
+    """Convert an equation to nodes; return the nodes of its outputs."""
     name = eqn.primitive.name
     if name == "jit" and eqn.params["name"] in integers.RULES:
         return [integers.RULES[eqn.params["name"]](*inputs)]
