@@ -22,7 +22,7 @@ class Bound:
     """Lower bound on the time of a step.
 
     Attributes:
-      alone: Resource -> seconds of a step if only this resource limited it.
+      alone: Resource -> seconds of a step that is limited only by this resource.
       rates: Resource -> description of its assumed bandwidth, FLOP/s or latency.
       step_seconds: Larger of the roofline time of all kernels and the time of all ring
         collectives, in seconds: at best, collectives overlap with kernels.

@@ -184,7 +184,7 @@ def call(
     Raises:
       subprocess.TimeoutExpired: The time limit was reached.
       KilledError: The process was killed.
-      UserError: The function raised it, or the environment is missing or has another
+      UserError: Raised by the function; or the environment is missing, or has another
         version of JAX.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)

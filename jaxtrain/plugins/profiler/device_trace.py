@@ -13,8 +13,8 @@ from jax.profiler import ProfileData
 
 # Keys of the statistics that XLA attaches to trace events.
 OP, MODULE, PROGRAM = "hlo_op", "hlo_module", "program_id"
-# On CPU, an instruction may continue on other threads. The event that starts it stores
-# an id as _p, and the event at its end stores the same id as _c.
+# On CPU, an instruction may continue on other threads. The event at its start stores an
+# id as _p, and the event at its end stores the same id as _c.
 _BEGINS, _ENDS = "_p", "_c"
 
 

@@ -105,8 +105,8 @@ class StepProgram:
     def _scope(self, line: Instruction) -> scopes.Scope | None:
         """Find the layer of an instruction.
 
-        An instruction that the compiler adds, such as a transpose, has no layer name.
-        Its layer is the layer that reads its result, or else the layer of its operand.
+        An instruction that the compiler adds, such as a transpose, has no layer name:
+        it belongs to the layer that reads the result, or else to the operand's layer.
         """
         scope = self._own_scope(line)
         if scope or _op_name(line):

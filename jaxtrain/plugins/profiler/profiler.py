@@ -22,7 +22,7 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.trainer import StepBatch
 
-# Number of steps that --profile traces, and number of warm-up steps before them, which
+# Number of steps that --profile traces, and number of preceding warm-up steps, which
 # include compilation.
 NUM_STEPS = WARM_UP = 10
 # Errors after which training continues without a profile: failures of the profiler,

@@ -3,7 +3,7 @@
 A runtime computes a layer in integers if its input, kernel and output are quantized.
 All kernels of convolutions and dense layers are quantized. Activations can be quantized
 at the input of a layer, at its output, and at the input of a piece of the model, such
-as a residual block. A trace of the model selects some of these points, so that
+as a residual block. Some of these points are selected in a trace of the model, so that
 
 - the input of a layer is quantized exactly once, possibly before max pooling, ReLU and
   reshapes, which preserve quantized values;

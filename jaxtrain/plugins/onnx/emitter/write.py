@@ -119,7 +119,7 @@ class Writer:
         names: tuple[str, str],
         metadata: dict[str, str],
     ) -> Any:
-        """Build the ModelProto; `names` are the names of its input and output."""
+        """Build the ModelProto; `names` are the names of input and output."""
         helper, source = self.onnx.helper, self.get(output)
         if not any(source in outputs for _, _, outputs, _ in self._operators):
             source = self.add("Identity", [source])
