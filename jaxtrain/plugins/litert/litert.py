@@ -41,7 +41,7 @@ LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """Exporter to LiteRT, with norms folded into convolutions."""
+    """Exporter of LiteRT files, which folds norms into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True

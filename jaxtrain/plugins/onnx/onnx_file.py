@@ -72,7 +72,7 @@ def emit(
 
 
 class ONNXFile(Exporter):
-    """Exporter to ONNX, for ONNX Runtime, TensorRT and OpenVINO."""
+    """Exporter of ONNX files, for ONNX Runtime, TensorRT and OpenVINO."""
 
     precisions = get_args(Precision)
     has_integers = True

@@ -79,6 +79,6 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
 
 
 def _needs(op: Op, num_stages: int) -> list[Op]:
-    """Pass of an adjacent stage that a pass depends on; [] if there is none."""
+    """List the pass of an adjacent stage that `op` depends on; empty if none."""
     before = op.stage + (-1 if op.kind == "forward" else 1)
     return [op._replace(stage=before)] if 0 <= before < num_stages else []

@@ -245,8 +245,8 @@ def _spans(
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # In the second span, the instruction may only wait for a busy thread, so other
-        # instructions have priority.
+        # In the second span, the instruction is perhaps only waiting for a busy thread,
+        # so other instructions have priority.
         yield Span(op.end, op.done, rank + 1, row)
 
 
