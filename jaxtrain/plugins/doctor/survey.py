@@ -29,7 +29,7 @@ class Survey:
 
     Attributes:
       counts: Number of examples in each split.
-      class_counts: Number of training examples per class or label, without zeros.
+      class_counts: Number of training examples per class or label, (K,), without zeros.
       facts: Metadata of the data set, `Store.facts`.
       groups: Class indices of the training examples, (N,), or multi-hot labels, bool
         (N, labels); see `Store.strata`.

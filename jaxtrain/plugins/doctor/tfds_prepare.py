@@ -56,10 +56,10 @@ def prepare(
 def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
     """Make TFDS accept manually downloaded files with other checksums.
 
-    TFDS rejects files whose checksums differ from the recorded checksums, even if the
-    same content was only compressed again. Its `register_checksums` overwrites the
-    recorded checksums in the installed package, so that TFDS then rejects the original
-    files. This function changes the recorded checksums only in memory.
+    TFDS rejects files whose checksums differ from the recorded checksums, such as
+    recompressed files. Its `register_checksums` overwrites the recorded checksums in
+    the installed package, so that TFDS then rejects the original files. This function
+    changes the recorded checksums only in memory.
 
     Returns:
       Names of the files whose checksums differ.

@@ -27,7 +27,7 @@ def arcface_losses(
     Args:
       cosines: Cosine similarities with the class centres, (B, classes).
       label: Class of each example, int (B,); negative if unknown, with loss 0.
-      margin: Angle in radians.
+      margin: Angular margin in radians.
       scale: Factor on the cosines.
     """
     cosines = widen(cosines)

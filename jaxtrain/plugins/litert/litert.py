@@ -74,7 +74,7 @@ def _convert(request: Request, path: Path) -> None:
     """Convert a model and write its LiteRT file.
 
     Raises:
-      UserError: LiteRT is missing, or does not support an operator of the model.
+      UserError: LiteRT is not installed, or does not support an operator of the model.
     """
     function = with_convolutions(_function(request))
     exported = export.export(jax.jit(function), platforms=("cpu",))(request.images)

@@ -73,7 +73,7 @@ def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
 
 
 def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """Run a LiteRT file on image arrays from a stream, until the end of the stream.
+    """Run a LiteRT file on each image array of a stream.
 
     Each array is in NumPy's .npy format, preceded by its size in bytes, a big-endian
     uint64.

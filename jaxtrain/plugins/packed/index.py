@@ -1,7 +1,7 @@
 """Index of a packed data set, validated on reading.
 
 File names consist of the shard number and the column, such as `00003.image`. The index
-contains no paths, which could point outside the directory.
+contains no paths, because paths could point outside the directory.
 """
 
 import dataclasses
@@ -42,7 +42,7 @@ class Column:
 
     Attributes:
       dtype: Dtype as a NumPy type string, such as "|u1".
-      shape: Shape of the field of one example.
+      shape: Shape of the value of one example.
     """
 
     dtype: str
@@ -205,7 +205,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Whether a column is `target`, or a leaf of a nested target: `target.mask`."""
+    """Whether a column is `target`, or a leaf such as `target.mask`."""
     return name.partition(".")[0] == TARGET
 
 

@@ -150,7 +150,7 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the metadata of a data set.
+    """Check that JSON can represent the metadata of a data set; return the metadata.
 
     Raises:
       UserError: JSON cannot represent a value.

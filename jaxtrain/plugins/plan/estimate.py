@@ -185,7 +185,7 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
 
 def _time_reading(source: Source) -> float:
-    """Return the seconds per training image if all cores read in parallel."""
+    """Return the seconds to read a training image, with all cores in parallel."""
     num = min(NUM_READ, len(source))
     indices = np.arange(num) * len(source) // num
     start, done = time.perf_counter(), 0

@@ -18,7 +18,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     reshape,
 )
 
-# Node -> replacement, or None.
+# Function from a node to its replacement, or to None.
 Rule = Callable[[Node], Node | None]
 # Operators with inputs (data, weights) or (data, weights, bias).
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
@@ -135,7 +135,7 @@ def _remove_identity(node: Node) -> Node | None:
         ) if x.dtype == node.dtype and wide.dtype.itemsize > node.dtype.itemsize:
             return x
         case Node(op=op, is_float=True, inputs=(x, y)) if op in NEUTRAL:
-            # Compare constants as they are rounded in the file.
+            # Compare constants after rounding to their dtype, as in the file.
             neutral = y.is_constant and y.value.astype(y.dtype) == NEUTRAL[op]
             return x if x.shape == node.shape and np.all(neutral) else None
     return None
