@@ -111,7 +111,7 @@ def make_finder(
     """Inspect data and devices; return the finder and the resolved config.
 
     Raises:
-      UserError: The data are missing, or do not fit the config.
+      UserError: The data set is missing, or does not fit the config.
     """
     planner, config = make_planner(config, target, memory)
     if target.gpu is not None:

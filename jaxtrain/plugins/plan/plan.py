@@ -137,7 +137,7 @@ class Plan:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all training steps at the throughput bound.
+        """Duration of all training steps in hours, at the throughput bound.
 
         Evaluations and start-up are excluded. Early steps with smaller images
         or frozen layers count as full steps.
@@ -198,7 +198,7 @@ def make_planner(
       memory: Bytes per GPU usable by JAX. Defaults to `usable_bytes(target.gpu)`.
 
     Raises:
-      UserError: The data are missing, or do not fit the config.
+      UserError: The data set is missing, or does not fit the config.
     """
     source, data = config.data.source, stand_in(config.data)
     config = resolve_config(replace(config, data=data)).config

@@ -46,7 +46,7 @@ def scale(
         all devices (strong scaling).
       counts: Numbers of devices.
       mode: Scaling mode: the batch grows with the devices (weak) or is fixed (strong).
-      platform: Platform of the devices; cpu simulates them even on a machine with GPUs.
+      platform: Platform of the devices; cpu simulates devices even if there are GPUs.
       timed: Whether to run and time the step, rather than only compile it.
       target: GPU to compile for, which need not be present. None compiles for
         `platform`.

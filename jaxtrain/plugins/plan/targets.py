@@ -27,7 +27,7 @@ class Target:
 
     @property
     def gpu(self) -> Gpu | None:
-        """Specification of the GPU, or None if it is not in the table."""
+        """Specification of the GPU; None for `here` and `cpu`."""
         return GPUS.get(self.name)
 
     def __str__(self) -> str:

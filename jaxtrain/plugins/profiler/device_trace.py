@@ -106,7 +106,7 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Divide the total length of the union of all spans among their owners.
+    """Divide the time that spans cover among their owners.
 
     An overlap is divided equally among the overlapping spans of the lowest rank.
 

@@ -90,8 +90,8 @@ class StepProgram:
         """Sum the FLOPs and bytes of the executed instructions by layer and direction.
 
         Args:
-          seen: Number of events per instruction: one per execution, except for GPU
-            instructions that start several kernels.
+          seen: Instruction -> number of trace events: one per execution, or several
+            if a GPU instruction starts several kernels.
         """
         kernels = [k for k in self._program.kernels if seen[k.instruction.name]]
         runs = [seen[k.instruction.name] / k.runs for k in kernels]
@@ -175,7 +175,7 @@ def tabulate(
     device_kind: str,
     trace: str,
 ) -> StepProfile:
-    """Tabulate the instructions of profiled steps by layer.
+    """Tabulate the time of profiled steps by layer.
 
     Args:
       ops: Executions of instructions.
