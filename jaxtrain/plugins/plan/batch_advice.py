@@ -13,11 +13,7 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Describe how to set the micro-batch that was found, and its effect on training.
-
-    Returns:
-      Lines of text to print.
-    """
+    """Describe the option that sets the micro-batch, and its effect on training."""
     lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
@@ -37,11 +33,7 @@ def describe_micro_batches(
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Describe how to set the batch that was found, and its effect on training.
-
-    Returns:
-      Lines of text to print.
-    """
+    """Describe the option that sets the batch, and its effect on training."""
     lines = [f"use it with --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:

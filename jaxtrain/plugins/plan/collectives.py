@@ -130,7 +130,7 @@ def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
 
     Args:
       kind: Operation, one of `KINDS`.
-      line: Line of the HLO text.
+      line: HLO line of the collective.
       num_devices: Number of devices of the program.
 
     Raises:

@@ -48,7 +48,7 @@ class Estimate:
     """Estimated duration of a run on this machine.
 
     Attributes:
-      device: Number and kind of the devices.
+      device: Description of the devices, with the number of CPU cores.
       step_seconds: Seconds per training step, with data loading.
       epoch_seconds: Seconds of an epoch, including its evaluation.
       epochs: Length of the run in epochs.
@@ -135,7 +135,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
 
 
 def measure_here(config: Config) -> Estimate:
-    """Time training steps and image reading in this process.
+    """Measure the time of training steps and of image reading in this process.
 
     Raises:
       UserError: The config is incompatible with the data or the devices, or XLA fails.

@@ -141,8 +141,8 @@ class Pruning(StepTransform):
     ) -> list[jax.Array]:
         """Compute new masks after `step` steps.
 
-        Pruned weights stay pruned, and among equal weights the first are pruned. The
-        ranking is exact, so masks do not depend on the sharding.
+        Pruned weights stay pruned, and of equal weights, earlier weights are pruned
+        first. The ranking is exact, so masks do not depend on the sharding.
 
         Args:
           step: Number of completed steps, int32 ().

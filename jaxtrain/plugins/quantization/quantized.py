@@ -242,10 +242,10 @@ def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str |
 
 
 def _check_products(model: Model, values: Sequence[Value]) -> None:
-    """Check that all products with weights belong to supported layers.
+    """Check that all convolutions and matrix products belong to supported layers.
 
     Raises:
-      UserError: A product with weights is computed outside of supported layers.
+      UserError: An operation with weights is computed outside of supported layers.
     """
     for value in values:
         if value.op not in ("conv_general_dilated", "dot_general"):

@@ -82,7 +82,7 @@ class Integers(NamedTuple):
       scale: Scale per output channel, float64 (outputs,).
       bias: Integers in the range of int32, in the accumulator's scale, float64
         (outputs,); None without a bias or without quantized activations.
-      step: Scale of the activations; None if they are not quantized.
+      step: Scale of the input activations; None if they are not quantized.
     """
 
     kernel: np.ndarray

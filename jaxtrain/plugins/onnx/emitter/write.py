@@ -72,7 +72,7 @@ class Writer:
         return first, f"{first}_2"
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
-        """Add a rounded constant, without duplicates; return its name."""
+        """Add a constant, rounded to `dtype`, unless it exists; return its name."""
         array = np.asarray(values).astype(dtype, order="C")
         key = (array.shape, str(array.dtype), array.tobytes())
         if key not in self._constants:
@@ -106,7 +106,7 @@ class Writer:
         return self.add("Transpose", [name], perm=[have.index(d) for d in order])
 
     def reshape(self, name: str, shape: Sequence[Any]) -> str:
-        """Add a reshape, with -1 for a dynamic batch."""
+        """Add a reshape, with -1 for a symbolic batch dim; return the output's name."""
         known = [n if isinstance(n, int) else -1 for n in shape]
         if known.count(-1) > 1:
             raise unknown(f"a shape {shape} with the batch in two dims")
