@@ -26,7 +26,7 @@ class DeviceOp:
       device: Name of the device, unique in the trace.
       program: Name and id of the program; "" for a copy outside of programs.
       instruction: Name of the instruction; "" for a copy.
-      start: Start time.
+      start: Start time of the execution.
       end: End time on the thread or stream that started the instruction or copy.
       done: End time over all threads; later than `end` if an instruction continues on
         other CPU threads.

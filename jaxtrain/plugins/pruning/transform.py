@@ -42,7 +42,7 @@ class Pruning(StepTransform):
       start: First step of pruning; 0 prunes before training.
       end: Last step of pruning.
       every: Number of training steps between pruning steps.
-      sparsity: Final sparsity.
+      sparsity: Final fraction of pruned weights.
       group: N and M of an N:M pattern; None for unstructured pruning.
       kernel_order: Memory order of kernel dims, as in `Layout`.
     """
