@@ -1,4 +1,4 @@
-"""Helpers of a scan: standard deviations, split order, labels."""
+"""Helpers of the data scan: standard deviations, split order, label check."""
 
 from typing import Any
 

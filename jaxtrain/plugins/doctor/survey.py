@@ -1,4 +1,4 @@
-"""Survey of a data set without a recipe: counts, sizes, kinds of targets."""
+"""Survey of a data set for `main.py new`: example counts, image sizes, targets."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,26 +19,26 @@ from jaxtrain.data.sampled import NUM_HEADERS, evenly, stored_images
 from jaxtrain.data.stores import Remark, remarks_of
 from jaxtrain.errors import UserError
 
-# Number of images that are decoded; of the other sampled images, only headers are read.
+# Approximate number of images to decode; only the headers of other images are read.
 NUM_DECODED = 50
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Properties of a data set, some from a sample of its training images.
+    """Properties of a data set, measured in part on a sample of its training images.
 
     Attributes:
       counts: Number of examples in each split.
-      class_counts: Number of training examples of each non-empty class or label.
-      facts: Metadata of the data set's store.
-      groups: Class of each training example, (N,), or whether the example has each
-        label, (N, labels); see `Store.strata`.
-      sizes: Height and width of the sampled images, (n, 2); sample rate in Hz and
-        number of samples for sounds.
-      colour: Whether any sampled image has colours.
-      num_unreadable: Number of unreadable sampled images.
+      class_counts: Number of training examples per class or label, (K,), without zeros.
+      facts: Metadata of the data set, `Store.facts`.
+      groups: Class indices of the training examples, (N,), or multi-hot labels, bool
+        (N, labels); see `Store.strata`.
+      sizes: Height and width of the sampled images, (n, 2); for sounds, sample rate
+        in Hz and number of samples.
+      colour: Whether any decoded image is not grey.
+      num_unreadable: Number of sampled images that are unreadable.
       remarks: Remarks on the store and on the conversion of its images.
-      white_level: White level of 16-bit images; None for 65535, or for 8-bit images.
+      white_level: 16-bit value to map to 255; None for 65535, or for 8-bit images.
     """
 
     counts: Mapping[str, int]
@@ -58,7 +58,7 @@ class Survey:
 
     @property
     def noun(self) -> str:
-        """Word for an example in messages: image, or sound."""
+        """Word for an example in messages: image or sound."""
         return input_of(self.facts).noun
 
     @property
@@ -68,12 +68,12 @@ class Survey:
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Names of the columns, if targets are numbers rather than labels."""
+        """Column names of numeric targets; empty for other targets."""
         return self.facts.get(NAMES, ()) if self.groups.ndim == 1 else ()
 
     @property
     def pixel_classes(self) -> tuple[str, ...]:
-        """Names of the pixel classes, if targets are masks."""
+        """Pixel class names of mask targets; empty for other targets."""
         return self.facts.get(PIXEL_CLASSES, ())
 
     @property
@@ -89,11 +89,11 @@ class Survey:
 
 
 def survey(config: DataConfig) -> Survey:
-    """Survey the training split of a source, or a sample of a large split.
+    """Survey the training split of a data source; images are sampled.
 
     Raises:
-      UserError: The source cannot be opened, is not supported by `new`, or has no
-        readable or no labelled training image.
+      UserError: The source cannot be opened, `main.py new` does not support it, no
+        training image is readable, or no training example is labelled.
     """
     store, splits = open_store(config)
     kind = input_of(store.facts)
@@ -168,8 +168,8 @@ def _look(
 ) -> tuple[tuple[int, int], bool]:
     """Return (height, width) of an image, and whether any pixel is coloured.
 
-    An RGB image may have only grey pixels, so its channels are compared. Without
-    `decode`, only the header of a file is read, and the image counts as grey.
+    An RGB image may have only grey pixels, so its channels are compared. If `decode`
+    is False, only the header of an image file is read, and the image counts as grey.
     """
     if isinstance(image, StoredFile):
         file = files.open_file(image.data, max_pixels)

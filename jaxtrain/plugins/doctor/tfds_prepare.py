@@ -1,4 +1,4 @@
-"""Preparation of TFDS data sets; unlike reading them, it needs TensorFlow."""
+"""Preparation of TFDS data sets, which requires TensorFlow; reading them does not."""
 
 import dataclasses
 import hashlib
@@ -16,17 +16,17 @@ from jaxtrain.errors import UserError
 def prepare(
     source: str, *, data_dir: PathLike | None = None, manual_dir: PathLike | None = None
 ) -> Path:
-    """Download and prepare `tfds:NAME` as array_record files; return their folder.
+    """Download and prepare `tfds:NAME` as array_record files; return their directory.
 
     Args:
       source: Data set, such as tfds:mnist. A prepared data set is left unchanged.
-      data_dir: Folder of data sets. Defaults to $TFDS_DATA_DIR, else
+      data_dir: Directory of TFDS data sets. Defaults to $TFDS_DATA_DIR, else
         ~/tensorflow_datasets.
-      manual_dir: Folder of manually downloaded files, under their original names.
+      manual_dir: Directory of manually downloaded files with their original names.
 
     Raises:
-      UserError: The source, a folder or TensorFlow is missing, or the preparation
-        failed.
+      UserError: `source` is not a TFDS data set, `manual_dir` or TensorFlow is
+        missing, or the preparation fails.
     """
     kind, _, name = source.partition(":")
     if kind != "tfds" or not name:
@@ -54,15 +54,15 @@ def prepare(
 
 
 def trust_manual_files(builder: Any, manual_dir: PathLike) -> list[str]:
-    """Accept files of a folder as downloads, although their checksums may differ.
+    """Make TFDS accept manually downloaded files with other checksums.
 
-    TFDS compares files with recorded checksums, which fails for the same content
-    compressed by another gzip. Its `register_checksums` overwrites the record in the
-    installed package, so that original downloads fail afterwards. This function changes
-    the record only in memory.
+    TFDS rejects files whose checksums differ from the recorded checksums, such as
+    recompressed files. Its `register_checksums` overwrites the recorded checksums in
+    the installed package, so that TFDS then rejects the original files. This function
+    changes the recorded checksums only in memory.
 
     Returns:
-      The names of the files that differ from the record.
+      Names of the files whose checksums differ.
     """
     different = []
     for url, recorded in (builder.url_infos or {}).items():
@@ -98,7 +98,7 @@ def _download_and_prepare(
         download_config=tfds.download.DownloadConfig(
             # None defaults to data_dir/downloads/manual.
             manual_dir=manual_dir,
-            # Google's bucket has prepared data sets as tfrecord only.
+            # The data sets in Google's bucket are tfrecord, not array_record files.
             try_download_gcs=False,
         )
     )

@@ -1,4 +1,4 @@
-"""Decoder of image embeddings, of unit length."""
+"""Decoder of unit-length image embeddings."""
 
 from typing import Any
 
@@ -52,5 +52,5 @@ class EmbeddingDecoder(NumberDecoder):
 
 
 def of_length_one(outputs: jax.Array) -> jax.Array:
-    """Normalize vectors to unit length, in at least float32."""
+    """L2-normalize vectors, in at least float32."""
     return unit(widen(outputs))

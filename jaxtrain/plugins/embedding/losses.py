@@ -1,4 +1,4 @@
-"""Losses of embeddings, per example, (B,)."""
+"""Per-example losses of embeddings, (B,)."""
 
 import math
 
@@ -9,7 +9,7 @@ import optax
 from jaxtrain.dtypes import widen
 from jaxtrain.models.centres import unit
 
-# Lower bound of the squared sine, so that the derivative of its square root is finite.
+# Lower bound of the squared sine: sqrt has an infinite derivative at 0.
 LEAST_SINE = 1e-12
 # Value of masked similarities; minus infinity would cause NaN gradients.
 NEVER = -1e30
@@ -26,8 +26,8 @@ def arcface_losses(
 
     Args:
       cosines: Cosine similarities with the class centres, (B, classes).
-      label: True classes, int (B,); negative labels are unknown and have loss 0.
-      margin: Angle in radians.
+      label: Class of each example, int (B,); negative if unknown, with loss 0.
+      margin: Angular margin in radians.
       scale: Factor on the cosines.
     """
     cosines = widen(cosines)
@@ -46,8 +46,8 @@ def agreement_losses(predicted: jax.Array, target: jax.Array) -> jax.Array:
     """BYOL loss, 2 - 2 cosine: equation 2 of Grill et al. 2020.
 
     Args:
-      predicted: Predictions of the other view's projection, (B, size), of any norm.
-      target: Projections of the other view, (B, size), of any norm.
+      predicted: Predictions of the online network, (B, size), of any norm.
+      target: Target network's projections of the other view, (B, size), of any norm.
     """
     one, other = unit(widen(predicted)), unit(widen(target))
     return 2 - 2 * jnp.sum(one * other, -1)
@@ -68,7 +68,7 @@ def contrastive_losses(
       temperature: Divisor of the cosines.
     """
     units = unit(widen(outputs))
-    # With a temperature of 0.1, products in TF32 would have an error of 0.01.
+    # TF32 products divided by a temperature of 0.1 would have an error of 0.01.
     product = jnp.dot(units, units.T, precision=jax.lax.Precision.HIGHEST)
     others = ~jnp.eye(len(units), dtype=jnp.bool_)
     similar = jnp.where(others, product / temperature, NEVER)

@@ -2,8 +2,8 @@
 
 The positives of an example are the other examples of its class.
 
-The search is exact, in blocks of rows: all pairs of 10,000 examples take seconds, with
-at most `BLOCK` similarities in memory. Ties are resolved in favour of the lower index.
+The search is exact, and takes seconds for 10,000 examples. At most `BLOCK` similarities
+are in memory. Ties are resolved in favour of the lower index.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ MOST = 10
 
 
 class Neighbours(NamedTuple):
-    """Nearest neighbours of N examples, one row each.
+    """Nearest neighbours of N examples.
 
     Attributes:
       nearest: Indices of the nearest other examples, nearest first, (N, K); K is at
@@ -27,7 +27,8 @@ class Neighbours(NamedTuple):
       label: Classes of the neighbours, (N, K).
       own: Class of each example, (N,).
       answerable: Whether another example has the same class, bool (N,).
-      loss: Supervised contrastive loss over all examples, (N,); 0 without positives.
+      loss: Supervised contrastive loss of each example, over all other examples, (N,);
+        0 without positives.
     """
 
     nearest: np.ndarray
@@ -53,7 +54,7 @@ def find_neighbours(
     _, place, sizes = np.unique(label, return_inverse=True, return_counts=True)
     sums = np.zeros((len(sizes), embedding.shape[1]))
     np.add.at(sums, place, embedding)
-    # Sum of the similarities of an example with its positives.
+    # Sum of the similarities of an example to its positives.
     alike = np.sum(embedding * (sums[place] - embedding), axis=1)
     num_alike = sizes[place] - 1
     index, logs = np.zeros((num, most), np.int64), np.zeros(num)
@@ -63,8 +64,8 @@ def find_neighbours(
         similar = embedding[part] @ embedding.T
         itself = np.arange(len(similar))
         similar[itself, start + itself] = -np.inf
-        # Rounding errors of the product depend on the column. Rounding to float32 gives
-        # equal embeddings equal similarities.
+        # Rounding errors of the matrix product differ between columns. After rounding
+        # to float32, equal embeddings have equal similarities.
         index[part] = _nearest(similar.astype(np.float32), most)
         # Subtract the largest possible cosine, so that `exp` does not overflow.
         similar -= 1
@@ -82,7 +83,7 @@ def find_neighbours(
 
 
 def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
-    """Return the indices of the largest values of each row, largest first, (n, most).
+    """Return the indices of the `most` largest values per row, largest first.
 
     Ties are resolved in favour of the lower index.
     """
@@ -100,7 +101,7 @@ def _nearest(similar: np.ndarray, most: int) -> np.ndarray:
 def recall_at(found: Neighbours, k: int) -> float | None:
     """Return the fraction of examples with a positive among the first k neighbours.
 
-    Examples without positives are excluded; None if all are excluded.
+    Examples without positives are excluded; None if all examples are excluded.
     """
     hits = (found.label[:, :k] == found.own[:, None]).any(axis=1)
     return _mean(hits, found)
@@ -110,7 +111,7 @@ def knn_accuracy(found: Neighbours) -> float | None:
     """Return the accuracy of a majority vote of the `VOTERS` nearest neighbours.
 
     Ties are resolved in favour of the nearest neighbour's class. Examples without
-    positives are excluded; None if all are excluded.
+    positives are excluded; None if all examples are excluded.
     """
     voters = found.label[:, :VOTERS]
     if not voters.shape[1]:
@@ -122,7 +123,7 @@ def knn_accuracy(found: Neighbours) -> float | None:
 
 
 def mean_loss(found: Neighbours) -> float | None:
-    """Mean contrastive loss of examples with positives."""
+    """Return the mean contrastive loss of the examples with positives, or None."""
     return _mean(found.loss, found)
 
 

@@ -1,4 +1,4 @@
-"""Options of the task embedding."""
+"""Options of the `embedding` task."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Metric-learning task: embeddings, trained with ArcFace or a contrastive loss."""
+"""Metric-learning task, trained with ArcFace or a contrastive loss."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -34,7 +34,7 @@ RANKS = (1, 5, 10)
 
 
 def keep_embeddings(outputs: jax.Array, target: jax.Array) -> dict[str, jax.Array]:
-    """Return the embeddings of a batch, with unit length, and their classes."""
+    """Return the unit-length embeddings and the classes of a batch."""
     return {"embedding": of_length_one(outputs), "label": target}
 
 
@@ -56,7 +56,7 @@ METRICS = {
     },
     "knn_accuracy": _metric(knn_accuracy, "kNN accuracy"),
 }
-# Key of the embeddings and labels in `Task.kept`, which all metrics share.
+# Key in `Task.kept` under which all metrics share the embeddings and labels.
 KEPT = next(iter(METRICS))
 
 
@@ -73,7 +73,7 @@ class Embedding(Task):
       **given: Fields of `EmbeddingConfig`.
 
     Raises:
-      UserError: ArcFace needs the number of classes, which is unknown.
+      UserError: The loss is ArcFace, but the number of classes is unknown.
     """
 
     Options = EmbeddingConfig
@@ -121,7 +121,7 @@ class Embedding(Task):
         """Compute the training loss, (B,); zeros in evaluation.
 
         Raises:
-          UserError: The outputs in training lack the cosines with the class centres.
+          UserError: In training, the outputs lack the cosines with the class centres.
         """
         options = self._options
         if not training:

@@ -1,7 +1,7 @@
-"""LiteRT (formerly TensorFlow Lite) files, for phones and small devices.
+"""Export to LiteRT (formerly TensorFlow Lite), for phones and edge devices.
 
-The converter reads StableHLO, without TensorFlow. Converter and runtime need a separate
-environment: they are compiled against other versions of JAX's dependencies.
+The converter reads StableHLO, and does not need TensorFlow. Converter and runtime need
+a separate environment: they are compiled against other versions of JAX's dependencies.
 """
 
 import io
@@ -36,12 +36,12 @@ LITERT = Environment(
     target="litert",
     purpose="--format litert needs LiteRT's converter and runtime",
 )
-# Number of error lines of the converter to show.
+# Maximum number of the converter's error lines to show.
 LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """Exporter to LiteRT: constant weights, and norms folded into convolutions."""
+    """Exporter of LiteRT files, which folds norms into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True
@@ -71,10 +71,10 @@ class LiteRTFile(Exporter):
 
 
 def _convert(request: Request, path: Path) -> None:
-    """Write the file with LiteRT's converter.
+    """Convert a model and write its LiteRT file.
 
     Raises:
-      UserError: LiteRT is missing, or does not support an operator of the model.
+      UserError: LiteRT is not installed, or does not support an operator of the model.
     """
     function = with_convolutions(_function(request))
     exported = export.export(jax.jit(function), platforms=("cpu",))(request.images)
@@ -110,7 +110,7 @@ def _function(request: Request) -> Callable[[Any], jax.Array]:
 def with_convolutions(
     function: Callable[[Any], jax.Array],
 ) -> Callable[[Any], jax.Array]:
-    """Replace dense layers on images by 1x1 convolutions in a function of one array.
+    """Wrap a function of images to run its dense layers as 1x1 convolutions.
 
     LiteRT's converter 0.5.0 fails for products of (1, 1, 1, channels) with a matrix.
     """
@@ -123,7 +123,7 @@ def with_convolutions(
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Evaluate a jaxpr, with 1x1 convolutions for dense layers on images."""
+    """Evaluate a jaxpr, with dense layers on images as 1x1 convolutions."""
     given = [*jaxpr.constvars, *jaxpr.invars], [*consts, *inputs]
     values = dict(zip(*given, strict=True))
 
@@ -161,7 +161,7 @@ def _is_dense(eqn: Any) -> bool:
 
 
 def _start(path: Path) -> Runner:
-    """Start a LiteRT process that runs a file, and return a function of images.
+    """Start a process that runs a LiteRT file; return the file's function of images.
 
     The process ends when the function is garbage-collected.
     """

@@ -3,7 +3,7 @@
     python run_litert.py convert PROGRAM FILE ABOUT
     python run_litert.py run FILE
 
-It cannot import jaxtrain or JAX, which are incompatible with LiteRT's libraries.
+It imports neither jaxtrain nor JAX, which are incompatible with LiteRT's libraries.
 """
 
 import io
@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 import flatbuffers  # pyright: ignore[reportMissingImports]
 import numpy as np
 
-# Name of the signature of a file's only function.
+# Signature name of a LiteRT file's only function.
 SIGNATURE = "serving_default"
 
 
@@ -26,7 +26,8 @@ def convert(program: Path, file: Path, about: Path) -> None:
     Args:
       program: File of the program, StableHLO as text.
       file: LiteRT file to write.
-      about: JSON with the names of `input` and `output`, written as metadata.
+      about: JSON file with the names of input and output and the precision; its
+        contents become metadata of the LiteRT file.
     """
     from litert_converter import (  # pyright: ignore[reportMissingImports]
         converter_api_ext,
@@ -55,7 +56,7 @@ def convert(program: Path, file: Path, about: Path) -> None:
 
 
 def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
-    """Add metadata to a LiteRT file."""
+    """Add a metadata entry to the bytes of a LiteRT file."""
     from litert_converter import (  # pyright: ignore[reportMissingImports]
         schema_py_generated as schema,
     )
@@ -72,7 +73,7 @@ def with_metadata(model: bytes, name: str, value: bytes) -> bytes:
 
 
 def run(file: Path, given: BinaryIO, answers: BinaryIO) -> None:
-    """Run a LiteRT file on image arrays from a stream, until the end of the stream.
+    """Run a LiteRT file on each image array of a stream.
 
     Each array is in NumPy's .npy format, preceded by its size in bytes, a big-endian
     uint64.

@@ -4,7 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="onnx",
-    requires=("quantization",),  # The export writes quantized kernels as integers.
+    requires=("quantization",),  # For the export of quantized models.
     subject="use elsewhere",
     exporters={"onnx": "jaxtrain.plugins.onnx.onnx_file:ONNXFile"},
     next_commands={"export": "jaxtrain.plugins.onnx.next_command:export"},

@@ -26,7 +26,7 @@ from jaxtrain.plugins.onnx.emitter.trace import trace
 from jaxtrain.plugins.onnx.emitter.write import OPSET, OPSET_BFLOAT16, Writer, straight
 from jaxtrain.plugins.onnx.onnx_weights import LEVELS, OPSET_INT4, round_kernels
 
-# Smallest opset of each precision.
+# Minimum opset per precision, if above `OPSET`.
 OPSETS: dict[str, int] = {"bf16": OPSET_BFLOAT16, **dict.fromkeys(LEVELS, OPSET_INT4)}
 # Calibration batch size for int8 with a dynamic batch dim.
 BATCH = 32
@@ -54,8 +54,8 @@ def emit(
       opset: Version of the ONNX operators.
       names: Names of input and output.
       metadata: Metadata of the file.
-      limits: `Finder.limits`, to decode boxes from the outputs of all positions; None
-        exports the raw outputs.
+      limits: `Finder.limits`, to add box decoding and NMS to the model; None exports
+        the raw outputs.
       integers: Whether kernels of quantization-aware training are written as integers.
 
     Raises:
@@ -72,7 +72,7 @@ def emit(
 
 
 class ONNXFile(Exporter):
-    """ONNX files, for ONNX Runtime, TensorRT and OpenVINO."""
+    """Exporter of ONNX files, for ONNX Runtime, TensorRT and OpenVINO."""
 
     precisions = get_args(Precision)
     has_integers = True
@@ -89,7 +89,7 @@ class ONNXFile(Exporter):
             )
 
     def is_timed(self, request: Request) -> bool:
-        """Whether ONNX Runtime can run the file on the CPU: not in bfloat16."""
+        """Whether ONNX Runtime can run the file on the CPU; False for bfloat16."""
         return request.precision != "bf16"
 
     def write(self, request: Request, path: Path) -> None:
@@ -152,11 +152,11 @@ def load(path: Path, request: Request) -> Runner:
 
 
 def _quantize(path: Path, images: np.ndarray, size: int) -> None:
-    """Quantize an ONNX file to int8 in place, by ONNX Runtime.
+    """Quantize an ONNX file to int8 in place, with ONNX Runtime.
 
-    Weights get a scale per output channel, activations one per tensor, calibrated by
-    minimum and maximum on the images. The file contains pairs of QuantizeLinear and
-    DequantizeLinear (QDQ), which runtimes fuse with the operators between them.
+    Weights have a scale per output channel. Activations have a scale per tensor, from
+    their minimum and maximum on the images. The file contains QuantizeLinear and
+    DequantizeLinear pairs (QDQ), which runtimes fuse with adjacent operators.
     """
     from onnxruntime import quantization
 
@@ -186,7 +186,7 @@ def _quantize(path: Path, images: np.ndarray, size: int) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence ONNX Runtime's advice to preprocess the graph, which is not needed."""
+    """Silence ONNX Runtime's advice to preprocess the graph, which is unnecessary."""
     logger = logging.getLogger()
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -18,8 +18,7 @@ OPSET_INT4 = 21
 # Operators with a kernel as second input.
 WITH_KERNELS = ("Conv", "MatMul", "Gemm")
 # Candidate clipping values for 4 bits, as fractions of the largest weight: clipping a
-# few large weights leaves finer levels for the others (Nagel et al. 2021,
-# arXiv:2106.08295).
+# few large weights makes the scale smaller (Nagel et al. 2021, arXiv:2106.08295).
 TRIED = np.linspace(0.4, 1.0, 61)
 
 
@@ -40,7 +39,7 @@ class Levels(NamedTuple):
     tried: np.ndarray = np.ones(1)
 
     def of(self, weights: np.ndarray) -> np.ndarray:
-        """Round weights, in units of the scale, to the nearest levels, float32."""
+        """Round weights (in units of the scale) to the nearest levels, float32."""
         if self.integers:
             return np.clip(np.rint(weights), -self.largest, self.largest)
         clipped = np.clip(weights, -self.largest, self.largest)
@@ -55,7 +54,7 @@ LEVELS: Mapping[Precision, Levels] = {
 
 
 def rounded(kernel: np.ndarray, levels: Levels) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize a kernel with a scale per output.
+    """Quantize a kernel with a scale per output channel.
 
     Args:
       kernel: Weights, float32 (outputs, inputs).
@@ -63,7 +62,7 @@ def rounded(kernel: np.ndarray, levels: Levels) -> tuple[np.ndarray, np.ndarray]
 
     Returns:
       Quantized weights in units of the scale, float32 (outputs, inputs), and the scale
-      of each output, float32 (outputs,).
+      per output channel, float32 (outputs,).
     """
     most = np.abs(kernel).max(1, keepdims=True)
     # Avoid a scale of 0 for outputs whose weights are all 0.
@@ -115,7 +114,7 @@ def round_kernels(model: Any, precision: Precision) -> None:
 
 
 def _output_dim(node: Any, kernel: Any) -> int:
-    """Output dim of a kernel."""
+    """Index of the output-channel dim of a node's kernel."""
     if node.op_type == "Conv":
         return 0
     transposed = any(a.name == "transB" and a.i for a in node.attribute)

@@ -1,4 +1,4 @@
-"""Packed data sets: any source as shards with random access and checksums."""
+"""Packed data sets: shards with random access and checksums, from any source."""
 
 from jaxtrain.plugin import Plugin
 

@@ -24,11 +24,12 @@ class Form:
 
     Attributes:
       format: Image files (`jpeg`) or arrays (`raw`).
-      size: Shorter side of files, or both sides of arrays, in pixels; None keeps the
-        stored size.
-      image_shape: Shape of the packed images.
-      max_pixels: Largest number of pixels; larger images are unreadable.
-      white_level: 16-bit value that becomes 255. Defaults to 65535.
+      size: Maximum shorter side of image files, or both sides of arrays, in pixels;
+        None keeps the stored size.
+      image_shape: Shape of the packed images (H, W, C); H and W are None if sizes
+        differ.
+      max_pixels: Maximum number of pixels per image; larger images are unreadable.
+      white_level: 16-bit value to map to 255. Defaults to 65535.
     """
 
     format: Literal["jpeg", "raw"]
@@ -111,10 +112,10 @@ def make_form(
     """Choose the packed format of a store's images.
 
     Args:
-      store: Images to pack.
-      format: Image files or arrays.
+      store: Store of the images to pack.
+      format: Image files (`jpeg`) or arrays (`raw`).
       size: Size in pixels; see `Form`.
-      max_pixels: Largest number of pixels; larger images are unreadable.
+      max_pixels: Maximum number of pixels per image; larger images are unreadable.
       shape: Stored image shape (H, W, C); H and W are None if sizes differ.
 
     Raises:

@@ -1,7 +1,7 @@
 """Index of a packed data set, validated on reading.
 
 File names consist of the shard number and the column, such as `00003.image`. The index
-contains no paths, which could point outside the directory.
+contains no paths, because paths could point outside the directory.
 """
 
 import dataclasses
@@ -32,17 +32,17 @@ IMAGE, STRATA, TARGET = "image", "strata", "target"
 NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
 SPLIT = re.compile(r"[^\[\]\s+]+")
 KINDS = "biuf"
-# Unreadable image: index, name, reason.
+# (index, name, reason) of an unreadable image.
 LeftOut = tuple[int, str, str]
 
 
 @dataclass(frozen=True)
 class Column:
-    """Field with a fixed shape and dtype per example, stored in flat files.
+    """Field with the same shape and dtype in all examples, stored in flat files.
 
     Attributes:
       dtype: Dtype as a NumPy type string, such as "|u1".
-      shape: Shape of the field of one example.
+      shape: Shape of the value of one example.
     """
 
     dtype: str
@@ -55,7 +55,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shard:
-    """A range of examples of a split, with the size and SHA-256 of each file."""
+    """Consecutive examples of a split, and (size, SHA-256) of each file by name."""
 
     number: int
     split: str
@@ -90,13 +90,13 @@ class Index:
     """Index of a packed data set.
 
     Attributes:
-      plan: Source and format of the data set.
+      plan: Contents of plan.json, such as source and format.
       image_shape: Image shape (H, W, C); H and W are None if sizes differ.
       facts: Metadata of the source's store.
       columns: Columns by name; no `image` column for image files.
       splits: All splits, including empty ones.
-      shards: Shards in the order of their examples.
-      left_out: Unreadable images of each split, by index in the split.
+      shards: Shards in the order of their examples, without empty shards.
+      left_out: Unreadable images of each split, indexed from the start of the split.
     """
 
     plan: Mapping[str, Any]
@@ -109,7 +109,7 @@ class Index:
 
     @property
     def lengths(self) -> dict[str, list[int]]:
-        """Number of examples of each shard, by split."""
+        """Split -> number of examples in each shard."""
         found: dict[str, list[int]] = {split: [] for split in self.splits}
         for shard in self.shards:
             found[shard.split].append(shard.num_examples)
@@ -128,8 +128,8 @@ def read_index(folder: Path) -> Index:
     """Read the index of a packed data set, and check the size of every file.
 
     Raises:
-      UserError: The index is missing or invalid, or a file does not have the size that
-        the index records.
+      UserError: The index is missing or invalid, or the size of a file differs from the
+        index.
     """
     path = folder / INDEX
     try:
@@ -161,7 +161,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def tuples(value: Any) -> Any:
-    """Convert lists in a JSON value to tuples, the type of sequences in `facts`."""
+    """Convert lists in a JSON value to tuples, as `facts` contain tuples."""
     if isinstance(value, list):
         return tuple(map(tuples, value))
     if isinstance(value, dict):
@@ -205,7 +205,7 @@ def _parse(values: Any) -> Index:
 
 
 def is_target(name: str) -> bool:
-    """Whether a column is `target`, or a leaf of a nested target: `target.mask`."""
+    """Whether a column is `target`, or a leaf such as `target.mask`."""
     return name.partition(".")[0] == TARGET
 
 

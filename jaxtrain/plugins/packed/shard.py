@@ -31,7 +31,7 @@ RECORD_OPTIONS = "group_size:1,uncompressed"
 
 @dataclass(frozen=True)
 class Note:
-    """Record of a complete shard; the index is built from the notes of all shards.
+    """Description of a complete shard, from which the index is built.
 
     Attributes:
       shard: Examples and files of the shard; an empty shard has no files.
@@ -59,7 +59,7 @@ def read_note(folder: Path, number: int) -> Note | None:
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writer of shards of a store, whose images are converted by a thread pool."""
+    """Writer of a store's examples to shards; a thread pool converts the images."""
 
     store: Store
     form: Form
@@ -75,7 +75,7 @@ class ShardWriter:
         return found if image is None else {IMAGE: image, **found}
 
     def write(self, number: int, split: str, indices: np.ndarray) -> Note:
-        """Write a shard, then its note, which marks it complete."""
+        """Write a shard, then its note, which marks the shard as complete."""
         shard, parts, files = Shard(number, split, 0, {}), {}, {}
         with contextlib.ExitStack() as renames:
             for name in dict.fromkeys([IMAGE, *self.columns()]):
@@ -153,7 +153,7 @@ class _RecordWriter:
 
 
 def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
-    """Flatten a target, an array or nested dicts, to arrays by dotted name."""
+    """Flatten a target (an array, or nested dicts of arrays) to arrays by name."""
     if isinstance(target, dict):
         found: dict[str, np.ndarray] = {}
         for key, value in target.items():

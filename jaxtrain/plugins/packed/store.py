@@ -26,20 +26,20 @@ from jaxtrain.plugins.packed.index import (
     read_index,
 )
 
-# Rows of at least this many bytes are copied in a Python loop: the overhead of an
-# iteration is then shorter than the copy.
+# Array rows of at least this many bytes are copied one by one in Python: the copy then
+# takes longer than the overhead of an iteration.
 LARGE_ROW = 4096
 
 
 class FlatFiles(ShardFiles):
-    """Column in memory-mapped flat files, one per shard."""
+    """Column in memory-mapped flat files, with one file per shard."""
 
     def __init__(self, paths: list[Path], counts: list[int], column: Column):
         super().__init__(paths, counts)
         self._column = column
 
     def __getitem__(self, indices: np.ndarray) -> np.ndarray:
-        """Read rows by index, (n, ...), in any order."""
+        """Read the values of examples, (n, ...), in the order of `indices`."""
         if len(self._paths) == 1:
             # np.take takes a third less time than indexing.
             return self.opened(0).take(indices, axis=0)

@@ -42,10 +42,10 @@ from jaxtrain.plugins.packed.shard import ShardWriter, note_path, read_note
 PLAN = "plan.json"
 # Number of image files per shard, about 300 MB of photographs.
 FILES_A_SHARD = 4096
-# Size of the image arrays of a shard in bytes.
+# Maximum bytes of image arrays per shard.
 RAW_SHARD_BYTES = 2**28
 
-# A shard: split, position of its first example in the split, and example indices.
+# (split, position of the first example in the split, example indices) of a shard.
 Part = tuple[str, int, np.ndarray]
 
 
@@ -56,10 +56,10 @@ def pack(
     size: int | None = None,
     format: Literal["jpeg", "raw"] = "jpeg",
 ) -> Index:
-    """Pack all splits of a source into a directory; resume an interrupted pack.
+    """Pack all splits of a source into a directory, or resume an interrupted packing.
 
     Args:
-      config: Config of the source, and the allowed fraction of unreadable images.
+      config: Config with the source and the allowed fraction of unreadable images.
       out: Output directory, created if missing.
       size: Size in pixels; see `Form`.
       format: Image files (`jpeg`) or arrays (`raw`).
@@ -150,7 +150,7 @@ def _examples(splits: NamedSplits, source: str) -> dict[str, np.ndarray]:
 
 
 def _facts(facts: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the metadata of a data set.
+    """Check that JSON can represent the metadata of a data set; return the metadata.
 
     Raises:
       UserError: JSON cannot represent a value.
@@ -181,9 +181,9 @@ def _cut(examples: Mapping[str, np.ndarray], form: Form) -> list[Part]:
 
 @contextlib.contextmanager
 def _claim(out: Path, plan: Mapping[str, Any]) -> Iterator[bool]:
-    """Lock the output directory; yield whether packing is already complete.
+    """Context manager: lock the output directory; yield whether packing is complete.
 
-    The file `PLAN` is locked. A directory that has an index is complete, and is not
+    The lock is on the file `PLAN`. A directory with an index is complete, and is not
     locked.
     """
     try:

@@ -26,11 +26,11 @@ class Stage:
     """A pipeline stage: consecutive pieces of a model on a mesh.
 
     Attributes:
-      part: Range of the stage in `Model.pieces`.
+      part: Slice of the stage's pieces in `Model.pieces`.
       names: Names of the stage's layers.
-      graphdef: Graph of the model with only these layers.
+      graphdef: `nnx.GraphDef` of the model with only these layers.
       layout: Layout on the stage's devices.
-      flops: FLOPs of the forward pass of a micro-batch.
+      flops: FLOPs of a forward pass of one micro-batch.
     """
 
     part: slice
@@ -54,15 +54,15 @@ class Stages:
 
     The training state has the same tree structure as without stages. The arrays of a
     layer are on the devices of its stage. Arrays without a layer, such as step
-    counters, are on the first stage. The part of a stage is the tree without the layers
-    of other stages.
+    counters, are on the first stage. A stage's part of a tree has only the layers of
+    this stage.
     """
 
     stages: tuple[Stage, ...]
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Subtree with the layers of a stage, and the arrays without a layer."""
+        """Stage's part of a tree: its layers, and all arrays without a layer."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):
@@ -72,7 +72,7 @@ class Stages:
         return jax.tree.map(choose, tree, is_leaf=self._is_by_layer)
 
     def split(self, tree: Any) -> list[Any]:
-        """Split a tree into one part per stage; arrays without a layer are copied."""
+        """Split a tree into parts; arrays without a layer are copied to all stages."""
         nodes, treedef = jax.tree.flatten(tree, is_leaf=self._is_by_layer)
         counts = {i: n for i, n in enumerate(nodes) if not self._is_by_layer(n)}
         parts = []
@@ -82,7 +82,7 @@ class Stages:
         return parts
 
     def merge(self, parts: Sequence[Any]) -> Any:
-        """Merge the parts of all stages; arrays without a layer are from the first."""
+        """Merge parts; arrays without a layer are taken from the first stage."""
 
         def join(*nodes: Any) -> Any:
             if not self._is_by_layer(nodes[0]):
@@ -106,12 +106,12 @@ def make_stage_meshes(
     """Create a mesh of consecutive devices for each pipeline stage.
 
     Args:
-      config: Number of stages, and the axes of each mesh.
+      config: Section `parallel`: number of stages, and axes of each mesh.
       devices: Devices of the run. Defaults to `jax.devices()`.
 
     Raises:
-      UserError: The number of stages does not divide the devices, or there are
-        several processes.
+      UserError: The number of stages does not divide the number of devices, or there
+        are several processes.
     """
     devices = jax.devices() if devices is None else devices
     num_stages = config.pipeline_stages
@@ -194,7 +194,7 @@ def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
 
     @functools.cache
     def best(num: int, parts: int) -> tuple[float, list[slice]]:
-        """Best partition of the first `num` costs: its largest sum and its slices."""
+        """Partition the first `num` costs; return the largest sum and the slices."""
         if parts == 1:
             return total[num], [slice(0, num)]
         largest, start = min(
@@ -207,7 +207,7 @@ def balance(costs: Sequence[float], num_parts: int) -> list[slice]:
 
 
 def _graphdef(model: Model, names: Sequence[str]) -> Any:
-    """Graph of a model with only the named layers."""
+    """Return the `nnx.GraphDef` of a model with only the named layers."""
     _, params, model_state = split_model(model)
     model = nnx.clone(model)
     # Some layers have state but no parameters, such as activation ranges.

@@ -1,4 +1,4 @@
-"""Execution of a run by pipeline parallelism."""
+"""Execution of a run with pipeline parallelism."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from jaxtrain.training.transforms.base import overrides
 
 @dataclass(frozen=True)
 class Pipeline(Execution):
-    """Execution in pipeline stages, each on a subset of the devices.
+    """Execution of a model in pipeline stages, each on a subset of the devices.
 
     Attributes:
       stages: Stages of the model.

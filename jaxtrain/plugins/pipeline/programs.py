@@ -31,20 +31,20 @@ class StagePrograms(NamedTuple):
     """Programs of one stage, with their signatures.
 
     Attributes:
-      zeros: `params -> total`, the initial accumulator of gradients.
+      zeros: `params -> total`, the initial sum of gradients.
       forward: `(params, model_state, x, key, target) -> (y, pullback, model_state,
         metrics)`. The `pullback` holds the residuals; it is None without a backward
-        pass. In the last stage `y` is the scaled loss, and `target` is a pair of the
-        transform states, which hold loss scales, and the target. In other stages
-        `target` and `metrics` are empty.
-      backward: `(total, pullback, dy) -> (total, dx)`.
+        pass. In the last stage `y` is the scaled loss, and `target` is the pair
+        (`loss_scales`, targets). In other stages `target` and `metrics` are empty.
+      backward: `(total, pullback, dy) -> (total, dx)`, with the gradients added to
+        `total`.
       sum_up: `(state, total) -> (grads, grad_sum)`, the mean gradients and their sum of
         squares.
       measure: `(state, root_key, grads, model_state, grad_sums) -> param_sum`, the sum
-        of squares of the new state's leaves that must be finite.
+        of squares of all arrays that must be finite after the step.
       apply: `(state, root_key, grads, model_state, metrics, grad_sums, param_sums) ->
-        (state, metrics)`, with the metrics of all micro-batches and the sums of all
-        stages.
+        (state, metrics)`. The input `metrics` are a list over micro-batches, and the
+        sums are lists over stages.
     """
 
     zeros: Compiled
@@ -68,9 +68,9 @@ def make_programs(
     """Create the programs of a stage.
 
     Args:
-      stage: Pieces of the model, and their devices.
+      stage: Stage to create the programs for.
       task: Task of the run.
-      phase: Phase of the steps.
+      phase: Training phase of the step.
       shardings: Shardings of the stage's part of a state.
       is_last: Whether the stage computes the loss.
       has_backward: Whether the stage has a backward pass, because this stage or an
@@ -119,7 +119,7 @@ def make_programs(
         grads, dx = pullback(dy)
         grads = layout.shard_grads(grads)
         total = jax.tree.map(jnp.add, total, grads)
-        # XLA removes the computation of unused gradients, such as of images.
+        # XLA removes the computation of gradients that are not returned.
         return total, layout.images(dx) if returns_input_grads else None
 
     def sum_up(state: TrainState, total: Any) -> tuple[Any, jax.Array]:
@@ -158,7 +158,7 @@ def make_programs(
             means,
             lambda _: _norm(param_sums),
         )
-        # Metrics of a call have a leading axis of steps, here of size 1.
+        # Add a leading axis of size 1: one step per call.
         return state, jax.tree.map(lambda x: x[None], of_step)
 
     whole = replicated(layout.mesh)

@@ -1,10 +1,9 @@
 """Training and evaluation programs of a pipelined run.
 
-The host dispatches the passes of all stages asynchronously in the order of the
-timeline, and XLA runs a pass when its inputs are ready, so one host thread suffices.
-Residuals of a forward pass stay on its stage until the backward pass of the same
-micro-batch, and only activations and their gradients move between stages. Results equal
-`jaxtrain.training.step`.
+One host thread dispatches the passes of all stages asynchronously in the order of the
+timeline, and XLA runs a pass when its inputs are ready. The residuals of a forward pass
+stay on the devices of its stage; only activations and their gradients move between
+stages. Results equal `jaxtrain.training.step`.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,12 +33,12 @@ from jaxtrain.training.step import micro_batch
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.update import loss_scales
 
-# Placeholder for a batch of images: its sharding depends only on the number of dims.
+# Placeholder for a batch of images: the sharding depends only on the number of dims.
 IMAGES = jax.ShapeDtypeStruct((1, 1, 1, 1), jnp.float32)
 
 
 class Several:
-    """Function that calls several compiled programs; has the API of `Compiled`."""
+    """Function that calls several compiled programs, with the API of `Compiled`."""
 
     def __init__(self, function: Callable[..., Any], programs: Sequence[Compiled]):
         self._function, self._programs = function, programs
@@ -65,7 +64,7 @@ def make_create(
     """Create the initialization functions of a run, with one program per stage.
 
     Returns:
-      Replacements of `CreateState.weights` and `CreateState.begin`.
+      Replacements for `CreateState.weights` and `CreateState.begin`.
     """
     shardings = stages.shardings(abstract)
 
@@ -101,8 +100,8 @@ def make_train_step(
 ) -> Several:
     """Create the training step, `(state, root_key, data, batches) -> (state, metrics)`.
 
-    Data and batches are on the first stage, which preprocesses the images; targets are
-    copied to the last stage, and PRNG keys to all stages.
+    `data` and `batches` are on the first stage, which preprocesses the images. Targets
+    are copied to the last stage, and PRNG keys to all stages.
     """
     first, last = stages.stages[0], stages.stages[-1]
     shardings, num_micro = stages.shardings(abstract), phase.num_micro
@@ -112,7 +111,7 @@ def make_train_step(
     def prepare_micro_batches(
         step: jax.Array, root: jax.Array, data: Any, batches: Batch
     ) -> tuple[list[jax.Array], list[jax.Array], list[Any]]:
-        """Images, key and target of each micro-batch."""
+        """Return lists of images, PRNG keys and targets, an item per micro-batch."""
         batch = preprocess(data, jax.tree.map(lambda x: x[0], batches), root, step)
         whole = {"image": batch["image"], "target": task.target(batch)}
         parts = [
@@ -185,8 +184,8 @@ def _run_passes(
     """Run the forward and backward passes of all micro-batches.
 
     Returns:
-      The sum of gradients and the batch-norm statistics of each stage, and the metrics
-      of each micro-batch.
+      Accumulated gradients per stage, model state per stage, and metrics per
+      micro-batch.
     """
     last = len(programs) - 1
     targets = stages.stages[last].replicate(targets)

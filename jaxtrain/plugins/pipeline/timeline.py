@@ -29,7 +29,7 @@ class Timeline:
 
     Attributes:
       ops: Passes in the order of their start.
-      idle_share: Bubble: fraction of the stages' time without a pass.
+      idle_share: Bubble fraction: idle time / step time, averaged over stages.
     """
 
     ops: tuple[Op, ...]
@@ -55,8 +55,8 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
       num_micro: Number of micro-batches in a step.
 
     Returns:
-      Timeline with the idle share 1 - work / (stages * time). For S equal stages and M
-      micro-batches the idle share is (S - 1) / (M + S - 1).
+      Timeline of the step. For S equal stages and M micro-batches, `idle_share` is
+      (S - 1) / (M + S - 1).
     """
     num_stages = len(costs)
     left = [stage_order(s, num_stages, num_micro) for s in range(num_stages)]
@@ -79,6 +79,6 @@ def simulate(costs: Sequence[float], num_micro: int) -> Timeline:
 
 
 def _needs(op: Op, num_stages: int) -> list[Op]:
-    """Pass of an adjacent stage that must be complete before a pass starts, if any."""
+    """List the pass of an adjacent stage that `op` depends on; empty if none."""
     before = op.stage + (-1 if op.kind == "forward" else 1)
     return [op._replace(stage=before)] if 0 <= before < num_stages else []

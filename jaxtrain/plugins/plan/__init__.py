@@ -1,4 +1,4 @@
-"""Memory, speed and scaling of a run before it starts: plan, scale, find-batch."""
+"""Commands that predict memory, speed and scaling of a run: plan, scale, find-batch."""
 
 from jaxtrain.plugin import Plugin
 

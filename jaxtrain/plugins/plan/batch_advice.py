@@ -13,7 +13,7 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Return lines of text: the option that sets the micro-batch, and its effects."""
+    """Describe the option that sets the micro-batch, and its effect on training."""
     lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
@@ -33,7 +33,7 @@ def describe_micro_batches(
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Return lines of text: the option that sets the batch, and its effects."""
+    """Describe the option that sets the batch, and its effect on training."""
     lines = [f"use it with --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
@@ -60,7 +60,7 @@ def describe_batch(
 
 
 def _num_steps(planner: Planner, config: Config, size: int) -> str:
-    """Return the number of steps of a run with batch size `size`, as text."""
+    """Format the number of steps of a run with batch size `size`."""
     splits = planner.splits
     try:
         times = make_timetable(

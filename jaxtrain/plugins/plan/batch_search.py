@@ -1,6 +1,6 @@
 """Search for the largest batch, or the fastest micro-batch, that fits in memory.
 
-The caller supplies the function that tries a batch, by a plan or by running steps.
+The caller supplies the function that tries a batch by planning it or by running steps.
 """
 
 import math
@@ -12,7 +12,7 @@ from jaxtrain.config import Config
 from jaxtrain.errors import UserError, counted
 from jaxtrain.parallel.mesh import BATCH_AXES, axis_sizes
 
-# The search ends at a relative resolution of 1 / RESOLUTION.
+# The largest batch is found to within 1 / RESOLUTION of its size.
 RESOLUTION = 64
 # Minimum speed-up that counts as faster, above timing noise.
 GAIN = 1.02
@@ -48,19 +48,19 @@ def largest_batch(
     option: str,
     limit: str = "the training split has",
 ) -> F | None:
-    """Find the largest batch that fits, to about one part in 64.
+    """Find the largest batch that fits in memory, to within 1/64 of its size.
 
     Args:
       attempt: Function from a config to the result of a trial; None if the batch does
         not fit in memory.
-      config: Config with the initial batch.
+      config: Config with the batch to try first.
       num_devices: Number of devices that share a batch.
       most: Largest batch to try, such as the length of the training split.
       option: Command-line option that the error message names.
-      limit: Words before `most` in the error message.
+      limit: Description of `most` in the error message, such as "--largest is".
 
     Raises:
-      UserError: `most` is smaller than the smallest batch divisible by the devices.
+      UserError: `most` is smaller than the smallest possible batch, `batch_unit`.
     """
     unit = batch_unit(config, num_devices)
     if most < unit:
@@ -78,19 +78,19 @@ def largest_batch(
 
 
 def search(attempt: Callable[[int], F | None], start: int, largest: int) -> F | None:
-    """Find the largest number that fits, to about one part in 64.
+    """Find the largest batch size that fits in memory, to within 1/64.
 
-    Memory grows about linearly with the batch, so the search extrapolates linearly
+    Memory grows about linearly with the batch size, so the search extrapolates linearly
     first, and then bisects.
 
     Args:
-      attempt: Function from a number to the result of a trial; None if the number does
-        not fit in memory.
-      start: First number to try, positive.
-      largest: Largest number to try, positive.
+      attempt: Function from a batch size, in any unit, to the result of a trial; None
+        if the batch does not fit in memory.
+      start: First size to try, positive.
+      largest: Largest size to try, positive.
 
     Returns:
-      Result of the largest number that fits; None if no number fits.
+      Result of the largest size that fits; None if no size fits.
     """
     fits, too_large, size = 0, largest + 1, start
     best: F | None = None
@@ -117,8 +117,8 @@ def _estimate(found: Fitting, size: int) -> int:
 def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | None:
     """Find the number of micro-batches with the highest throughput.
 
-    The search starts at the smallest number that fits, as the largest micro-batch is
-    usually the fastest, and tries larger numbers as long as they are faster.
+    The largest micro-batch is usually the fastest. The search therefore starts at the
+    smallest number that fits in memory, and tries larger numbers while they are faster.
 
     Args:
       attempt: Function from a number of micro-batches to the result of a trial; None if
@@ -156,7 +156,7 @@ def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | No
 
 
 def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
-    """Whether both results exist, and `found` has over `GAIN` times the throughput."""
+    """Whether both exist, and `found` has over `GAIN` times `than`'s throughput."""
     if found is None or than is None:
         return False
     return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)
@@ -166,7 +166,7 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
     """Return the possible numbers of micro-batches for the batch size of a config.
 
     Raises:
-      UserError: The batch is not divisible by the devices.
+      UserError: The batch size is not a multiple of `batch_unit`.
     """
     size, found = config.data.batch_size, list[int]()
     for count in (n for n in range(1, size + 1) if size % n == 0):
@@ -186,10 +186,10 @@ def micro_batch_counts(config: Config, num_devices: int) -> list[int]:
 
 
 def with_batch(config: Config, size: int) -> Config:
-    """Replace the batch size of a config, also for evaluations.
+    """Replace the batch size of a config, including the evaluation batch size.
 
     `train.steps_per_call` becomes 1, as an epoch of large batches may have fewer steps
-    than a call.
+    than one call.
 
     Raises:
       UserError: The batch size is not positive.
@@ -211,7 +211,7 @@ def with_micro_batches(config: Config, count: int) -> Config:
 
 
 def batch_unit(config: Config, num_devices: int) -> int:
-    """Return the divisor that a batch size must have (see `jaxtrain.trainer.checks`).
+    """Return the number that must divide the batch size.
 
     Raises:
       UserError: The mesh of the config does not fit the number of devices.

@@ -1,6 +1,6 @@
 """Trial of a batch: memory and speed, planned or measured.
 
-Steps are measured in a separate process, which the system may kill when out of memory.
+Steps are measured in a separate process, which the OOM killer may kill.
 """
 
 import contextlib
@@ -35,18 +35,18 @@ OOM_SCORE, LARGEST_SCORE = Path("/proc/self/oom_score_adj"), "1000"
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """Result of one trial batch; bytes are per device.
+    """Result of trying a batch; bytes are per device.
 
     Attributes:
       batch_size: Number of examples per batch, over all devices.
       accumulate_steps: Number of micro-batches per batch.
       usable_bytes: Bytes available for a step.
-      peak_bytes: Peak bytes of the step, planned or measured, whichever is larger; 0 if
+      peak_bytes: Peak bytes of the step, the larger of planned and measured; 0 if
         unknown.
-      fixed_bytes: Bytes of state and data on the device, independent of the batch.
-      images_per_second: Throughput of all devices: measured, or the upper bound of a
-        plan; None if unknown.
-      reason: Reason why the batch does not fit, or empty.
+      fixed_bytes: Bytes of the state and a cached data set, independent of the batch.
+      images_per_second: Measured throughput of all devices, or the plan's upper bound;
+        None if unknown.
+      reason: Reason why the batch does not fit, or "".
     """
 
     batch_size: int
@@ -78,12 +78,12 @@ class Trial:
 
 
 def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
-    """Try a config by planning it, for a GPU that need not be present.
+    """Try a config by planning it for the planner's target.
 
     Args:
       planner: Planner of the target.
       config: Config to try.
-      memory: Bytes of device memory. Defaults to the memory of the target's devices.
+      memory: Bytes available on each device. Defaults to the plan's `usable_bytes`.
 
     Raises:
       UserError: The config is incompatible with the data or the devices.
@@ -128,8 +128,8 @@ def run_trial(target: Target, config: Config, usable: int) -> Trial:
 def try_steps(config: Config, usable: int) -> dict[str, Any]:
     """Run a few steps, and return the fields of a `Trial`.
 
-    Must be called in a separate process, which the system may kill. Steps whose planned
-    memory is above `usable` bytes per device are not run.
+    Must be called in a separate process, which the OOM killer may kill. Steps whose
+    planned memory is above `usable` bytes per device are not run.
     """
     with contextlib.suppress(OSError):
         OOM_SCORE.write_text(LARGEST_SCORE, encoding="utf-8")

@@ -22,10 +22,10 @@ class Bound:
     """Lower bound on the time of a step.
 
     Attributes:
-      alone: Resource -> seconds of a step that is limited by this resource only.
+      alone: Resource -> seconds of a step that is limited only by this resource.
       rates: Resource -> description of its assumed bandwidth, FLOP/s or latency.
-      step_seconds: Roofline time of all kernels in seconds, or time of all ring
-        collectives if that is longer: at best, collectives overlap with kernels.
+      step_seconds: Larger of the roofline time of all kernels and the time of all ring
+        collectives, in seconds: at best, collectives overlap with kernels.
       bound_by: Resource with the largest share of `step_seconds`.
     """
 
@@ -39,11 +39,11 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
     """Compute the lower bound on the time of a step.
 
     Args:
-      facts: Memory and work of the compiled step.
+      facts: Kernels and collectives of the compiled step.
       gpu: GPU that the step is compiled for.
-      devices_a_node: Number of devices connected by `link_bandwidth`.
+      devices_a_node: Number of GPUs per node, connected at `gpu.link_bandwidth`.
     """
-    # Dtypes without a peak FLOP/s in the table are assumed to run at the float32 peak.
+    # Dtypes missing in `gpu.peaks` are assumed to run at the float32 peak.
     products, missing = facts.products, ""
     if products not in gpu.peaks:
         products, missing = "float32", f" (the peak of {products} is unknown)"
@@ -69,8 +69,8 @@ def bound(facts: Facts, gpu: Gpu, devices_a_node: int) -> Bound:
             alone[name] += runs * value
     for found in facts.exchanges:
         nodes = {device // devices_a_node for device in found.group}
-        # Per node, only one link of the ring goes to another node. All network adapters
-        # of the node share its traffic.
+        # In a ring, each node sends to only one other node. All network adapters of the
+        # node share this traffic.
         sharing = len(found.group) / len(nodes)
         if len(nodes) == 1:
             alone[LINKS] += found.wire_bytes / gpu.link_bandwidth

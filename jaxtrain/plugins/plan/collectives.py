@@ -32,8 +32,8 @@ class Collective:
     Attributes:
       kind: Operation, one of `KINDS`.
       dtype: HLO dtype of the payload, such as f32; several dtypes are joined by "+".
-      bytes: Payload of one device: the operands of all-reduce, reduce-scatter,
-        all-to-all and collective-permute, the result of all-gather.
+      bytes: Payload of one device: the result of an all-gather, the operands of other
+        operations.
       group: Devices of the first replica group; for a collective-permute, all devices
         that send or receive.
       overlapped: Whether a kernel runs between the start and the end of the collective.
@@ -58,7 +58,7 @@ class Collective:
 
 
 def summarize(collectives: Sequence[Collective]) -> dict[str, dict[str, Any]]:
-    """Summarize `count`, `bytes`, `dtypes` and the fraction `overlapped` of each kind.
+    """Return kind -> count, total bytes, dtypes and overlapped fraction of bytes.
 
     Kinds that do not occur are omitted.
     """
@@ -84,22 +84,21 @@ def minimum_bytes(
 ) -> int:
     """Return a lower bound on the bytes that a device sends in a step.
 
-    Counts the ring collectives of parameters and gradients. Over `fsdp`, these are one
-    reduce-scatter of gradients, and one all-gather of parameters for zero1, or two for
-    the other presets (forward and backward pass, as in ZeRO stage 3, arXiv:1910.02054,
-    section 7). An all-reduce of the device's gradient shard over `data` and the spatial
-    axes follows. Activations exchanged for `model`, the spatial axes and split
-    batch-norm groups are excluded, as they have no simple lower bound. A step that
-    keeps gathered parameters for the backward pass needs one all-gather, but more
-    memory.
+    Counts the ring collectives of parameters and gradients. Over the axis `fsdp`, the
+    gradients need one reduce-scatter. The parameters need one all-gather with zero1,
+    and two with other presets (forward and backward pass, as in ZeRO stage 3,
+    arXiv:1910.02054, section 7). An all-reduce of the device's gradient shard over
+    `data` and the spatial axes follows. Exchanges of activations are excluded, as they
+    have no simple lower bound. A step that keeps gathered parameters for the backward
+    pass needs one all-gather less, but more memory.
 
     Args:
       mesh: Size of each axis; missing axes have size 1.
       param_bytes: Bytes of parameters per device, sharded over the `model` axis but not
         over `fsdp`.
       preset: Value of `parallel.preset`; zero1 gathers the new parameters.
-      gathered: Bytes per element of the all-gathered dtype / of the parameter dtype.
-      summed: Bytes per element of the gradient dtype / of the parameter dtype.
+      gathered: Item size of the all-gathered dtype relative to the parameter dtype.
+      summed: Item size of the gradient dtype relative to the parameter dtype.
     """
     fsdp = mesh.get("fsdp", 1)
     replicas = math.prod(mesh.get(a, 1) for a in ("data", "spatial", "spatial_width"))
@@ -115,7 +114,7 @@ def arrays(types: str) -> list[tuple[str, list[int]]]:
 
 
 def array_bytes(found: Sequence[tuple[str, list[int]]]) -> int:
-    """Return the bytes of (dtype, shape) pairs; f32 has 32 bits, pred has 8."""
+    """Return the total bytes of arrays given as (HLO dtype, shape)."""
     return (
         sum(math.prod(dims) * (numbers(dtype) or [8])[0] for dtype, dims in found) // 8
     )
@@ -131,7 +130,7 @@ def first_group(kind: str, line: str, num_devices: int) -> tuple[int, ...]:
 
     Args:
       kind: Operation, one of `KINDS`.
-      line: Line of the HLO text.
+      line: HLO line of the collective.
       num_devices: Number of devices of the program.
 
     Raises:
@@ -163,7 +162,7 @@ def _ids(sizes: str, order: str | None) -> np.ndarray:
 def _mesh_group(groups: str) -> tuple[int, ...]:
     """Return the first replica group of `mesh['a'=2,'b'=4] {'a','b':(1)2}`.
 
-    `'b':(1)2` is a sub-axis of size 2, after sub-axes of size 1.
+    `'b':(1)2` is the sub-axis of `b` with size 2, after sub-axes of total size 1.
     """
     mesh, _, axes = groups.partition("{")
     sizes = {name: int(n) for name, n in re.findall(r"'(\w+)'=(\d+)", mesh)}

@@ -28,16 +28,16 @@ from jaxtrain.trainer.setup import Setup, build_setup
 
 # Time limit of the estimate in seconds, including compilation.
 LIMIT_SECONDS = 60.0
-# Batch size per CPU device of a timed step. Larger batches change the time per example
-# by at most 5 % (docs/decisions.md).
+# Maximum batch size per device of steps timed on CPU. Larger batches change the time
+# per example by at most 5 % (docs/decisions.md).
 CPU_BATCH = 8
-# Number of images read to time the input pipeline.
+# Maximum number of images read to time the input pipeline.
 NUM_READ = 32
-# Faster options are suggested for runs longer than this, in seconds.
+# Minimum duration, in seconds, of runs for which faster options are suggested.
 LONG_SECONDS = 600.0
 # Smallest suggested image size.
 SMALLEST_SIZE = 48
-# A change is suggested if it shortens the run to less than this fraction.
+# A change is suggested if the run then takes less than this fraction of the time.
 FASTER_PART = 0.9
 # Assumed time of a forward pass relative to a training step.
 EVALUATION_PART = 1 / 3
@@ -48,7 +48,7 @@ class Estimate:
     """Estimated duration of a run on this machine.
 
     Attributes:
-      device: Number and kind of the devices.
+      device: Description of the devices, with the number of CPU cores.
       step_seconds: Seconds per training step, with data loading.
       epoch_seconds: Seconds of an epoch, including its evaluation.
       epochs: Length of the run in epochs.
@@ -85,7 +85,7 @@ def roughly(seconds: float) -> str:
 
 
 def changes(config: Config) -> dict[str, Config]:
-    """Return candidate changes for a faster run: command-line option -> config."""
+    """Return candidates for a faster run: command-line option -> changed config."""
     found: dict[str, Config] = {}
     if config.model.pretrained is None and hasattr(config.model, "width"):
         found["--model.width 0.5"] = change(config, "model.width", 0.5)
@@ -101,12 +101,12 @@ def changes(config: Config) -> dict[str, Config]:
 def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate | str:
     """Estimate a run's duration on this machine, or return an error message.
 
-    Steps are timed in separate processes, which can be killed, and which release the
-    devices. Suggestions are also timed, because XLA is slower for some small image
-    sizes than for larger sizes.
+    Steps are timed in separate processes, which release the devices and can be killed.
+    Suggested changes are timed too, because XLA is slower for some small image sizes
+    than for larger sizes.
 
     Args:
-      config: Config of the run, with a length in epochs.
+      config: Config of the run, with `train.epochs` set.
       limit_seconds: Time limit in seconds for the estimate and the suggestions.
     """
     end = time.monotonic() + limit_seconds
@@ -126,7 +126,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
     fewer = max(1, round(found.epochs / 3))
     faster = {f"--train.epochs {fewer}": replace(found, epochs=fewer).seconds}
     for words, changed in changes(config).items():
-        # The model may not support this size, or the time limit may be reached.
+        # The model may not support the change, or the time limit may be reached.
         with contextlib.suppress(UserError, RuntimeError, TimeoutExpired):
             seconds = measure(changed).seconds
             if seconds < FASTER_PART * found.seconds:
@@ -135,7 +135,7 @@ def estimate(config: Config, limit_seconds: float = LIMIT_SECONDS) -> Estimate |
 
 
 def measure_here(config: Config) -> Estimate:
-    """Time training steps and image reading in this process.
+    """Measure the time of training steps and of image reading in this process.
 
     Raises:
       UserError: The config is incompatible with the data or the devices, or XLA fails.
@@ -174,7 +174,7 @@ def measure_here(config: Config) -> Estimate:
 def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
     """Return the seconds of a training step on zeros.
 
-    Values do not affect the time, and zeros are created without compiling a program.
+    Zeros take as long as real data, and are created without compiling a program.
     """
     state, data, batches = jax.tree.map(
         lambda x: jax.device_put(np.zeros(x.shape, x.dtype), x.format),
@@ -185,7 +185,7 @@ def _time_step(setup: Setup, program: jax.stages.Compiled) -> float:
 
 
 def _time_reading(source: Source) -> float:
-    """Return the seconds per training image if all cores read in parallel."""
+    """Return the seconds to read a training image, with all cores in parallel."""
     num = min(NUM_READ, len(source))
     indices = np.arange(num) * len(source) // num
     start, done = time.perf_counter(), 0

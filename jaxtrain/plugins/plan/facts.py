@@ -1,4 +1,4 @@
-"""Memory and work per device of a config's compiled step, for any target.
+"""Memory, kernels and collectives of a config's compiled step, for any target.
 
 Results are cached on disk.
 """
@@ -44,20 +44,21 @@ _IRRELEVANT_VARIABLES = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CA
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Memory and work of a compiled step, per device unless noted otherwise.
+    """Memory, kernels and collectives of a compiled step, per device unless noted.
 
     Attributes:
       device_kind: Name of the device in JAX.
-      usable_bytes: Usable bytes of device memory, or None if the device is not present.
+      usable_bytes: Bytes of device memory usable by JAX; None if the device is not
+        present.
       num_devices: Number of devices of all nodes.
       mesh: Mesh axis -> size, for axes with more than one device.
       batch_size: Batch size over all devices.
       num_params: Number of parameters of the model.
-      state_bytes: Bytes of the train state: parameters, optimizer state.
-      input_bytes: Bytes of the batch, or of the full data set on the device.
-      cached: Whether the data set is on the device.
+      state_bytes: Bytes of the train state, including the optimizer state.
+      input_bytes: Bytes of the other inputs: the batch, or the cached data set.
+      cached: Whether the data set is cached on the device.
       peak_bytes: Peak bytes as planned by the compiler.
-      checkpoint_bytes: Bytes of the full state over all devices.
+      checkpoint_bytes: Bytes of the train state without sharding.
       flops: FLOPs of convolutions and matrix products; on CPU, XLA's count for all
         operations.
       products: Dtype of the convolutions and matrix products, a key of `Gpu.peaks`.
@@ -107,12 +108,15 @@ class Facts:
 def facts_of(
     configs: Sequence[Config], target: Target, shapes: Any
 ) -> list[Facts | str]:
-    """Return the `Facts` of each config, cached or compiled, or an error message.
+    """Read the `Facts` of each config from the cache, or compile its step.
 
     Args:
       configs: Resolved configs of the runs.
       target: Target to compile for.
       shapes: Shapes of data and outputs, which are part of the cache key.
+
+    Returns:
+      Facts or an error message for each config.
 
     Raises:
       UserError: This machine cannot compile for the target.
@@ -137,7 +141,7 @@ def facts_of(
 
 
 def compile_facts(configs: Sequence[Config], target: Target) -> list[Facts | str]:
-    """Compile each config; return its facts, or the message of a UserError.
+    """Compile the step of each config; return its facts, or an error message.
 
     Must be called in a process for the target (`gpu_compiler.call`).
 
@@ -190,7 +194,7 @@ def _facts(setup: Setup, program: jax.stages.Compiled) -> Facts:
 
 def _minimum_bytes(setup: Setup) -> int:
     """Return the lower bound on the bytes sent (see `collectives.minimum_bytes`)."""
-    # The argument `param_bytes` is the size when sharded over `model`, not over `fsdp`.
+    # `param_bytes` is the size without sharding over `fsdp`.
     layout = dataclasses.replace(setup.layout, shard_params=False)
     params = jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
@@ -224,10 +228,10 @@ def _read(path: Path) -> Facts | None:
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Return the path of the facts in the cache; None if the facts are not cacheable.
+    """Return the path of the facts in the cache; None if they are not cached.
 
-    Facts of this machine's devices are not cacheable, because the driver may change
-    unnoticed; nor are facts of configs with custom code, whose modules may change.
+    Facts of this machine's devices and of configs with custom code are not cached,
+    because the driver and the code may change unnoticed.
     """
     folder = cache_folder("plans")
     if folder is None or target.name == HERE or config_lib.own_references(config):
@@ -248,7 +252,7 @@ def _path(config: Config, target: Target, shapes: Any) -> Path | None:
 
 @cache
 def _package() -> str:
-    """Digest of this package's files."""
+    """Return a digest of jaxtrain's source files."""
     files = sorted(Path(__file__).parents[2].rglob("*.py"))
     joined = b"".join(hashlib.sha256(path.read_bytes()).digest() for path in files)
     return hashlib.sha256(joined).hexdigest()

@@ -32,7 +32,7 @@ class BatchFinder:
       planner: Planner of the target.
       num_devices: Number of devices that share a batch.
       device_kind: Name of the device in JAX.
-      memory: Bytes of device memory; None uses the plan's `usable_bytes`.
+      memory: Bytes available on each device; None uses the plan's `usable_bytes`.
       is_here: Whether steps are run on this machine, rather than only planned.
       trials: All trials so far.
     """
@@ -45,7 +45,7 @@ class BatchFinder:
     trials: list[Trial] = field(default_factory=list)
 
     def attempt(self, config: Config) -> Trial | None:
-        """Try a config; return the trial, or None if it does not fit."""
+        """Try a config; return the trial, or None if the batch does not fit."""
         if self.is_here:
             assert self.memory is not None
             micro = config.data.batch_size, config.train.accumulate_steps
@@ -68,16 +68,17 @@ def carry_out(
     largest: int | None,
     path: Path,
 ) -> None:
-    """Find the best batch, print the trials, and write the result.
+    """Find the best batch, print the trials, and write find_batch.json.
 
     Args:
       config: Config of the run.
       target: Target to plan for, or to run on.
       vary: Config field to vary: `batch_size` finds the largest batch,
         `accumulate_steps` the fastest micro-batch.
-      memory: Bytes of device memory. Defaults to the memory of the target's devices.
+      memory: Bytes available on each device. Defaults to the memory of the target's
+        devices.
       largest: Largest batch to try. Defaults to the size of the training split.
-      path: Path of the JSON file.
+      path: Path of find_batch.json.
 
     Raises:
       UserError: The config is invalid, compilation for the target fails, or no batch
@@ -110,7 +111,7 @@ def make_finder(
     """Inspect data and devices; return the finder and the resolved config.
 
     Raises:
-      UserError: The data are missing, or do not fit the config.
+      UserError: The data set is missing, or does not fit the config.
     """
     planner, config = make_planner(config, target, memory)
     if target.gpu is not None:
@@ -132,9 +133,9 @@ def make_finder(
 def find_largest(
     finder: BatchFinder, config: Config, largest: int | None
 ) -> Trial | None:
-    """Return the trial of the largest batch that fits, or None.
+    """Return the trial of the largest batch that fits, or None if no batch fits.
 
-    The batch size is limited by the length of the training split, and by `largest`.
+    The batch size is at most the length of the training split, and at most `largest`.
     """
     most, limit = len(finder.planner.splits.train), "the training split has"
     if largest is not None and largest < most:
@@ -150,7 +151,7 @@ def find_largest(
 
 
 def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
-    """Return the trial of the fastest micro-batch for the config's batch, or None."""
+    """Return the trial of the fastest micro-batch, or None if no micro-batch fits."""
     counts = batch_search.micro_batch_counts(config, finder.num_devices)
 
     def attempt(count: int) -> Trial | None:
@@ -160,7 +161,7 @@ def find_fastest(finder: BatchFinder, config: Config) -> Trial | None:
 
 
 def show(finder: BatchFinder, found: Trial | None) -> None:
-    """Print one row per trial, smallest micro-batch first."""
+    """Print a table with one row per trial, the smallest micro-batch first."""
     speed = "images/s" if finder.is_here else "images/s bound"
     print(f"{finder.num_devices} x {finder.device_kind}:")
     table = Table(box=None, pad_edge=False)

@@ -43,12 +43,12 @@ with held_back():
     from jaxtrain.plugins.plan import facts
 gpu_compiler.answer()
 """
-# The process that `ready` started, if any, with its target and environment.
+# At most one process that `ready` started: (target, environment, process).
 _ready: list[tuple[Target, dict[str, str], subprocess.Popen[bytes]]] = []
 
 
 class KilledError(UserError):
-    """The process of `call` was killed, possibly out of memory."""
+    """The process that `call` started was killed, probably when out of memory."""
 
 
 def check_versions() -> None:
@@ -66,7 +66,7 @@ def check_versions() -> None:
 
 
 def devices(target: Target) -> Sequence[Any]:
-    """Return abstract devices of `target`, to build the mesh of compiled programs.
+    """Return abstract devices of `target`, from which a mesh can be built.
 
     Raises:
       UserError: XLA cannot compile for the target.
@@ -90,7 +90,7 @@ def devices(target: Target) -> Sequence[Any]:
 
 
 def environment(target: Target) -> dict[str, str]:
-    """Return the environment variables of a process that compiles for `target`."""
+    """Return the environment variables of a process for `target`."""
     env = dict(os.environ)
     paths = [str(ROOT), env.get("PYTHONPATH", "")]
     env["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
@@ -111,7 +111,7 @@ def environment(target: Target) -> dict[str, str]:
 
 
 def visible_gpus() -> list[str]:
-    """List the GPUs visible to a process, as in $CUDA_VISIBLE_DEVICES."""
+    """List the visible GPUs, named as in $CUDA_VISIBLE_DEVICES."""
     if os.environ.get("JAX_PLATFORMS") == "cpu":
         return []
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -121,14 +121,14 @@ def visible_gpus() -> list[str]:
 
 
 def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
-    """Initialize JAX in a subprocess of `call`.
+    """Initialize JAX in the process that `call` started.
 
     Args:
       target: Target of the process.
-      flags: Name of a set of XLA flags.
+      flags: Name of a set of XLA flags, a value of `parallel.xla_flags`.
 
     Returns:
-      Abstract devices to compile for; None for devices of this machine.
+      Abstract devices to compile for; None to use the devices of this process.
 
     Raises:
       UserError: XLA cannot compile for the target, or its devices are missing.
@@ -145,9 +145,9 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
 
 @contextlib.contextmanager
 def ready(target: Target) -> Iterator[None]:
-    """Context manager: start the process of the first `call` in advance.
+    """Context manager: start the process of the next `call` early, for a GPU target.
 
-    A process is started only for a GPU target, and killed on exit if it was not used.
+    The process is killed on exit if it was not used.
     """
     with contextlib.suppress(UserError):  # `call` reports what is missing.
         if target.gpu is not None:
@@ -176,15 +176,15 @@ def call(
     """Call `function(*arguments)` in a process for `target`.
 
     Args:
-      target: Target that determines Python and environment.
-      function: Function at the top level of a module, which is pickled by name.
+      target: Target that determines the Python interpreter and environment variables.
+      function: Top-level function of a module, as required by pickle.
       arguments: Picklable arguments of the function.
       timeout: Time limit of the process in seconds; None for no limit.
 
     Raises:
       subprocess.TimeoutExpired: The time limit was reached.
       KilledError: The process was killed.
-      UserError: The function raised it, or the environment is missing or has another
+      UserError: Raised by the function; or the environment is missing, or has another
         version of JAX.
     """
     python = COMPILER.find() if target.gpu is not None else Path(sys.executable)
@@ -199,7 +199,7 @@ def call(
             stdout, stderr_bytes = process.communicate(
                 pickle.dumps((jax.__version__, request)), timeout
             )
-        except BaseException:  # Kill the process also if a signal ends the command.
+        except BaseException:  # Also kill the process if a signal stops the command.
             process.kill()
             raise
     stderr = stderr_bytes.decode(errors="replace")
@@ -234,7 +234,7 @@ def answer() -> None:
 
 
 def _fail(python: Path, target: Target, code: int, stderr: str) -> NoReturn:
-    """Raise an error for a process without a result; negative codes are signals."""
+    """Raise an error for a process without a result; a negative code is a signal."""
     # XLA aborts the process when out of memory.
     if code == -signal.SIGKILL or "std::bad_alloc" in stderr:
         raise KilledError(

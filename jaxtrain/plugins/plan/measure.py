@@ -44,9 +44,9 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
     """Compile the training step of a setup (see `lower_step`).
 
     Returns:
-      The program of `(state, root_key, data, batches, **method_arrays) -> (state,
-      metrics)`, for the shapes and shardings of `setup.abstract_state`,
-      `abstract_inputs(setup)` and `setup.method_arrays`.
+      Compiled `(state, root_key, data, batches, **method_arrays) -> (state, metrics)`,
+      for the shapes and shardings of `setup.abstract_state`, `abstract_inputs(setup)`
+      and `setup.method_arrays`.
     """
     return lower_step(setup).compile()
 
@@ -54,12 +54,11 @@ def compile_step(setup: Setup) -> jax.stages.Compiled:
 def lower_step(setup: Setup) -> jax.stages.Lowered:
     """Lower the training step of a run without allocating arrays.
 
-    The program runs one step per call (`train.steps_per_call` of 1), with all layers
-    unfrozen. If the config does not set mean and standard deviation, which a run would
-    compute from the data, placeholder constants are used.
+    The program runs one step per call, with all layers unfrozen. Normalization uses
+    placeholders for a mean and standard deviation that a run would compute from data.
 
     Raises:
-      UserError: A step of the setup consists of several programs.
+      UserError: A step consists of several programs, as in pipelines.
     """
     setup.execution.check_measurable()
     programs = _programs(setup)
@@ -74,11 +73,7 @@ def lower_step(setup: Setup) -> jax.stages.Lowered:
 
 
 def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
-    """Compile the evaluation step of a setup, for streamed data.
-
-    Returns:
-      `Programs.eval` with `data = {}`, compiled.
-    """
+    """Compile the evaluation step of a setup, `Programs.eval`, for streamed data."""
     programs, state = _programs(setup), setup.abstract_state
     mesh, size = setup.mesh, eval_batch_size(setup.config.data)
     rows = data_sharding.batch_sharding(mesh)
@@ -89,7 +84,7 @@ def compile_evaluation(setup: Setup) -> jax.stages.Compiled:
 
 
 def _programs(setup: Setup) -> Programs:
-    """Return the programs of a run on streamed data, without loading arrays."""
+    """Create the programs of a run for streamed data, without loading data."""
     changed: dict[str, Any] = {"cache": "stream"}
     if setup.config.data.mean is None:
         some = (0.5,) * setup.splits.train.image_shape[-1]
@@ -204,11 +199,11 @@ def run_steps(config: Config) -> dict[str, float]:
 
 
 def measure_steps(setup: Setup, program: jax.stages.Compiled) -> dict[str, float]:
-    """Run a few steps on noise, and measure memory and time per device.
+    """Run a few steps on noise, and measure memory per device and time per step.
 
     Returns:
-      `peak_bytes`, the measured memory per device; `planned_bytes`, the compiler's
-      estimate per device; and `step_seconds`.
+      `peak_bytes`, the measured peak per device; `planned_bytes`, the peak planned by
+      the compiler; and `step_seconds`.
     """
     state, *inputs = create_inputs(setup)
     box, method_arrays = [state], create_method_arrays(setup)
@@ -230,7 +225,7 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
 
     Args:
       step: Function that runs one step, and waits for its results.
-      held: Bytes per device that are allocated between steps.
+      held: Bytes per device of the arrays that exist between steps.
     """
     # The first call also makes permanent allocations, such as for threads.
     step()
@@ -246,8 +241,8 @@ def watched_bytes(step: Callable[[], None], held: int) -> float:
     if jax.default_backend() != "cpu":
         stats = [device.memory_stats() for device in jax.local_devices()]
         return max(counts["peak_bytes_in_use"] for counts in stats)
-    # CPU devices have no memory statistics, so the growth of the process is divided
-    # among them.
+    # CPU devices have no memory statistics, so the growth of the process's RSS is
+    # divided by the number of devices.
     return held + grown / jax.device_count()
 
 

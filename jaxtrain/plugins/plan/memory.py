@@ -1,4 +1,4 @@
-"""Usable memory for a step on the devices of this machine."""
+"""Usable memory of this machine's devices."""
 
 import re
 from typing import NamedTuple

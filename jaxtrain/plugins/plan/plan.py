@@ -1,4 +1,4 @@
-"""Plan of a config on a target: memory, work, and an upper bound on throughput."""
+"""Plan of a config on a target: memory, FLOPs, and an upper bound on throughput."""
 
 import math
 import os
@@ -30,7 +30,7 @@ from jaxtrain.trainer.resolve import resolve_config
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.training_facts import training_facts
 
-# Fraction of GPU memory that JAX preallocates, and its environment variable.
+# Environment variable and default of the fraction of GPU memory that JAX preallocates.
 FRACTION_VARIABLE, FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
 # Fields of `Facts` copied to plan.json.
 SHOWN_FACTS = (
@@ -46,10 +46,9 @@ class Planner:
 
     Attributes:
       target: Target to compile for.
-      source: Original `data.source`, which generated images may replace.
-      splits: Splits of the data, whose examples are not read.
-      shapes: Shapes of data and outputs, which determine the program together with
-        the config.
+      source: `data.source` before a replacement by synthetic images.
+      splits: Splits of the data.
+      shapes: Shapes of data and outputs; with the config, they determine the program.
     """
 
     target: Target
@@ -69,7 +68,7 @@ class Planner:
         return plan
 
     def plans(self, configs: Mapping[str, Config]) -> "dict[str, Plan | str]":
-        """Plan several configs with the same XLA flags; failures become messages."""
+        """Plan configs with the same XLA flags; return plans or errors by name."""
         facts = facts_of([*configs.values()], self.target, self.shapes)
         return {
             name: f if isinstance(f, str) else Plan(planner=self, config=c, facts=f)
@@ -84,7 +83,7 @@ class Plan:
     Attributes:
       planner: Planner of the target.
       config: Resolved config of the run.
-      facts: Memory and work of the compiled step.
+      facts: Memory, kernels and collectives of the compiled step.
     """
 
     planner: Planner
@@ -123,7 +122,7 @@ class Plan:
 
     @property
     def fixed_bytes(self) -> int:
-        """Bytes of state and data on the device, independent of the batch."""
+        """Bytes per device of the state and a cached data set."""
         facts = self.facts
         return facts.state_bytes + (facts.input_bytes if facts.cached else 0)
 
@@ -138,7 +137,7 @@ class Plan:
 
     @property
     def hours(self) -> float | None:
-        """Hours of all training steps at the throughput bound.
+        """Duration of all training steps in hours, at the throughput bound.
 
         Evaluations and start-up are excluded. Early steps with smaller images
         or frozen layers count as full steps.
@@ -158,7 +157,7 @@ class Plan:
 
     @property
     def num_copies(self) -> int:
-        """Maximum number of checkpoints on the disk at the same time."""
+        """Maximum number of checkpoints on disk at the same time."""
         return num_copies(self.config.checkpoint)
 
     def to_json(self, price: float | None = None) -> dict[str, Any]:
@@ -191,16 +190,15 @@ def make_planner(
 ) -> tuple[Planner, Config]:
     """Inspect the data of a config; return a planner and the resolved config.
 
-    An unprepared TFDS data set is replaced by generated images of the same shape.
+    An unprepared TFDS data set is replaced by synthetic images of the same shape.
 
     Args:
       config: Config of the run.
       target: Target to compile for.
-      memory: Bytes usable by JAX on a GPU. Defaults to `usable_bytes` of the target's
-        GPU.
+      memory: Bytes per GPU usable by JAX. Defaults to `usable_bytes(target.gpu)`.
 
     Raises:
-      UserError: The data are missing, or do not fit the config.
+      UserError: The data set is missing, or does not fit the config.
     """
     source, data = config.data.source, stand_in(config.data)
     config = resolve_config(replace(config, data=data)).config
@@ -226,7 +224,7 @@ def usable_bytes(gpu: Gpu) -> int:
     """Bytes of GPU memory that JAX preallocates.
 
     Raises:
-      UserError: The environment variable is not a positive number.
+      UserError: $XLA_PYTHON_CLIENT_MEM_FRACTION is not a positive number.
     """
     text = os.environ.get(FRACTION_VARIABLE) or str(FRACTION)
     try:

@@ -10,11 +10,11 @@ from jaxtrain.data.loader import PUT_AHEAD
 from jaxtrain.parallel.mesh import BATCH_AXES
 from jaxtrain.plugins.plan.plan import Plan
 
-# Measured input throughput of decoded and of packed images, in images per second per
-# core (docs/imagenet.md, docs/data.md).
+# Measured input throughput of decoded image files and of packed images, in images per
+# second and core (docs/imagenet.md, docs/data.md).
 DECODED, PACKED = 1_100, 41_000
 IMAGE_FILES = ("folder", "csv", "tfds", "hf")
-# Columns of the comparison of plans; all except the last are per device and step.
+# Numeric columns of the comparison; all except the last are per device and step.
 FIGURES = ("memory GiB", "HBM GB", "kernels", "GFLOP", "sent MB", "images/s bound")
 
 
@@ -33,9 +33,9 @@ def show(plan: Plan, price: float | None = None) -> None:
 
 
 def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
-    """Print several plans, one row each, with figures per device or an error.
+    """Print a table of plans, one row per plan, and the error messages below it.
 
-    Plans named after a config field are listed without its section, to fit 80 columns.
+    Names of config fields are printed without their section, to fit 80 columns.
     """
     table = Table(box=None, collapse_padding=True, pad_edge=False)
     table.add_column(no_wrap=True)
@@ -51,7 +51,7 @@ def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
 
 
 def _figures(plan: Plan) -> list[str]:
-    """Return the table cells of a plan: `FIGURES`, whether it fits, its bottleneck."""
+    """Return table cells: `FIGURES`, whether the plan fits in memory, bottleneck."""
     facts, roof, speed = plan.facts, plan.bound, plan.images_per_second
     return [
         f"{facts.peak_bytes / 2**30:,.2f}",

@@ -28,20 +28,21 @@ def carry_out(
     check: bool,
     path: Path,
 ) -> None:
-    """Plan a config, compare it with `presets`, and write the plan.
+    """Plan a config, compare parallel presets, and write plan.json.
 
     Args:
       config: Config of the run.
       target: Target to plan for.
-      batch: Batch size, or "max" for the largest that fits; None uses the config's.
+      batch: Batch size, or "max" for the largest that fits in memory. Defaults to the
+        config's.
       presets: Values of `parallel.preset` to compare.
       price: Price per device-hour, or None.
       check: Whether to run a few steps, and compare their memory with the plan.
       path: Path of plan.json.
 
     Raises:
-      UserError: The config is invalid, compilation for the target fails, or the config
-        does not fit with any preset or change of `memory_changes`.
+      UserError: The config is invalid, compilation for the target fails, or the step
+        does not fit in memory, even with one of `presets` or `memory_changes`.
     """
     if check:
         _check_is_here(target)
@@ -81,7 +82,7 @@ def carry_out(
 
 
 def _check_is_here(target: Target) -> None:
-    """Raise UserError if the devices of a target differ from this machine's GPUs."""
+    """Raise UserError if a target's GPUs are not the GPUs of this machine."""
     gpus = nvidia_gpus()
     here = list(map(gpu_name, gpus))
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
@@ -92,7 +93,7 @@ def _check_is_here(target: Target) -> None:
 
 
 def _check(plan: Plan) -> dict[str, float]:
-    """Run a few steps on this machine, and compare their memory with the plan."""
+    """Run a few steps on this machine, and compare their peak memory with the plan."""
     target = plan.planner.target
     if target.gpu is not None:
         target = Target(name=HERE, num_devices=None)
@@ -108,7 +109,7 @@ def _check(plan: Plan) -> dict[str, float]:
 def alternatives(
     plan: Plan, changes: Mapping[str, tuple[str, Any]]
 ) -> dict[str, Plan | str]:
-    """Plan a config with each of several changes; failures become messages.
+    """Plan a config with each of several changes; return plans or error messages.
 
     Args:
       plan: Plan of the original config.
@@ -125,10 +126,10 @@ def alternatives(
 
 
 def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any]]:
-    """Return changes that may lower device memory, with the least slowdown first.
+    """List changes that may lower device memory, smallest slowdown first.
 
     Returns:
-      Name of each change -> field and new value.
+      Name of each change -> (field path, new value).
     """
     found: list[tuple[str, Any]] = []
     if config.precision in ("fp32", "tf32"):
@@ -144,7 +145,7 @@ def memory_changes(config: Config, num_devices: int) -> dict[str, tuple[str, Any
 
 
 def largest_batch(planner: Planner, config: Config) -> Plan:
-    """Return the plan of the largest batch that fits, to about one part in 64.
+    """Plan the largest batch that fits in memory, to within 1/64 of its size.
 
     Raises:
       UserError: The smallest batch does not fit, or there are too few examples.

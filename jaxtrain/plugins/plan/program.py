@@ -1,7 +1,7 @@
-"""Kernels, FLOPs, memory traffic and collectives of a program's optimized HLO text.
+"""Kernels, FLOPs, memory traffic and collectives in a program's optimized HLO text.
 
-The text is `jax.stages.Compiled.as_text()`, the scheduled program of one device, whose
-lines are in the order of kernel launches on a GPU. Nothing is executed.
+The text is `jax.stages.Compiled.as_text()`, the scheduled program of one device. Its
+instructions are in the order of kernel launches on a GPU.
 """
 
 import math
@@ -27,13 +27,13 @@ _NO_KERNELS = {
 _LINE = re.compile(r"\s*(?:ROOT )?%(\S+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _COMMENT = re.compile(r"/\*.*?\*/")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# Start of the attributes, which follow the operands of an instruction.
+# Start of an instruction's attributes, which follow the operands.
 _END = re.compile(r"\), [\w\-]+=")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One instruction, which is a line of a computation.
+    """One HLO instruction, a line of the text.
 
     Attributes:
       name: Name without the leading %.
@@ -116,9 +116,8 @@ class HloProgram:
     def collectives(self) -> list[Collective]:
         """Collectives, in the order of the text.
 
-        Each collective counts once, even in a loop body or a computation called several
-        times. Asynchronous collectives count at their start. Collectives over a single
-        device are omitted.
+        A collective in a loop body, or in a computation called several times, counts
+        once. Collectives over a single device are omitted.
         """
         every = self.computations.values()
         lines = (line for found in every for line in found.values())
@@ -126,7 +125,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # Bodies of async-start, which is counted instead.
+            if name not in started  # Bodies of async-start are counted at the start.
             for collective in self._collectives(list(found.values()))
         ]
 
@@ -235,7 +234,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """FLOPs of the cuDNN call `target`: 2 * outputs * multiply-adds per output."""
+    """Return the FLOPs of a call of cuDNN's convolution, two per multiply-add."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result
@@ -267,7 +266,7 @@ def _product_flops(line: Instruction, others: Mapping[str, Instruction]) -> int:
 
 
 def _plain_conv_flops(line: Instruction, kernel: Sequence[int]) -> int:
-    """Return the FLOPs of a convolution that is not a library call.
+    """Return the FLOPs of a `convolution` instruction, two per multiply-add.
 
     Multiply-adds with the zeros of a dilated input are excluded, and multiply-adds with
     padding are included.

@@ -37,7 +37,7 @@ def scale(
     timed: bool,
     target: str | None = None,
 ) -> dict[str, Any]:
-    """Plan, and optionally time, the training step on each number of devices.
+    """Plan the training step on several numbers of devices, and optionally time it.
 
     Without GPUs the devices are simulated on the CPU (see `SIMULATED`).
 
@@ -46,8 +46,8 @@ def scale(
         all devices (strong scaling).
       counts: Numbers of devices.
       mode: Scaling mode: the batch grows with the devices (weak) or is fixed (strong).
-      platform: Platform of the devices; cpu simulates them even on a machine with GPUs.
-      timed: Whether to run the step, rather than only compile it.
+      platform: Platform of the devices; cpu simulates devices even if there are GPUs.
+      timed: Whether to run and time the step, rather than only compile it.
       target: GPU to compile for, which need not be present. None compiles for
         `platform`.
 
@@ -135,11 +135,10 @@ def describe_run(
 ) -> dict[str, Any]:
     """Return an entry of `runs` in scaling.json.
 
-    `efficiency` is images_per_second / devices, relative to the first run; None if
-    not timed.
+    `efficiency` is images_per_second / devices, relative to the first run.
 
     Args:
-      facts: Memory and work of the compiled step.
+      facts: Memory, kernels and collectives of the compiled step.
       seconds: Seconds of one step; None if not timed.
       first: Entry of the first run; None for the first run itself.
     """

@@ -90,7 +90,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: ScaleArguments) -> list[Problem]:
-    """Return the problems of the config, except for its devices."""
+    """Return the problems of the config that do not depend on the devices."""
     from jaxtrain.tools.start_problems import problems_without_mesh
 
     return problems_without_mesh(arguments.overrides)

@@ -1,4 +1,4 @@
-"""Generated images in place of TFDS data sets that are not prepared."""
+"""Synthetic images in place of TFDS data sets that are not prepared."""
 
 import dataclasses
 from typing import Any
@@ -8,15 +8,15 @@ from jaxtrain.data.canvas import canvas_shape
 from jaxtrain.data.tfds import data_folder, find
 from jaxtrain.errors import UserError
 
-# Number of generated examples, larger than any batch; the number of real examples is
-# unknown before preparation.
+# Number of synthetic examples, larger than any batch: the length of the real data set
+# is unknown before preparation.
 NUM_EXAMPLES = 2**20
 
 
 def stand_in(config: DataConfig) -> DataConfig:
-    """Replace an unprepared TFDS data set by generated images of the same shape.
+    """Replace an unprepared TFDS data set by synthetic images of the same shape.
 
-    Generated images are streamed. Other sources are unchanged.
+    Synthetic images are streamed. Other sources are unchanged.
 
     Raises:
       UserError: The data set or its shape is unknown.
@@ -41,7 +41,7 @@ def stand_in(config: DataConfig) -> DataConfig:
         ) from error
     size, windows = config.image_size, config.augment.random_resized_crop
     if height is None and size is not None and windows:
-        # The step takes images of different sizes padded to a canvas of this shape.
+        # Images of different sizes are padded to a canvas of this shape.
         sizes = config.training_sizes or (size,)
         height, width, _ = canvas_shape(sizes[-1], channels)
     elif size is not None and not windows:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from jaxtrain.errors import UserError, nearest
 from jaxtrain.parallel.gpus import GPUS, Gpu
 
-# Targets that are not models of GPUs: this machine's devices, and simulated CPUs.
+# Targets that are not GPU names: this machine's devices, and simulated CPU devices.
 HERE, CPU = "here", "cpu"
 
 
@@ -27,7 +27,7 @@ class Target:
 
     @property
     def gpu(self) -> Gpu | None:
-        """Specification of the GPU, or None if it is not in the table."""
+        """Specification of the GPU; None for `here` and `cpu`."""
         return GPUS.get(self.name)
 
     def __str__(self) -> str:

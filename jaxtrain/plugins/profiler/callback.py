@@ -6,7 +6,7 @@ from jaxtrain.trainer.callback import Callback
 
 
 def make_profiler(config: Config, profile: bool) -> Callback | None:
-    """Create the profiler for `train.profile_steps` or `--profile`.
+    """Create the profiler; None without `train.profile_steps` and `--profile`.
 
     Raises:
       UserError: `--profile` conflicts with the config.
@@ -25,7 +25,7 @@ def make_profiler(config: Config, profile: bool) -> Callback | None:
             "distinguish the programs of the stages; profile with "
             "parallel.pipeline_stages = 1"
         )
-    # Imported late: few runs are profiled.
+    # Imported here, because few runs are profiled.
     from jaxtrain.plugins.profiler.profiler import Profiler
 
     return Profiler(steps)

@@ -1,4 +1,4 @@
-"""Device instructions of a profiler trace."""
+"""Reading of a profiler trace: the instructions that devices executed."""
 
 import heapq
 import itertools
@@ -13,8 +13,8 @@ from jax.profiler import ProfileData
 
 # Keys of the statistics that XLA attaches to trace events.
 OP, MODULE, PROGRAM = "hlo_op", "hlo_module", "program_id"
-# On CPU, an instruction may continue on other threads. The event that starts it stores
-# an id as _p, and the event at its end stores the same id as _c.
+# On CPU, an instruction may continue on other threads. The event at its start stores an
+# id as _p, and the event at its end stores the same id as _c.
 _BEGINS, _ENDS = "_p", "_c"
 
 
@@ -26,7 +26,7 @@ class DeviceOp:
       device: Name of the device, unique in the trace.
       program: Name and id of the program; "" for a copy outside of programs.
       instruction: Name of the instruction; "" for a copy.
-      start: Start time.
+      start: Start time of the execution.
       end: End time on the thread or stream that started the instruction or copy.
       done: End time over all threads; later than `end` if an instruction continues on
         other CPU threads.
@@ -41,9 +41,9 @@ class DeviceOp:
 
 
 class Span(NamedTuple):
-    """Time interval in nanoseconds, attributed to an owner.
+    """Time interval in nanoseconds that counts for an owner, such as a layer.
 
-    The time in which spans overlap is attributed only to spans of the lowest rank.
+    If spans overlap, the overlap counts only for the spans of the lowest rank.
     """
 
     start: float
@@ -65,7 +65,7 @@ def read_trace(folder: Path) -> list[DeviceOp]:
 
 
 def device_ops(data: Any) -> list[DeviceOp]:
-    """Instructions of the GPUs, or of the CPU if there are no GPUs."""
+    """Return the instructions of all GPUs; without GPUs, of all CPU devices."""
     planes = list(data.planes)
     gpus = [plane for plane in planes if plane.name.startswith("/device:GPU")]
     if gpus:
@@ -74,7 +74,7 @@ def device_ops(data: Any) -> list[DeviceOp]:
 
 
 def _of_gpu(plane: Any) -> Iterator[DeviceOp]:
-    """Yield the kernels and copies of a GPU; lines without `Stream` are summaries."""
+    """Yield the kernels and copies in the `Stream` lines of a GPU's trace."""
     for line in plane.lines:
         if line.name.startswith("Stream"):
             for event in line.events:
@@ -106,9 +106,9 @@ def _op(event: Any, stats: dict[str, Any], device: str) -> DeviceOp:
 
 
 def divide_time(spans: Sequence[Span]) -> dict[Any, float]:
-    """Divide time among owners; the total is the length of the union of all spans.
+    """Divide the time that spans cover among their owners.
 
-    Overlapping spans of the lowest rank share the overlap equally.
+    An overlap is divided equally among the overlapping spans of the lowest rank.
 
     Returns:
       Owner -> time in nanoseconds.

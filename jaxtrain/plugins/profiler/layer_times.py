@@ -1,4 +1,4 @@
-"""Time per layer, from a trace and the text of the compiled programs."""
+"""Time per layer, from a trace and the HLO text of the compiled programs."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -14,7 +14,7 @@ from jaxtrain.plugins.profiler.step_profile import LayerTime, StepProfile
 Direction = Literal["forward", "backward"] | None
 
 OTHER, OTHER_PROGRAMS, COLLECTIVES = "other", "other programs", "collectives"
-# Instructions that only call other instructions, which are timed separately.
+# Instructions that only call other instructions; the called instructions are timed.
 _CONTROL = {"while", "conditional", "call"}
 _PRODUCTS = {"convolution", "dot"}
 # Instructions that copy or rearrange their operand.
@@ -22,11 +22,11 @@ _UNCHANGED = {"bitcast", "copy", "copy-done", "copy-start", "parameter", "transp
 
 
 class LayerPass(NamedTuple):
-    """Key of a table row: a layer or another part of a step, and the direction.
+    """Forward or backward pass of a layer, or another part of a step.
 
     Attributes:
       layer: Path of the layer, or name of the part.
-      direction: Forward or backward pass; None for other parts of a step.
+      direction: Forward or backward pass; None for parts such as the optimizer.
     """
 
     layer: str
@@ -44,7 +44,7 @@ class Work(NamedTuple):
 
 
 class StepProgram:
-    """Compiled training step, which maps HLO instructions to table rows.
+    """Compiled training step, which assigns HLO instructions to layers.
 
     Attributes:
       module: Name of the program in traces.
@@ -64,16 +64,16 @@ class StepProgram:
                 self._users[name].append(line)
 
     def num_known(self, seen: Iterable[str]) -> int:
-        """Number of instruction names in `seen` that the program contains."""
+        """Number of names in `seen` that are instructions of the program."""
         return len(self._instructions.keys() & seen)
 
     def runs_others(self, name: str) -> bool:
-        """Whether an instruction only calls others, such as a loop."""
+        """Whether an instruction only calls other instructions, as loops do."""
         line = self._instructions.get(name)
         return line is not None and line.operation in _CONTROL
 
     def row(self, name: str) -> LayerPass:
-        """Table row of an instruction, given its name in the trace."""
+        """Layer and direction of an instruction, given its name in the trace."""
         line = self._instructions.get(name)
         if line is None:
             return LayerPass(OTHER, None)
@@ -87,11 +87,11 @@ class StepProgram:
         return LayerPass(scope.name, "backward" if scope.backward else "forward")
 
     def work(self, seen: Counter[str]) -> dict[LayerPass, Work]:
-        """Sum the FLOPs and bytes of each table row.
+        """Sum the FLOPs and bytes of the executed instructions by layer and direction.
 
         Args:
-          seen: Number of events per instruction: one per execution, except for GPU
-            instructions that start several kernels.
+          seen: Instruction -> number of trace events: one per execution, or several
+            if a GPU instruction starts several kernels.
         """
         kernels = [k for k in self._program.kernels if seen[k.instruction.name]]
         runs = [seen[k.instruction.name] / k.runs for k in kernels]
@@ -105,8 +105,8 @@ class StepProgram:
     def _scope(self, line: Instruction) -> scopes.Scope | None:
         """Find the layer of an instruction.
 
-        An unnamed instruction that the compiler adds, such as a transpose, belongs to
-        the layer that reads its result, or else to the layer of its operand.
+        An instruction that the compiler adds, such as a transpose, has no layer name:
+        it belongs to the layer that reads the result, or else to the operand's layer.
         """
         scope = self._own_scope(line)
         if scope or _op_name(line):
@@ -114,9 +114,9 @@ class StepProgram:
         return self._scope_of_users(line) or self._scope_of_source(line)
 
     def _own_scope(self, line: Instruction) -> scopes.Scope | None:
-        """Layer in the metadata of an instruction, or None.
+        """Return the layer in the metadata of an instruction, or None.
 
-        The metadata of a convolution or matrix product inside a fusion has precedence.
+        In a fusion, the metadata of a convolution or matrix product have precedence.
         """
         inner = list(self._called(line).values())
         products = [x for x in inner if x.operation in _PRODUCTS]
@@ -124,7 +124,7 @@ class StepProgram:
         return next(filter(None, named), None)
 
     def _scope_of_users(self, line: Instruction) -> scopes.Scope | None:
-        """Layer of the first instruction with a layer name that reads the result."""
+        """Find the first layer among the instructions that read the result, or None."""
         waiting, known = [line], {line.name}
         for taken in waiting:
             for user in self._users.get(taken.name, ()):
@@ -152,7 +152,7 @@ class StepProgram:
         return self._program.computations.get(line.attribute("calls"), {})
 
     def _parameter(self, fusion: Instruction, number: int) -> Instruction:
-        """Parameter instruction inside a fusion that receives operand `number`."""
+        """Return the parameter instruction of a fusion's operand `number`."""
         end = f" parameter({number})"
         inner = self._called(fusion).values()
         return next((x for x in inner if end in x.text), fusion)
@@ -175,7 +175,7 @@ def tabulate(
     device_kind: str,
     trace: str,
 ) -> StepProfile:
-    """Tabulate the instructions of profiled steps by layer.
+    """Tabulate the time of profiled steps by layer.
 
     Args:
       ops: Executions of instructions.
@@ -241,12 +241,12 @@ def _by(
 def _spans(
     op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
 ) -> Iterator[Span]:
-    """Yield the span from `start` to `end`, and from `end` to a later `done`."""
+    """Yield the span from `start` to `end`, and the span from `end` to `done`."""
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # In this span the instruction may only wait for a busy thread, so other
-        # instructions have priority.
+        # In the second span, the instruction is perhaps only waiting for a busy thread,
+        # so other instructions have priority.
         yield Span(op.end, op.done, rank + 1, row)
 
 
@@ -255,8 +255,8 @@ def _program(
 ) -> StepProgram | None:
     """Find the step program by its name in the trace, or None for other programs.
 
-    If the one-step and the multi-step program share a name, the one with more of the
-    instructions in `seen` is chosen.
+    If the one-step and the multi-step program have the same name, the program that
+    contains more of the instructions in `seen` is chosen.
     """
     fitting = [p for p in programs if p.module == name.partition(" ")[0]]
     return max(fitting, key=lambda p: p.num_known(seen), default=None)
@@ -265,7 +265,7 @@ def _program(
 def _row_and_rank(
     instruction: str, program: StepProgram | None
 ) -> tuple[LayerPass, int]:
-    """Row and `Span.rank` of an instruction; loops rank above their bodies."""
+    """Return layer and `Span.rank` of an instruction; loops have a higher rank."""
     if program is None:
         return LayerPass(OTHER_PROGRAMS if instruction else OTHER, None), 0
     return program.row(instruction), 2 if program.runs_others(instruction) else 0

@@ -10,7 +10,7 @@ MAX_ROWS = 20
 
 
 def profile_table(profile: StepProfile) -> Table:
-    """Build the table of the slowest layers."""
+    """Build a table of the layers that take the most time."""
     first, last = profile.steps
     table = Table(
         title=f"Steps {first + 1} to {last}: {profile.milliseconds:,.1f} ms each, "
@@ -40,7 +40,7 @@ def _cells(layer: LayerTime) -> tuple[str, ...]:
 
 
 def describe_files(profile: StepProfile, path: str) -> str:
-    """Describe where to find all rows and the trace of a profile.
+    """Describe the locations of all rows and of the trace of a profile.
 
     Args:
       profile: Profile of some steps.

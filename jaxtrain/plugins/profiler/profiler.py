@@ -22,8 +22,8 @@ from jaxtrain.trainer.callback import Callback
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.trainer.trainer import StepBatch
 
-# Number of steps that --profile traces, and number of warm-up steps before the trace,
-# which include compilation.
+# Number of steps that --profile traces, and number of preceding warm-up steps, which
+# include compilation.
 NUM_STEPS = WARM_UP = 10
 # Errors after which training continues without a profile: failures of the profiler,
 # full disks, and unreadable traces.
@@ -36,9 +36,11 @@ class Profiler(Callback):
     profiles = True
 
     def __init__(self, steps: tuple[int, int] | None):
-        """Profile from `steps[0]` to `steps[1]` completed steps.
+        """Create a profiler.
 
-        None profiles `NUM_STEPS` steps after `WARM_UP` warm-up steps.
+        Args:
+          steps: Numbers of completed steps at the start and end of the trace; None
+            traces `NUM_STEPS` steps after `WARM_UP` warm-up steps.
         """
         self._steps = steps
         self._window: tuple[int, int] | None = None
@@ -76,7 +78,7 @@ class Profiler(Callback):
         self._names.close()
 
     def _find_window(self, run: RunState) -> tuple[int, int] | None:
-        """Window of steps that remain to be profiled, or None."""
+        """Return the step counts at the start and end of the trace, or None."""
         step, end = run.step, run.trainer.timetable.stop_after_steps
         if self._steps is None:
             first = step + min(WARM_UP, (end - step) // 2)
@@ -100,7 +102,7 @@ class Profiler(Callback):
         options.python_tracer_level = 0
         workdir = self._run.workdir
         folder = workdir / TENSORBOARD
-        # Use a new directory: JAX would follow symbolic links in an existing one.
+        # In an existing directory, JAX would follow symbolic links.
         session = unused(folder / "plugins" / "profile" / self._name_session(step))
         options.session_id = self._session = session.name
         try:
@@ -152,9 +154,10 @@ class Profiler(Callback):
 
 @contextlib.contextmanager
 def _compiled_with_names(window: tuple[int, int] | None) -> Iterator[None]:
-    """Add metadata to the key of JAX's compilation cache.
+    """Context manager: if steps are profiled, include metadata in cache keys.
 
-    By default the key excludes metadata, so that a cached program may lack layer names.
+    By default, keys of JAX's compilation cache exclude metadata, and a cached program
+    may lack layer names.
     """
     name = "jax_compilation_cache_include_metadata_in_key"
     before = getattr(jax.config, name)

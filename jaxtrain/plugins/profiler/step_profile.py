@@ -12,14 +12,14 @@ PROFILE = "profile.json"
 
 @dataclass(frozen=True, kw_only=True)
 class LayerTime:
-    """Time of a layer, or of another part of a step, on one device.
+    """Time of a layer, or of another part of a step, averaged over devices.
 
     Attributes:
       layer: Path of the layer, such as `stage1_block1/conv1`, or name of the part.
       direction: Forward or backward pass; None for parts such as the optimizer.
       milliseconds: Milliseconds per step.
       share: Fraction of the traced device time, in 0..1.
-      flops: FLOP/s of convolutions and matrix products; None if there are none.
+      flops: FLOP/s of convolutions and matrix products; None without FLOPs.
       bytes: Bytes/s read and written; None if unknown.
     """
 
@@ -42,7 +42,7 @@ class StepProfile:
       milliseconds: Wall time of a step in milliseconds.
       idle_share: Fraction of the wall time without device instructions.
       trace: Directory of the trace, relative to the workdir.
-      layers: Rows, longest time first; shares add up to 1.
+      layers: Time of each layer and other part, longest first.
     """
 
     steps: tuple[int, int]

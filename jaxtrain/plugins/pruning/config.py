@@ -11,7 +11,7 @@ from jaxtrain.config.metadata import field
 from jaxtrain.config.optimizer import LBFGS
 from jaxtrain.config.parallel import STAGES
 
-# Largest M; the ranking within a group compares all pairs of its weights.
+# Maximum M: ranking compares all pairs of weights in a group.
 MAX_GROUP = 32
 
 PRUNES = option("prune", "sparsity", "pattern")

@@ -23,13 +23,13 @@ def find_kernels(
     channels is not a multiple of M.
 
     Args:
-      config: Layers to prune, sparsity, and pattern.
+      config: Section `prune` of the config.
       model: Model with the layers.
       params: Parameters of the model, concrete or abstract.
-      never: Frozen layers, which are not pruned.
+      never: Layers that are frozen throughout the run, which are not pruned.
 
     Raises:
-      UserError: No kernel is left.
+      UserError: There is no kernel to prune.
     """
     arrays = by_path(params)
     kernels = {p: x.shape for p, x in arrays.items() if len(x.shape) > 1}
@@ -62,7 +62,7 @@ def _is_depthwise(shape: tuple[int, ...]) -> bool:
 
 
 def _first_and_last(model: Model, layer_of: Mapping[str, str]) -> set[str]:
-    """Paths of the kernels of the first layer and of the last piece."""
+    """Return the paths of the first layer's and the last piece's kernels."""
     layers = {*layer_of.values()}
     first = next(path for path in layer_paths(model) if path in layers)
     ends = [piece for piece in model.pieces if CENTRES not in piece.names][-1].names

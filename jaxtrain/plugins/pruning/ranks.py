@@ -12,8 +12,8 @@ from jaxtrain.dtypes import widen
 def ranks(weights: jax.Array, mask: jax.Array) -> jax.Array:
     """Map weights to unsigned integers that rank their magnitudes, 0 if pruned.
 
-    The bits of non-negative floats, read as integers, compare like the floats. One is
-    added, so that an unpruned weight of 0 ranks above pruned weights.
+    The bits of non-negative floats, read as integers, compare like the floats. Adding 1
+    ranks an unpruned weight of 0 above pruned weights.
     """
     sizes = jnp.abs(widen(weights))
     dtype = jnp.uint64 if sizes.dtype == jnp.float64 else jnp.uint32
@@ -34,7 +34,7 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
     *rows, inputs, outputs = ranks.shape
     groups = ranks.reshape(*rows, inputs // of, of, outputs)
     one, other = groups[..., :, None, :], groups[..., None, :, :]
-    # Among equal weights, the first is pruned first.
+    # Of equal weights, earlier weights are pruned first.
     later = jnp.tri(of, dtype=bool).T[..., None]
     before = (other > one) | ((other == one) & later)
     # A weight does not precede itself.
@@ -47,13 +47,12 @@ def smallest(ranks: Sequence[jax.Array], number: jax.Array) -> list[jax.Array]:
 
     Ties are resolved in favour of earlier elements.
 
-    The threshold is found by bisection, with one count of smaller elements per bit.
-    Devices with shards of the arrays exchange only counts; a sort would all-gather the
-    arrays.
+    The threshold is found by bisection over its bits: each iteration counts the smaller
+    elements. Devices exchange only counts; a sort would all-gather sharded arrays.
 
     Args:
       ranks: Unsigned integers of one dtype.
-      number: Number of elements over all arrays, int32 ().
+      number: Number of elements to select over all arrays, int32 ().
     """
 
     def count(chosen: Sequence[jax.Array]) -> jax.Array:

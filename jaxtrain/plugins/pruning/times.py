@@ -12,10 +12,10 @@ NUM_PRUNINGS = 32
 def pruning_steps(
     prune: PruneConfig, config: Config, timetable: Timetable
 ) -> tuple[int, int, int]:
-    """Compute the first step, the last step and the period of pruning.
+    """Compute the first step, the last step and the period of pruning, in steps.
 
     Raises:
-      UserError: The epochs of `prune` do not fit the run.
+      UserError: `prune.start_epochs` or `prune.end_epochs` does not fit the run.
     """
     total, per_epoch = timetable.total_steps, timetable.steps_per_epoch
 

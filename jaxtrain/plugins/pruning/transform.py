@@ -1,7 +1,7 @@
 """Magnitude pruning as a step transform, with masks as part of the state.
 
-The state after n steps has the scheduled sparsity of step n. A pruned weight is exactly
-0, and so are its moving average and its gradient.
+After n steps, the state has the scheduled sparsity of step n. Pruned weights are 0, and
+so are their moving averages and gradients.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class Pruning(StepTransform):
       start: First step of pruning; 0 prunes before training.
       end: Last step of pruning.
       every: Number of training steps between pruning steps.
-      sparsity: Final sparsity.
+      sparsity: Final fraction of pruned weights.
       group: N and M of an N:M pattern; None for unstructured pruning.
       kernel_order: Memory order of kernel dims, as in `Layout`.
     """
@@ -65,7 +65,7 @@ class Pruning(StepTransform):
     def sparsity_at(self, step: jax.Array) -> jax.Array:
         """Scheduled sparsity for `step >= start`, float32.
 
-        A cubic schedule (Zhu and Gupta 2017, arXiv:1710.01878, equation 1).
+        The schedule is cubic (Zhu and Gupta 2017, arXiv:1710.01878, equation 1).
         """
         length = max(1, self.end - self.start)
         left = jnp.clip((self.end - step) / length, 0, 1).astype(jnp.float32)
@@ -95,7 +95,7 @@ class Pruning(StepTransform):
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Prune if due, and set pruned weights and their average to 0.
+        """Prune if due, and set pruned weights and their moving averages to 0.
 
         A skipped step also prunes, because it may be the last pruning step.
         """
@@ -141,8 +141,8 @@ class Pruning(StepTransform):
     ) -> list[jax.Array]:
         """Compute new masks after `step` steps.
 
-        Pruned weights stay pruned, and among equal weights the first are pruned. The
-        ranking is exact, so masks do not depend on the sharding.
+        Pruned weights stay pruned, and of equal weights, earlier weights are pruned
+        first. The ranking is exact, so masks do not depend on the sharding.
 
         Args:
           step: Number of completed steps, int32 ().
@@ -160,9 +160,9 @@ class Pruning(StepTransform):
     def _flat(self, tree: Any) -> Any:
         """Flatten kernels in memory order.
 
-        XLA chooses the memory layout of a conditional's operands by its branches, so
-        kernels that are not row-major would be copied in each step. On several devices
-        kernels are row-major, and are returned without change.
+        XLA lays out a conditional's operands for its branches, and would copy kernels
+        that are not row-major in each step. Without a `kernel_order`, kernels are
+        row-major, and are not changed.
         """
         order = self.kernel_order
         if order is None:
@@ -174,7 +174,7 @@ class Pruning(StepTransform):
         return jax.tree.map(flat, tree)
 
     def _shaped(self, tree: Any, like: Any) -> Any:
-        """Inverse of `_flat`, with the shapes of another tree."""
+        """Invert `_flat`; `like` is a tree with the original shapes."""
         order = self.kernel_order
         if order is None:
             return tree
@@ -232,7 +232,8 @@ def make_pruning(facts: RunFacts) -> Pruning | None:
     """Create the pruning transform of a run, or return None if pruning is off.
 
     Raises:
-      UserError: A pattern matches no layer, or there are no kernels to prune.
+      UserError: A pattern matches no layer, there are no kernels to prune, or the
+        schedule does not fit the run.
     """
     config: PruneConfig = getattr(facts.config, "prune")  # noqa: B009
     if not config.is_on:

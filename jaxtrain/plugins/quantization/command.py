@@ -105,12 +105,12 @@ def run(arguments: QuantizeArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Rounded", num: int, num_others: int) -> dict[str, str]:
-    """Table rows of the result.
+    """Return the rows of the result table, title -> text.
 
     Args:
       found: The quantized model.
       num: Number of calibration images.
-      num_others: Number of images of the comparison.
+      num_others: Number of images for the comparison with the float model.
     """
     return {
         "activations": f"{len(found.ranges)} ranges, from {num:,} images",

@@ -1,14 +1,14 @@
 """Fake quantization to 8 bits, with straight-through gradients.
 
-Weights are symmetric with a scale per output channel; activations are per tensor, with
-a scale and a zero point (Jacob et al. 2018, arXiv:1712.05877). Gradients pass straight
-through rounding (Bengio et al. 2013, arXiv:1308.3432), and are 0 outside the range of
-an activation.
+Weights are quantized symmetrically, with a scale per output channel. Activations have a
+scale and a zero point per tensor (Jacob et al. 2018, arXiv:1712.05877). Gradients pass
+straight through rounding (Bengio et al. 2013, arXiv:1308.3432), and are 0 outside the
+range of an activation.
 
-The scale of an output channel commutes with the factor of a batch norm: `factor *
-kernel` has the same integers as `kernel`, up to the sign. Folding the norm for
-inference changes no integer, so training does not need to fold it, unlike in
-Krishnamoorthi 2018 (arXiv:1806.08342).
+Folding a batch norm for inference multiplies each output channel of the kernel by a
+factor. This changes the scale of the channel, but no integer, except for the sign.
+Training therefore does not fold norms, unlike in Krishnamoorthi 2018
+(arXiv:1806.08342).
 """
 
 from collections.abc import Callable
@@ -42,17 +42,17 @@ class RangeEnd(nnx.Variable):
 class ActivationRange(nnx.Module):
     """Quantizer of activations with a moving-average range.
 
-    In training the range is the moving average of the minimum and maximum of batches,
-    over all devices; it always contains 0. The first batch initializes it. An
-    uninitialized range, (0, 0), does not round.
+    In training, the ends are moving averages of the minimum and maximum of batches over
+    all devices, initialized by the first batch. The range always contains 0. While it
+    is uninitialized, (0, 0), values are not rounded.
 
     Attributes:
       low: Lower end of the range.
       high: Upper end of the range.
-      use_running_average: Whether the range is fixed, as in evaluation; set by Flax
-        together with batch norms.
-      observe: Function that is called with the values instead of rounding them; None
-        if the values are rounded.
+      use_running_average: Whether the range is fixed, as in evaluation; set by Flax's
+        `train` and `eval`, as in batch norms.
+      observe: Function to call with the values, which are then not rounded; None
+        rounds the values.
     """
 
     observe: Callable[[jax.Array], None] | None = None
@@ -79,7 +79,7 @@ class ActivationRange(nnx.Module):
 
 
 def scale_and_zero_point(low: Any, high: Any) -> tuple[jax.Array, jax.Array]:
-    """Scale and zero point of a range, both floats.
+    """Return the scale and the zero point of a range, both as floats.
 
     Args:
       low: Lower end of a range, 0 or less.
@@ -92,7 +92,7 @@ def scale_and_zero_point(low: Any, high: Any) -> tuple[jax.Array, jax.Array]:
 
 @jax.jit
 def fake_quantize(x: jax.Array, low: jax.Array, high: jax.Array) -> jax.Array:
-    """Round to the nearest of 256 levels of a range.
+    """Round `x` to the nearest of 256 levels of a range (low, high).
 
     Computed in at least float32, then cast to the dtype of `x`. The gradient is 1
     within the range, and 0 outside.
@@ -147,16 +147,16 @@ def _rounded_kernel_jvp(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Arr
 def fake_quantize_bias(
     bias: jax.Array, kernel: jax.Array, factor: jax.Array, low: Any, high: Any
 ) -> jax.Array:
-    """Round a bias to the scale of its int32 accumulator.
+    """Round a bias to multiples of the scale of the int32 accumulator.
 
-    Biases beyond int32 are not rounded. The gradient passes straight through.
+    Biases that exceed int32 are not rounded. The gradient passes straight through.
 
     Args:
       bias: Bias per output channel, (out,).
-      kernel: Kernel of the products, (..., out).
-      factor: Factor folded into the kernel per channel, (out,).
+      kernel: Kernel of the layer, (..., out).
+      factor: Factor of a folded norm per output channel, (out,); ones without a norm.
       low: Lower end of the input range.
-      high: Upper end of the input range. The bias is not rounded if both are equal.
+      high: Upper end of the input range; if equal to `low`, the bias is not rounded.
     """
     values = bias.astype(wide(bias.dtype))
     largest = jnp.abs(kernel.astype(values.dtype)).max(range(kernel.ndim - 1))
@@ -171,7 +171,7 @@ def fake_quantize_bias(
 
 
 def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
-    """Round the kernel of (input, kernel, ...), then call Flax's `promote_dtype`."""
+    """Round the kernel in `args`, (input, kernel, ...), then call `promote_dtype`."""
     x, kernel, *rest = args
     args = (x, fake_quantize_kernel(kernel[...]), *rest)
     return nnx_dtypes.promote_dtype(args, dtype=dtype, **options)
@@ -183,8 +183,8 @@ def integers_of(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     Output channels may have been scaled after rounding, such as by a folded norm.
 
     Returns:
-      int8 of the kernel's shape, and scales, float64 (out,), 1 for zero channels; None
-      if the kernel was not rounded.
+      Integers, int8 (..., out), and scales, float64 (out,), 1 for channels of zeros;
+      None if the kernel was not rounded.
     """
     wide_kernel = kernel.astype(np.float64)
     largest = np.abs(wide_kernel).max(axis=tuple(range(kernel.ndim - 1)))

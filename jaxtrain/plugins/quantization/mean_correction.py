@@ -1,8 +1,8 @@
 """Bias correction of quantized kernels.
 
-Rounding of kernels shifts the channel means of layer outputs. The shift is measured on
-images, and subtracted from the biases of layers or added to the running means of batch
-norms (Nagel et al. 2019, arXiv:1906.04721).
+Rounding of kernels shifts the channel means of layer outputs. The shift, measured on
+images, is added to the running mean of the batch norm after a layer, or subtracted from
+the bias of a layer without a norm (Nagel et al. 2019, arXiv:1906.04721).
 """
 
 import dataclasses
@@ -50,15 +50,15 @@ def with_means_of(
 def mean_shifts(
     rounded: TrainedModel, model: TrainedModel, images: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Shifts of channel means due to rounding, layer by layer.
+    """Measure the shifts of channel means that are due to rounding, layer by layer.
 
     Shifts are measured at the inputs of batch norms, and at the outputs of layers with
-    a bias and no norm. The quantized model and the float model run on the same batch.
-    Each shift is subtracted before the next layer runs. A measured shift is thus due to
-    the rounding of one layer only.
+    a bias and no norm. Each shift is subtracted before the next layer runs, so that it
+    is due to the rounding of one layer only.
 
     Returns:
-      Path of the norm or layer -> shifts, averaged over batches, float64 (channels,).
+      Path of the norm or layer -> quantized mean - float mean, averaged over batches,
+      float64 (channels,).
     """
     graphdefs = [split_model(m.description.abstract)[0] for m in (model, rounded)]
 
@@ -84,9 +84,9 @@ def mean_shifts(
 
 
 def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
-    """Instrument a network to record the means of channels, by layer path."""
-    # `id` of a layer's output -> path of the layer, and the output. The reference to
-    # the output prevents reuse of its `id`.
+    """Instrument a network to store its channel means in `means`, by layer path."""
+    # `id` of a layer's output -> (path of the layer, output). The reference to the
+    # output prevents reuse of its `id`.
     outputs: dict[int, tuple[str, jax.Array]] = {}
 
     def at_norm(path: str, x: jax.Array) -> jax.Array:
@@ -111,12 +111,12 @@ def _measure(network: nnx.Module, means: dict[str, jax.Array]) -> None:
 def _subtract_shifts(
     network: nnx.Module, means: Mapping[str, jax.Array], shifts: dict[str, jax.Array]
 ) -> None:
-    """Instrument a network to record and subtract the shifts of its channel means.
+    """Instrument a network to measure and subtract the shifts of its channel means.
 
     Args:
       network: Quantized network to instrument.
       means: Channel means of the float network by layer path.
-      shifts: Dict to add the shifts to, by layer path.
+      shifts: Dict in which the shifts are stored, by layer path.
     """
 
     def subtract(path: str, then: Any, x: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Compiled passes over images, and access to layers and arrays by path."""
+"""Compiled functions of batches of images, and access to layers and arrays by path."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from jaxtrain.inference.model import TrainedModel
 from jaxtrain.parallel import data_sharding
 from jaxtrain.trees import by_path
 
-# Number of images per batch.
+# Maximum number of images per batch.
 BATCH = 64
 
 
@@ -24,10 +24,10 @@ def of_batches(
     batch, images are repeated.
 
     Args:
-      models: Models that supply the weights, with the same preprocessing.
-      images: Images of all batches, uint8 (n, H, W, C).
-      function: Traceable function of normalized images (B, H, W, C) and the weights
-        of each model, (params, model state).
+      models: Models with the same preprocessing.
+      images: Images to divide into batches, uint8 (n, H, W, C).
+      function: Traceable function of normalized images (B, H, W, C) and of the weights
+        (params, model_state) of each model.
     """
     model = models[0]
 
@@ -52,5 +52,5 @@ def named_layers(network: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
 
 
 def with_values(tree: Any, values: Mapping[str, Any]) -> Any:
-    """Tree of the same structure with the leaves `values[path]`."""
+    """Replace the leaves of a tree by `values[path]`."""
     return jax.tree.structure(tree).unflatten(values[path] for path in by_path(tree))

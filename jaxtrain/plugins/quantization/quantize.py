@@ -1,4 +1,4 @@
-"""Post-training quantization: calibration of ranges and bias correction.
+"""Post-training quantization: bias correction, and calibration of activation ranges.
 
 The quantized model has `model.quantize = int8` (`quantized.py`), and its activation
 ranges are calibrated on training images.
@@ -30,7 +30,7 @@ from jaxtrain.training.state import split_model
 from jaxtrain.trees import by_path
 from jaxtrain.weights.stored import abstract_weights
 
-# Number of sampled values of an activation per batch.
+# Number of values sampled from each activation per batch.
 SAMPLE = 4096
 
 
@@ -41,10 +41,10 @@ class Rounded:
     Attributes:
       model: The quantized model.
       ranges: Activation ranges (low, high) by path.
-      difference: RMS difference of the outputs relative to their RMS, on images not
-        used for calibration.
-      agreement: Fraction of these images with the same predicted class; for class maps,
-        the fraction of pixels, averaged over classes. None without classes.
+      difference: RMS difference of the outputs relative to the RMS of the float
+        outputs, on images not used for calibration.
+      agreement: Fraction of these images for which both models predict the same class;
+        for class maps, fraction of pixels, averaged over classes. None without classes.
     """
 
     model: TrainedModel
@@ -62,7 +62,7 @@ def quantize(
       model: Trained float model.
       images: Calibration images, uint8 (n, H, W, C).
       others: Images for the comparison of outputs, uint8 (m, H, W, C).
-      method: Calibration method of ranges.
+      method: Method of choosing activation ranges.
 
     Raises:
       UserError: The model does not support quantization.
@@ -113,7 +113,7 @@ def check(model: TrainedModel) -> None:
 def find_ranges(
     model: TrainedModel, images: np.ndarray, method: Method
 ) -> dict[str, tuple[float, float]]:
-    """Calibrate the range of each quantized activation, by path."""
+    """Calibrate the activation ranges; return path -> (low, high)."""
     graphdef, order = split_model(model.description.abstract)[0], []
 
     def function(x: jax.Array, weights: Any) -> dict[str, Any]:
@@ -139,8 +139,8 @@ def find_ranges(
         lows, highs, samples = zip(*(batch[path] for batch in batches), strict=True)
         low, high = float(min(0, *lows)), float(max(0, *highs))
         seen = Seen(low, high, np.concatenate(samples))
-        # The last range belongs to the model's outputs. Its largest values matter most,
-        # so they are not clipped.
+        # The last range is the range of the model's outputs, whose largest values
+        # matter most and are not clipped.
         ranges[path] = choose_range(seen, "minmax" if path == order[-1] else method)
     return ranges
 
@@ -148,7 +148,7 @@ def find_ranges(
 def compare(
     model: TrainedModel, other: TrainedModel, images: np.ndarray
 ) -> tuple[float, float | None]:
-    """Compare the outputs of a quantized model with its float model.
+    """Compare the outputs of a quantized model and its float model.
 
     Args:
       model: Float model, the reference.

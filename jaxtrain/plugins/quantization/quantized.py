@@ -3,18 +3,18 @@
 A runtime computes a layer in integers if its input, kernel and output are quantized.
 All kernels of convolutions and dense layers are quantized. Activations can be quantized
 at the input of a layer, at its output, and at the input of a piece of the model, such
-as a residual block. The trace of an evaluation selects a subset of them, so that
+as a residual block. Some of these points are selected in a trace of the model, so that
 
 - the input of a layer is quantized exactly once, possibly before max pooling, ReLU and
   reshapes, which preserve quantized values;
 - the output of a convolution is quantized after its batch norm and ReLU, which runtimes
-  fuse with it, and before any other function;
+  fuse with the convolution, and before any other function;
 - an input shared by several layers is quantized before them;
-- the outputs of the last layer are not quantized.
+- the outputs of the model are quantized.
 
 A runtime adds a bias as an integer in the scale of the accumulator. Evaluations round
-biases in the same way if the layer and the range of its input are in the same piece of
-the model. If biases were rounded only in the file, one activation in hundreds would
+biases in the same way if the layer and its input range are in the same piece of the
+model. If only exported files had rounded biases, one activation in hundreds would
 differ by one level, and the outputs of deep models by several levels.
 """
 
@@ -53,7 +53,7 @@ from jaxtrain.plugins.quantization.trace import (
 
 
 class PieceRanges(nnx.Module):
-    """Quantizers of the inputs of a piece: a range per quantized array."""
+    """Quantizers of a piece's inputs, one `ActivationRange` per quantized array."""
 
     def __init__(self, numbers: Sequence[int], dtype: Any):
         self.ranges = nnx.data(
@@ -69,7 +69,7 @@ class PieceRanges(nnx.Module):
 
 
 class _Bias(NamedTuple):
-    """Module paths of a bias that is rounded to the scale of its accumulator.
+    """Module paths for rounding a bias to the scale of its accumulator.
 
     Attributes:
       layer: Path of the layer with the bias.
@@ -142,15 +142,14 @@ def quantized(model: Model, precision: str, images: ImagesOf) -> Model:
 
 
 def _ranges_name(model: Model, index: int) -> str:
-    """Name of the layer that quantizes the inputs of a piece."""
+    """Return the name of the `PieceRanges` of a piece."""
     return "_".join(model.pieces[index].names or (f"piece{index}",)) + RANGES
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `apply` of a piece to quantize the input first.
+    """Wrap a piece's `apply` to quantize the input with the last layer, `PieceRanges`.
 
-    The piece has a `PieceRanges` as its last layer, which is not passed to the original
-    `apply`.
+    The original `apply` is called without the last layer.
     """
 
     @functools.wraps(apply)
@@ -164,10 +163,10 @@ def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
 def _with_integer_biases(
     apply: Callable[..., Any], names: Sequence[str], biases: Sequence[_Bias]
 ) -> Callable[..., Any]:
-    """Wrap a piece so that evaluations round its biases, as an exported file does.
+    """Wrap a piece's `apply` to round the biases in evaluation, as in exported files.
 
-    Biases are not rounded in training: their quantization steps are hundreds of times
-    smaller than the steps of activations.
+    Biases are not rounded in training: the levels of a bias are hundreds of times
+    closer together than the levels of an activation.
     """
 
     @functools.wraps(apply)
@@ -197,7 +196,7 @@ def _with_integer_biases(
 
 
 def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
-    """Bias for the integer accumulator, (channels,), including a folded norm."""
+    """Return the rounded bias of a layer or of the norm after it, (channels,)."""
     kernel = layer.kernel[...]
     ends = given.low[...], given.high[...]
     if norm is None:
@@ -214,7 +213,7 @@ def _integer_bias(layer: Any, norm: Any, given: ActivationRange) -> jax.Array:
 def _biases(
     model: Model, values: Sequence[Value], places: set[tuple[str, str]]
 ) -> Iterator[_Bias]:
-    """Yield the biases of layers whose input is quantized with only one range."""
+    """Yield the biases of the layers whose input has a single activation range."""
     layer_outputs = {
         x.place[1]: x for x in values if x.place and x.place[0] == LAYER_OUTPUT
     }
@@ -229,7 +228,7 @@ def _biases(
 
 
 def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str | None:
-    """Path of the only activation range that quantizes a value, or None."""
+    """Return the path of the range that quantizes a value; None if several do."""
     while value.place not in places:
         if len(value.data) != 1 or not (value.place or value.op in KEEPING):
             return None
@@ -243,10 +242,10 @@ def _range_of(model: Model, value: Value, places: set[tuple[str, str]]) -> str |
 
 
 def _check_products(model: Model, values: Sequence[Value]) -> None:
-    """Check that all products with weights belong to supported layers.
+    """Check that all convolutions and matrix products belong to supported layers.
 
     Raises:
-      UserError: A product with weights is computed outside of supported layers.
+      UserError: An operation with weights is computed outside of supported layers.
     """
     for value in values:
         if value.op not in ("conv_general_dilated", "dot_general"):

@@ -1,4 +1,4 @@
-"""Calibration of an activation's range from its values on images.
+"""Choice of an activation's range from its values on calibration images.
 
 `minmax` covers all values. The other methods clip outliers for a finer resolution:
 `percentile` clips a fixed fraction (Wu et al. 2020, arXiv:2004.09602), and `mse`
@@ -15,20 +15,20 @@ from jaxtrain.plugins.quantization.fake_quantization import ACTIVATION_LEVELS
 Method = Literal["mse", "percentile", "minmax"]
 # Fraction of values that `percentile` clips at each end.
 CUT_OFF = 1e-4
-# `mse` minimizes the error by coordinate descent, in ROUNDS rounds over the lower and
-# upper end. The candidates of an end are the fractions TRIED of the minimum or maximum.
+# `mse` minimizes the error by coordinate descent: ROUNDS times, the upper end and then
+# the lower end. Candidates are the fractions TRIED of the maximum or minimum.
 TRIED = np.linspace(0.05, 1, 96)
 ROUNDS = 2
 
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """Statistics of an activation's observed values.
+    """Statistics of an activation's values on calibration images.
 
     Attributes:
       low: Minimum of the values, at most 0.
       high: Maximum of the values, at least 0.
-      sample: Uniform sample of the values, float32 (n,).
+      sample: Random sample of the values, float32 (n,).
     """
 
     low: float
@@ -51,14 +51,14 @@ def choose_range(seen: Seen, method: Method) -> tuple[float, float]:
 
 
 def _best(ranges: list[tuple[float, float]], values: np.ndarray) -> tuple[float, float]:
-    """Range with the smallest rounding error; the last of equally good ranges."""
+    """Return the range with the smallest squared error; of ties, the last."""
     errors = [squared_error(values, *ends) for ends in ranges]
     return ranges[len(errors) - 1 - int(np.argmin(errors[::-1]))]
 
 
 def squared_error(values: np.ndarray, low: float, high: float) -> float:
     """Mean squared error of quantizing values with the range (low, high)."""
-    # The scale of a range of float32's smallest numbers underflows to 0.
+    # The step of the range (0, 0) is 0.
     values, step = values.astype(np.float64), (high - low) / ACTIVATION_LEVELS
     if step <= 0:
         return float(np.mean(np.square(values)))

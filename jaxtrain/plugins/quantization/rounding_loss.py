@@ -1,4 +1,4 @@
-"""Quality drop of a quantized model, in the main metric or in equal predictions."""
+"""Quality drop of a quantized model, by its main metric or by unchanged predictions."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class RoundingLoss:
 
     Attributes:
       name: Name of the metric.
-      before: Value of the float model.
-      after: Value of the quantized model.
-      higher: Whether higher is better.
+      before: Metric of the float model.
+      after: Metric of the quantized model.
+      higher: Whether higher values are better.
       images: Description of the evaluated images.
     """
 
@@ -35,7 +35,7 @@ class RoundingLoss:
 
     @property
     def drop(self) -> float:
-        """Relative drop of the metric, negative if it improves."""
+        """Relative drop of the metric, negative if the metric improves."""
         worse = self.before - self.after if self.higher else self.after - self.before
         return worse / abs(self.before) if self.before else 0.0
 
@@ -47,14 +47,18 @@ class RoundingLoss:
 def rounding_loss(
     model: TrainedModel, found: Rounded, run: Path | None, most: int
 ) -> RoundingLoss | None:
-    """Measure the quality drop of quantization; None without labels and classes.
+    """Measure the quality drop of quantization.
 
     Args:
       model: The float model.
       found: The quantized model.
-      run: Workdir of a run with labelled images for the evaluation; None uses
+      run: Workdir of a run with labelled images to evaluate; None uses
         `found.agreement`.
       most: Maximum number of labelled images.
+
+    Returns:
+      The main metric on labelled images, else the agreement of the models; None if
+      neither is available.
 
     Raises:
       UntrustedError: The run names custom code that is not trusted.
@@ -70,11 +74,11 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
     """Check the quality drop of a quantized model.
 
     Args:
-      loss: Metric before and after quantization; None passes.
+      loss: Metric before and after quantization; None passes the check.
       allowed: Maximum relative drop.
 
     Raises:
-      UserError: The drop is larger, or NaN.
+      UserError: The relative drop exceeds `allowed`, or is NaN.
     """
     if loss is None or loss.drop <= allowed:  # NaN fails the comparison.
         return
@@ -87,7 +91,7 @@ def check_loss(loss: RoundingLoss | None, allowed: float) -> None:
 
 
 def labelled_run(workdir: Path, given: Path | None) -> Path | None:
-    """Workdir of a run that supplies labels; None if neither argument is a run.
+    """Return the workdir of a run with labels; None if neither argument is a run.
 
     Args:
       workdir: Path in `--workdir`, a run or a model.
@@ -101,7 +105,7 @@ def labelled_run(workdir: Path, given: Path | None) -> Path | None:
 def _on_labels(
     model: TrainedModel, rounded: TrainedModel, run: Path, most: int
 ) -> RoundingLoss | None:
-    """Main metric of the task on labelled images; None if the metric is undefined."""
+    """Evaluate the main metric on a run's labelled images; None if unavailable."""
     config = read_run(run)
     check_own(config, *code_of_model(), "data.source")
     for split in ("validation", "test"):
@@ -109,7 +113,7 @@ def _on_labels(
             subject, source = open_subject(model, config, config.data, split)
         except UntrustedError:
             raise
-        except (OSError, ValueError):  # The split does not exist, or was deleted.
+        except (OSError, ValueError):  # The split is missing.
             continue
         source = source.subset(spread(len(source), most))
         goal, values = main_goal(subject.task), []

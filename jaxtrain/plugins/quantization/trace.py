@@ -18,12 +18,12 @@ from jaxtrain.models.ranged import Ranged
 
 # Types of insertion points: input of a layer, output of a layer, input of a piece.
 LAYER_INPUT, LAYER_OUTPUT, PIECE = "layer input", "layer output", "piece"
-# Inputs of batch norms are marked but not quantized: a norm is folded into the kernel
-# of the layer before it.
+# Inputs of batch norms are marked but not quantized: a norm is folded into the layer
+# before it.
 NORM = "norm"
-# Suffix of the names of layers that hold the input ranges of a piece.
+# Suffix of the names of `PieceRanges` layers.
 RANGES = "_ranges"
-# Primitives that call a jaxpr.
+# Names of primitive parameters that hold a called jaxpr.
 CALLS = ("jaxpr", "call_jaxpr", "fun_jaxpr")
 CASTS = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
 # Range-preserving primitives: outputs are input values, or 0.
@@ -38,16 +38,16 @@ FUSED = (*KEEPING, "min", "clamp")
 
 @dataclass(eq=False)
 class Value:
-    """An array of a trace.
+    """An array in a trace.
 
     Attributes:
-      op: Name of the primitive that computes the array; "" for an input.
+      op: Name of the primitive that computes the array; "" for inputs and constants.
       inputs: Inputs of the primitive.
       of_images: Whether the array depends on the images.
       of_weights: Whether the array depends on an array of the model.
-      place: Type and name of the insertion point, or None.
+      place: Type and name of the insertion point that the array marks, or None.
       where: Name scope in the trace.
-      users: Arrays that are computed directly from this array.
+      users: Arrays computed by primitives that take this array as an input.
     """
 
     op: str
@@ -65,7 +65,7 @@ class Value:
 
 
 def named_layers(model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the layer of each `Ranged` layer that evaluation uses."""
+    """Yield (path, layer) of each `Ranged` layer that evaluations use."""
     for piece in pieces_of(model):
         for name in piece.names:
             for path, layer in nnx.iter_modules(getattr(model, name)):
@@ -114,12 +114,12 @@ def _at(kind: str, name: str, x: Any) -> Any:
 
 
 def _read(jaxpr: Any, given: Sequence[Value], where: str, into: list[Value]) -> Any:
-    """Read a jaxpr and its calls; return its outputs.
+    """Append the values of a jaxpr and its called jaxprs to `into`; return its outputs.
 
     Args:
       jaxpr: Jaxpr without constants.
       given: Constants and inputs of the jaxpr.
-      where: Scope of the caller.
+      where: Name scope of the caller.
       into: List to append the values to.
     """
     known = dict(zip([*jaxpr.constvars, *jaxpr.invars], given, strict=True))
@@ -187,7 +187,7 @@ def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
 
     Args:
       value: Value at an insertion point.
-      ancestors: IDs of the values that the input of a layer depends on.
+      ancestors: IDs of the values that layer inputs depend on.
     """
     assert value.place is not None
     kind, _ = value.place
@@ -203,7 +203,7 @@ def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
-    """Insertion point that a value reaches by a chain of single users, or None.
+    """Follow single users of a value to an insertion point; None if there is none.
 
     Args:
       value: Value to start from.
@@ -219,7 +219,7 @@ def only_place(value: Value, through: Sequence[str]) -> Value | None:
 
 
 def _ancestors_of_layer_inputs(values: Sequence[Value]) -> set[int]:
-    """IDs of all layer inputs, and of the values that a layer input depends on."""
+    """Return the IDs of all layer inputs, and of all values that they depend on."""
     found: set[int] = set()
     for value in reversed(values):
         is_layer_input = value.place is not None and value.place[0] == LAYER_INPUT

@@ -11,14 +11,14 @@ INDENT = "    "
 
 
 def write_recipe(config: Config) -> str:
-    """Text of a config file with the fields that differ from the defaults."""
+    """Return the text of a config file with all fields that differ from defaults."""
     classes: set[type] = set()
     written = _write(config, 1, classes)
     return f"{imports_of(classes)}\n\n\ndef get_config():\n{INDENT}return {written}\n"
 
 
 def _write(section: Any, depth: int, classes: set[type]) -> str:
-    """Constructor call of a config section; adds its classes to `classes`."""
+    """Return a section's constructor call; add the classes used to `classes`."""
     name, inner = type(section).__name__, INDENT * (depth + 1)
     classes.add(type(section))
     lines = ""

@@ -18,9 +18,9 @@ MAX_SECONDS = 5.0
 
 
 def write_report(run: RunState) -> None:
-    """Write `report.html` on process 0; report any error as a single warning.
+    """Write `report.html` on process 0; any error becomes a single warning.
 
-    A signal skips the report, as the run itself is complete.
+    A stop signal cancels the report, because the run itself is complete.
     """
     if jax.process_index() == 0:
         _write(run)
@@ -31,7 +31,7 @@ def write_report(run: RunState) -> None:
 
 def _write(run: RunState) -> None:
     def stopped() -> bool:
-        # Not `signals.requested`, a collective: only process 0 runs this code.
+        # `signals.requested` is a collective, but only process 0 runs this code.
         return run.signals.signum is not None
 
     path = run.workdir / REPORT

@@ -13,7 +13,7 @@ class WriteReport(Callback):
     """Write `report.html` at the end of a run."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        # Imported late: the import takes as long as a training step.
+        # Imported here, because the import takes as long as a training step.
         from jaxtrain.plugins.report.at_end import write_report
 
         write_report(run)

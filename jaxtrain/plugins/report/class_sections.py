@@ -17,7 +17,7 @@ NUM_WORST, NUM_BEST = 20, 10
 
 
 def class_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Class table and confusion matrix of an evaluation, if recorded.
+    """Render the class table and the confusion matrix of an evaluation, if recorded.
 
     Args:
       values: Recorded metrics by name; custom metrics may have values of other types.
@@ -53,7 +53,7 @@ class ClassTable(NamedTuple):
 def _table(
     values: dict[str, Any], names: Sequence[str], matrix: list[list[int]] | None
 ) -> ClassTable | None:
-    """Class table, the lowest recall first; None if the metrics are unknown."""
+    """Build the class table, lowest recall first; None if metrics are missing."""
     recall = typed.fitting(values.get("recall"), list[float | None])
     precision = typed.fitting(values.get("precision"), list[float | None])
     if recall is None or precision is None:
@@ -83,7 +83,7 @@ def _matrix(values: dict[str, Any], names: Sequence[str]) -> list[list[int]] | N
 
 
 def _f1(recall: float | None, precision: float | None) -> float | None:
-    """F1 score; 0 without true positives, None for a class without examples."""
+    """Return the F1 score: 0 without true positives, None without examples."""
     if recall is None:
         return None
     if not recall or not precision or recall + precision <= 0:

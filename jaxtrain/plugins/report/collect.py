@@ -129,7 +129,7 @@ def _told(what: str, error: Exception) -> str:
 def _choose_split(
     setup: Setup, history: History, notes: list[str]
 ) -> tuple[str, int] | None:
-    """Choose a split and a checkpoint step to predict; None if either is unavailable.
+    """Return the split and checkpoint step to predict, or None with a note in `notes`.
 
     The test split is only used after the end of a run.
     """
@@ -149,7 +149,7 @@ def _choose_split(
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Reread the images of the examples to show, by group."""
+    """Read the images of the chosen examples again; return group -> examples."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})

@@ -38,7 +38,7 @@ class ReportArguments:
 
 
 def run(arguments: ReportArguments, signals: StopSignals) -> None:
-    """Write the page."""
+    """Write the page of a run, or the comparison of several runs."""
     from jaxtrain import atomic_file
     from jaxtrain.plugins.report.history import read_history
     from jaxtrain.plugins.report.sweep import make_sweep_page

@@ -33,7 +33,8 @@ def make_comparison(histories: Sequence[History], trials: Any = None) -> bytes:
 
     Args:
       histories: Records of the runs.
-      trials: Table of all trials of the runs' sweep (see `report/sweep.py`), or None.
+      trials: Table of all trials of a sweep (see `report/sweep.py`), or None if the
+        runs are not from a sweep.
     """
     names = [history.name for history in histories]
     if len(set(names)) < len(names):
@@ -74,7 +75,7 @@ def _other_data(runs: Sequence[Named]) -> str:
 
 
 def _test_data(history: History) -> Any:
-    """Identity of a run's test split; None if unknown."""
+    """Return values that identify a run's test split, or None if unknown."""
     data = history.data
     sizes = data.get("num_examples")
     if not isinstance(sizes, dict):
@@ -123,7 +124,7 @@ def _winner(metric: str, histories: Sequence[History]) -> int | None:
 
 
 def _curves(runs: Sequence[Named]) -> DrawnCurves:
-    """Charts of each metric, one for training and one for the validation split."""
+    """Draw two charts per metric, one for training and one for validation."""
     found = [(name, run.curves()) for name, run in runs]
     span, charts = steps_of(*(curves for _, curves in found)), []
     for metric in ordered({name for _, curves in found for name in curves}):

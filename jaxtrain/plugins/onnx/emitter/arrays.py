@@ -156,7 +156,7 @@ def _dot(eqn: Any, x: Node, y: Node) -> Node:
     inner, last = math.prod(inner), math.prod(last)
     x = transpose(x, (*x_batch, *x_free, *x_inner))
     y = transpose(y, (*y_batch, *y_inner, *y_free))
-    if batch or not rows:  # MatMul with batch dims needs one dim of rows.
+    if batch or not rows:  # With batch dims, MatMul takes one dim of rows.
         rows = (math.prod(rows),)
     inputs = reshape(x, (*batch, *rows, inner)), reshape(y, (*batch, inner, last))
     return reshape(Node("MatMul", inputs, (*batch, *rows, last), out.dtype), out.shape)

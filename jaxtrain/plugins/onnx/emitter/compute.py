@@ -1,7 +1,7 @@
 """Conversion of a graph to a JAX function with LiteRT's quantization markers.
 
-LiteRT's converter reads StableHLO: a composite `quant.fake_quant` marks each
-int8-quantized float array, with its scales and zero points. Batch norms are already
+LiteRT's converter reads StableHLO: a composite `quant.fake_quant` marks each float
+array that becomes int8, with its scales and zero points. Batch norms are already
 folded, and kernels are rounded as in quantization-aware training.
 """
 
@@ -16,7 +16,7 @@ from jax import lax
 from jaxtrain.plugins.onnx.emitter.graph import Node, ordered, unknown
 from jaxtrain.plugins.onnx.emitter.integers import ROUND, weights_of
 
-# Offset of zero points from uint8 (in ONNX) to int8.
+# Difference between the zero points of int8 (LiteRT) and of uint8 (ONNX).
 OFFSET = -128
 ON_ELEMENTS: dict[str, Callable[..., jax.Array]] = {
     "Abs": jnp.abs,
@@ -88,7 +88,7 @@ def rounded(x: jax.Array, scale: Any, zero: Any, dim: int | None = None) -> jax.
       x: Array, whose values may already be quantized.
       scale: Scale; per channel if `dim` is given.
       zero: Zero point; per channel if `dim` is given.
-      dim: Output dim of a kernel, whose integers are -127 to 127; None for activations.
+      dim: Output dim of a kernel, which is rounded to -127..127; None for activations.
     """
     attributes: dict[str, Any] = {
         "dtype": "i8",

@@ -12,7 +12,7 @@ DETECT = "Detect"
 
 
 def detected(candidates: Node, limits: Mapping[str, Any]) -> Node:
-    """Detections, float32 (batch, keep, 6): box, score and class.
+    """Create a node of detections, float32 (batch, keep, 6): box, score and class.
 
     Args:
       candidates: Boxes and scores of all positions, (batch, positions, 4 + classes).
@@ -23,7 +23,7 @@ def detected(candidates: Node, limits: Mapping[str, Any]) -> Node:
 
 
 def write_detect(to: Writer, node: Node) -> tuple[str, Order]:
-    """Write top-k, non-maximum suppression, and the final selection."""
+    """Write a `DETECT` node as TopK, NonMaxSuppression, and a second TopK."""
     (x,), limits = node.inputs, node.attributes
     _, places, size = x.shape
     num_classes = size - 4
@@ -45,7 +45,7 @@ def write_detect(to: Writer, node: Node) -> tuple[str, Order]:
     kind = add("Mod", [place, number(num_classes)])
     place = unsqueezed(add("Div", [place, number(num_classes)]), 2)
     boxes = add("GatherND", [part(0, 4), place], batch_dims=1)
-    # Boxes suppress each other only within a class, in the order of their scores.
+    # Suppression is within a class, in descending order of scores.
     kinds = number(np.arange(num_classes)[:, None])
     is_kind = add("Equal", [unsqueezed(kind, 1), kinds])
     ranks = add("Where", [is_kind, floats(np.arange(num, 0, -1)), floats(0)])

@@ -28,8 +28,8 @@ class Node:
       shape: Shape of the result.
       dtype: Dtype of the result.
       attributes: Attributes of the operator.
-      value: Value of a constant, a NumPy array, possibly in higher precision than
-        `dtype`: constants are folded unrounded, and rounded once at the end.
+      value: NumPy array of a constant, possibly in higher precision than `dtype`:
+        constants are folded unrounded, and rounded when they are written.
       uses: Number of uses as an input, or as the output of the graph.
     """
 
@@ -62,7 +62,7 @@ class Node:
 
 
 def plain(size: Any) -> Any:
-    """Convert a size to a Python int, unless symbolic."""
+    """Convert the size of a dim to a Python int, unless it is symbolic."""
     return int(size) if isinstance(size, np.integer) else size
 
 
@@ -113,7 +113,7 @@ def transpose(x: Node, order: tuple[int, ...]) -> Node:
 
 
 def full(x: Node, shape: Shape) -> Node:
-    """Broadcast the dims of size 1 of `x` to a shape."""
+    """Broadcast `x` to a shape of the same rank."""
     if x.shape == tuple(shape):
         return x
     if x.is_constant and all(isinstance(d, int) for d in shape):
@@ -145,7 +145,7 @@ def count_uses(output: Node) -> None:
 
 
 def unknown(what: str) -> UserError:
-    """UserError for an operation that the ONNX export does not support."""
+    """Create the UserError for an operation that the ONNX export does not support."""
     return UserError(
         f"--format onnx: the model uses {what}, which the ONNX export does not "
         "support; choose --format stablehlo, which supports every model"

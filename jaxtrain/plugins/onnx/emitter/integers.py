@@ -1,8 +1,8 @@
 """Export of quantization-aware trained models as 8-bit integers.
 
-A quantized array is a pair of QuantizeLinear and DequantizeLinear (QDQ), which runtimes
-fuse with neighbouring operators. Kernels are integers with a scale per output channel,
-and biases are integers in the scale of the accumulator.
+A quantized array passes through a pair of QuantizeLinear and DequantizeLinear (QDQ),
+which runtimes fuse with adjacent operators. Kernels are integers with a scale per
+output channel, and biases are integers in the scale of the accumulator.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ KEEPING = ("MaxPool", "Relu", "Reshape", "Slice", "Transpose")
 
 
 def _activation(x: Node, low: Node, high: Node) -> Node:
-    """Convert the fake quantization of activations to a node `ROUND`."""
+    """Convert the fake quantization of activations to a `ROUND` node."""
     # Use the model's code and dtype: other rounding could give another zero point.
     ends = (jnp.asarray(end.value.astype(end.dtype)) for end in (low, high))
     scale, zero = map(np.asarray, scale_and_zero_point(*ends))
@@ -57,7 +57,7 @@ def _bias(*given: Node) -> Node:
     return constant(found, given[0].dtype)
 
 
-# Name of the jitted function -> conversion of its call, (*inputs) -> output.
+# Name of a jitted function -> function that converts its call to a node.
 RULES: dict[str, Callable[..., Node]] = {
     ROUND_ACTIVATION: _activation,
     ROUND_BIAS: _bias,
@@ -82,7 +82,7 @@ class Integers(NamedTuple):
       scale: Scale per output channel, float64 (outputs,).
       bias: Integers in the range of int32, in the accumulator's scale, float64
         (outputs,); None without a bias or without quantized activations.
-      step: Scale of the activations; None if they are not quantized.
+      step: Scale of the input activations; None if they are not quantized.
     """
 
     kernel: np.ndarray
@@ -92,7 +92,7 @@ class Integers(NamedTuple):
 
 
 def weights_of(x: Node, kernel: Node, bias: list[Node]) -> Integers | None:
-    """Integer weights of a convolution or matrix product; None if not quantized.
+    """Return the integer weights of an operator; None if the kernel is not quantized.
 
     Args:
       x: Input of the operator.
@@ -150,7 +150,7 @@ def _dequantized(to: Writer, name: str, scale: np.ndarray, dim: int, dtype: Any)
 
 
 def _step(x: Node) -> float | None:
-    """Scale of quantized activations; None if they are not quantized."""
+    """Return the scale of activations; None if they are not quantized."""
     while x.op in KEEPING:
         x = x.inputs[0]
     return x.attributes["scale"] if x.op == ROUND else None

@@ -1,8 +1,8 @@
-"""Writing of operators in ONNX: names and layouts.
+"""Writing of ONNX operators, and their layouts.
 
-ONNX's convolutions and pools are NCHW. Later operators keep that layout, and transposes
-are written only for operators that need another layout: for a ResNet, only one at its
-input.
+ONNX's convolutions and pools are NCHW. The operators after them keep this layout, and
+transposes are written only before operators that need another layout: in a ResNet, only
+the input is transposed.
 """
 
 import math
@@ -31,7 +31,7 @@ from jaxtrain.plugins.onnx.emitter.write import (
 # Name of a written array, and its dim order.
 Written = tuple[str, Order]
 
-# First opset with axes as an input of all reductions.
+# First opset in which all reductions take axes as an input.
 OPSET_AXES = 18
 GLOBAL_POOLS = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 
@@ -60,7 +60,7 @@ def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
 
 
 def _common_order(to: Writer, node: Node) -> Order:
-    """Return the first layout of a full-rank input that is not JAX's, else JAX's."""
+    """Return the layout of the first transposed full-rank input, else JAX's layout."""
     rank = len(node.shape)
     large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
     found = map(to.order_of, large)
@@ -108,7 +108,7 @@ def _reshape(to: Writer, node: Node) -> Written:
     order, rank = to.order_of(x), len(node.shape)
     if filled(x.shape, order) != filled(x.shape, straight(len(order))):
         order = straight(len(order))
-    # Use channels-first order if its memory layout is the same.
+    # Use channels-first order if it has the same memory layout as JAX's order.
     target, images = straight(rank), channels_first(rank)
     if rank > 3 and filled(node.shape, images) == filled(node.shape, target):
         target = images
@@ -117,7 +117,7 @@ def _reshape(to: Writer, node: Node) -> Written:
 
 
 def _transpose(to: Writer, node: Node) -> Written:
-    """Transpose by a change of the recorded dim order, without an operator."""
+    """Change the recorded dim order, instead of writing a Transpose."""
     (x,) = node.inputs
     order, moved = to.order_of(x), node.attributes["order"]
     return to.get(x, order), tuple(moved.index(d) for d in order)
@@ -186,7 +186,7 @@ def _matmul(to: Writer, node: Node) -> Written:
 
 
 def _pointwise(to: Writer, node: Node) -> Written:
-    """Write a product over channels in NCHW as a 1x1 convolution."""
+    """Write a matrix product over the channels of an NCHW array as a 1x1 Conv."""
     x, weights, *bias = node.inputs
     rank = len(x.shape)
     ones = [1] * (rank - 2)
@@ -217,7 +217,7 @@ def _gemm(to: Writer, node: Node) -> Written:
 
 
 def _scale_and_shift(to: Writer, node: Node) -> Written:
-    """Write scale and shift as one BatchNormalization of mean 0 and variance 1."""
+    """Write scale and shift as a BatchNormalization with mean 0 and variance 1."""
     x, scale, shift = node.inputs
     rank = len(node.shape)
     if to.order_of(x) != channels_first(rank):

@@ -17,7 +17,7 @@ CENTRED = ("Sub", "x", ("Mean", "x"))
 VARIANCE = ("Mean", ("Mul", CENTRED, CENTRED))
 DEVIATION = ("Reciprocal", ("Sqrt", ("Add", VARIANCE, "epsilon")))
 NORMS = (("Mul", CENTRED, ("Mul", DEVIATION, "scale")), ("Mul", CENTRED, DEVIATION))
-# Pattern -> operator on x, and its attributes.
+# Pattern -> (operator to apply to x, its attributes).
 OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
     ("Max", "x", 0.0): ("Relu", {}),
     ("Mul", ("Clip", ("Add", "x", 3.0), 0.0, 6.0), 1 / 6): (
@@ -33,7 +33,7 @@ OPERATORS: dict[Any, tuple[str, dict[str, float]]] = {
 def find(
     pattern: Any, node: Node, known: dict[str, Node] | None = None
 ) -> dict[str, Node] | None:
-    """Match a pattern; return the nodes by name, or None if it does not match."""
+    """Match a pattern to a node; return matched nodes by name, or None if no match."""
     known = known or {}
     if isinstance(pattern, str):
         return {**known, pattern: node} if known.get(pattern, node) is node else None
@@ -81,7 +81,7 @@ def _clip(node: Node) -> Node | None:
 
 
 def _max_pool_of_blocks(node: Node) -> Node | None:
-    """Fuse a reshape into blocks and a maximum over each block into MaxPool."""
+    """Replace a reshape and a maximum over the resulting blocks by MaxPool."""
     if node.op != "ReduceMax" or node.attributes["keepdims"]:
         return None
     x = node.inputs[0]
@@ -104,7 +104,7 @@ def _max_pool_of_blocks(node: Node) -> Node | None:
 
 
 def _drops_incomplete_windows(node: Node, size: list[int]) -> bool:
-    """Whether a slice drops only incomplete windows at the ends, as pooling does."""
+    """Whether a slice drops only incomplete windows, as pooling does."""
     whole = node.inputs[0].shape
     return all(
         d in (1, 2) and start == 0 and stride == 1 and whole[d] - stop < size[d - 1]
@@ -113,7 +113,7 @@ def _drops_incomplete_windows(node: Node, size: list[int]) -> bool:
 
 
 def _mean_without_padding(node: Node) -> Node | None:
-    """Fuse the correction for padded windows into AveragePool (`count_include_pad`)."""
+    """Fuse the correction for padding into AveragePool, as `count_include_pad=0`."""
     if node.op != "Mul" or not node.inputs[1].is_constant:
         return None
     (pool, factor), a = node.inputs, node.inputs[0].attributes
@@ -136,7 +136,7 @@ def _mean_without_padding(node: Node) -> Node | None:
 
 
 def _layer_norm(node: Node) -> Node | None:
-    """Fuse (x - mean) * (rsqrt(variance + epsilon) * scale) to LayerNormalization."""
+    """Fuse (x - mean) * (rsqrt(variance + epsilon) * scale) into LayerNormalization."""
     found = find(NORMS[0], node) or find(NORMS[1], node)
     if found is None or (epsilon := found["epsilon"].number) is None:
         return None

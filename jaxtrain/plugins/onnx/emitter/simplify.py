@@ -18,13 +18,13 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     reshape,
 )
 
-# Node -> replacement, or None.
+# Function from a node to its replacement, or to None.
 Rule = Callable[[Node], Node | None]
-# Operators of (data, weights), or of (data, weights, bias).
+# Operators with inputs (data, weights) or (data, weights, bias).
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
 # Maximum number of elements of constants to compare for common subexpressions.
 SMALL = 64
-# Operator -> constant operand with which it is the identity.
+# Operator -> its neutral element.
 NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
 
 
@@ -38,7 +38,7 @@ def simplify(output: Node) -> Node:
 
 
 def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
-    """Apply rules to each node once; return the output, and whether any applied."""
+    """Apply rules once per node; return the output, and whether the graph changed."""
     count_uses(output)
     new: dict[int, Node] = {}
     same: dict[Any, Node] = {}
@@ -76,7 +76,7 @@ def _key(node: Node) -> Any:
 
 
 def _canonical(node: Node) -> Node | None:
-    """Canonicalize arithmetic to Add and Mul if possible, with constants second."""
+    """Canonicalize arithmetic to Add and Mul, with constants as second inputs."""
     if not node.is_float:
         return None
     match node:
@@ -135,7 +135,7 @@ def _remove_identity(node: Node) -> Node | None:
         ) if x.dtype == node.dtype and wide.dtype.itemsize > node.dtype.itemsize:
             return x
         case Node(op=op, is_float=True, inputs=(x, y)) if op in NEUTRAL:
-            # Compare constants as they are rounded in the file.
+            # Compare constants after rounding to their dtype, as in the file.
             neutral = y.is_constant and y.value.astype(y.dtype) == NEUTRAL[op]
             return x if x.shape == node.shape and np.all(neutral) else None
     return None
@@ -170,7 +170,7 @@ def _fold(node: Node) -> Node | None:
 
 
 def _reduction(node: Node) -> Node | None:
-    """Fuse a sum and a division into ReduceMean, and a reshape into `keepdims`."""
+    """Fuse a division into a sum (ReduceMean), or a reshape into `keepdims`."""
     match node:
         case Node(
             op="Mul",

@@ -19,7 +19,8 @@ from jaxtrain.plugins.onnx.emitter.graph import (
     unknown,
 )
 
-# Primitive -> rule `(eqn, *inputs)` -> output or outputs, for fully broadcast inputs.
+# Primitive -> rule, which takes (eqn, *inputs) and returns the output or a list of
+# outputs. The inputs are fully broadcast.
 RULES: dict[str, Callable[..., Any]] = {**arrays.RULES, **windows.RULES}
 # Float primitives to evaluate in NumPy: JAX would compile each one.
 IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
@@ -35,8 +36,8 @@ IN_NUMPY: dict[str, Callable[..., np.ndarray]] = {
     "square": np.square,
     "sub": np.subtract,
 }
-# Primitives that are not constant-folded in JAX, which would round the value of the
-# constant to its dtype.
+# Primitives that the rules evaluate for constants, because JAX would round the values
+# to their dtype.
 KEEP_PRECISION = ("convert_element_type", "reshape", "transpose", "broadcast_in_dim")
 
 
@@ -49,7 +50,7 @@ def trace(
     """Trace a function of images to a graph; return its input and output.
 
     Raises:
-      UserError: Unsupported primitive, or a function that needs the batch size.
+      UserError: A primitive is unsupported, or the function needs a fixed batch size.
     """
     size = export.symbolic_shape("batch")[0] if batch is None else batch
     given = jax.ShapeDtypeStruct((size, *image_shape), dtype)
@@ -68,7 +69,7 @@ def trace(
 
 
 def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
-    """Convert a jaxpr; return its outputs."""
+    """Convert a jaxpr to nodes; return the nodes of its outputs."""
     values: dict[Any, Node] = {}
 
     def value_of(atom: Any) -> Node:
@@ -85,7 +86,7 @@ def _read(jaxpr: Any, consts: Any, inputs: list[Node]) -> list[Node]:
 
 
 def _apply(eqn: Any, inputs: list[Node]) -> list[Node]:
-    """Convert an equation; return its outputs."""
+    """Convert an equation to nodes; return the nodes of its outputs."""
     name = eqn.primitive.name
     if name == "jit" and eqn.params["name"] in integers.RULES:
         return [integers.RULES[eqn.params["name"]](*inputs)]
@@ -124,7 +125,7 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}
-        if name == "reduce_sum":  # The sum includes dims with a delayed broadcast.
+        if name == "reduce_sum":  # A sum requires delayed broadcasts.
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
             axes = {"axis": tuple(eqn.params["axes"])}
         return [constant(IN_NUMPY[name](*wide, **axes), dtype)]

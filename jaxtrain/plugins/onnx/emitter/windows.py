@@ -16,7 +16,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 
 
 def pads_of(sides: Any) -> list[int]:
-    """Padding in ONNX's form: all starts, then all ends."""
+    """Convert (start, end) paddings to ONNX's order: all starts, then all ends."""
     return [low for low, _ in sides] + [high for _, high in sides]
 
 
@@ -49,7 +49,7 @@ def _convolution(eqn: Any, x: Node, kernel: Node) -> Node:
 
 
 def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
-    """Convert a windowed maximum or sum."""
+    """Convert a windowed maximum to MaxPool, or a windowed sum to AveragePool."""
     p = eqn.params
     size, strides = p["window_dimensions"], p["window_strides"]
     padding, dilation = p["padding"], p["window_dilation"]
@@ -78,7 +78,7 @@ def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
 
 
 def _any_window(eqn: Any, x: Node, start: Node) -> Node:
-    """Convert `reduce_window` whose reduction jaxpr is a sum or a maximum."""
+    """Convert a `reduce_window` whose jaxpr computes a sum or a maximum."""
     body = [inner.primitive.name for inner in eqn.params["jaxpr"].eqns]
     if (body, start.number) not in ((["add"], 0.0), (["max"], -math.inf)):
         raise unknown(f"'reduce_window' of {body}")

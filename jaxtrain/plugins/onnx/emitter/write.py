@@ -7,7 +7,7 @@ import numpy as np
 
 from jaxtrain.plugins.onnx.emitter.graph import Node, Shape, unknown
 
-# Opset of 2021, the first with LayerNormalization; all current runtimes support it.
+# Opset of 2022, the first with LayerNormalization; all current runtimes support it.
 OPSET = 17
 # First opset with bfloat16 convolutions and pools.
 OPSET_BFLOAT16 = 22
@@ -34,7 +34,7 @@ def filled(shape: Shape, order: Order) -> list[int]:
 class Writer:
     """Writer of the operators of a graph.
 
-    A node has one name in the file per dim order in which it is written.
+    An array that is written in several dim orders has one name per order.
 
     Attributes:
       opset: Version of the operators.
@@ -54,7 +54,7 @@ class Writer:
         self._names: dict[Node, dict[Order, str]] = {}
 
     def type_of(self, dtype: Any) -> int:
-        """ONNX's element type of a dtype (enum `TensorProto.DataType`)."""
+        """Convert a dtype to ONNX's element type (enum `TensorProto.DataType`)."""
         return self.onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
     def add(self, op: str, inputs: list[str], **attributes: Any) -> str:
@@ -72,7 +72,7 @@ class Writer:
         return first, f"{first}_2"
 
     def constant(self, values: Any, dtype: Any = np.int64) -> str:
-        """Add a rounded constant, without duplicates; return its name."""
+        """Add a constant, rounded to `dtype`, unless it exists; return its name."""
         array = np.asarray(values).astype(dtype, order="C")
         key = (array.shape, str(array.dtype), array.tobytes())
         if key not in self._constants:
@@ -81,7 +81,7 @@ class Writer:
         return self._constants[key].name
 
     def put(self, node: Node, order: Order, name: str) -> None:
-        """Record the name of a node's array, and the dim order of this array."""
+        """Record the name and dim order of a node's written array."""
         self._names[node] = {order: name, **self._names.get(node, {})}
 
     def order_of(self, node: Node) -> Order:
@@ -89,7 +89,7 @@ class Writer:
         return next(iter(self._names[node]))
 
     def get(self, node: Node, order: Order | None = None) -> str:
-        """Name of a node's array with its dims in `order`, by default JAX's."""
+        """Name of a node's array in a dim order, by default JAX's."""
         order = straight(len(node.shape)) if order is None else order
         if node.is_constant:
             return self.constant(node.value.transpose(order), node.dtype)
@@ -106,7 +106,7 @@ class Writer:
         return self.add("Transpose", [name], perm=[have.index(d) for d in order])
 
     def reshape(self, name: str, shape: Sequence[Any]) -> str:
-        """Add a reshape, with -1 for a dynamic batch."""
+        """Add a reshape, with -1 for a symbolic batch dim; return the output's name."""
         known = [n if isinstance(n, int) else -1 for n in shape]
         if known.count(-1) > 1:
             raise unknown(f"a shape {shape} with the batch in two dims")
@@ -119,7 +119,7 @@ class Writer:
         names: tuple[str, str],
         metadata: dict[str, str],
     ) -> Any:
-        """Build the ModelProto; `names` are the names of its input and output."""
+        """Build the ModelProto; `names` are the names of input and output."""
         helper, source = self.onnx.helper, self.get(output)
         if not any(source in outputs for _, _, outputs, _ in self._operators):
             source = self.add("Identity", [source])
