@@ -99,7 +99,7 @@ def run(arguments: FindLrArguments, signals: StopSignals) -> None:
     best = next(iter(suggested.values()))
     rows = {rule: f"{rate:.2e}" for rule, rate in suggested.items()}
     show_table("learning rate", {**rows, "plot": out / PICTURE})
-    print(f"use it with --optimizer.learning-rate {best:.2g}")
+    print(f"set --optimizer.learning-rate {best:.2g}")
 
 
 def problems(arguments: FindLrArguments) -> list[Problem]:

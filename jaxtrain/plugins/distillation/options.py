@@ -19,8 +19,8 @@ class DistillationConfig(Part):
     )
     teacher_digest: str | None = field(
         None,
-        help="Expected SHA-256 of the teacher's weights, or a prefix of it. Runs record "
-        "the full digest.",
+        help="Expected SHA-256 of the teacher's weights, or a prefix of it. Runs "
+        "record the full digest.",
     )
     teacher_precision: str | None = field(
         None,

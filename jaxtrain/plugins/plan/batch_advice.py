@@ -14,7 +14,7 @@ def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
     """Describe the option that sets the micro-batch, and its effect on training."""
-    lines = [f"use it with --train.accumulate-steps {found.accumulate_steps}"]
+    lines = [f"set --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
     group, size = config.parallel.batch_norm, found.batch_size
@@ -34,7 +34,7 @@ def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
     """Describe the option that sets the batch, and its effect on training."""
-    lines = [f"use it with --data.batch-size {found.batch_size}"]
+    lines = [f"set --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
         steps = [_num_steps(planner, config, size) for size in (new, old)]

@@ -150,9 +150,9 @@ def enough_memory(config: Config) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         raise UserError(
-            f"data.batch_size = {config.data.batch_size} needs more memory than "
-            f"{counted(jax.device_count(), 'device')} have: use a smaller batch size, "
-            "or more devices"
+            f"data.batch_size = {config.data.batch_size} does not fit in the memory of "
+            f"{counted(jax.device_count(), 'device')}: use a smaller batch size, or "
+            "more devices"
         ) from None
 
 

@@ -62,9 +62,10 @@ def scale(
         _check_target(target, platform, timed=timed)
     gpus = [] if platform == "cpu" or target else gpu_compiler.visible_gpus()
     if (gpus or platform == "gpu") and max(counts) > len(gpus):
+        fewer = f"give at most {len(gpus)}, or " if gpus else ""
         raise UserError(
             f"--devices {max(counts)}: this machine has {counted(len(gpus), 'GPU')}; "
-            f"give at most {len(gpus)}, or simulate devices with --platform cpu"
+            f"{fewer}simulate devices with --platform cpu"
         )
     simulated = not (gpus or target)
     data = stand_in(config.data)

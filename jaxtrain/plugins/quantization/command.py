@@ -114,6 +114,6 @@ def describe(found: "Rounded", num: int, num_others: int) -> dict[str, str]:
     """
     return {
         "activations": f"{len(found.ranges)} ranges, from {num:,} images",
-        "outputs": f"differ by {found.difference:.2%} of their root mean square, on "
-        f"{num_others:,} images",
+        "outputs": f"RMS error {found.difference:.2%} of their RMS, on {num_others:,} "
+        "images",
     }

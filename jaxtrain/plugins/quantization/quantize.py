@@ -75,7 +75,7 @@ def quantize(
     zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), abstract_weights(about))
     state = {**by_path(zeros[1]), **by_path(model.model_state)}
     empty = make_model(
-        about, model.params, with_values(zeros[1], state), origin, "the model in 8 bits"
+        about, model.params, with_values(zeros[1], state), origin, "the quantized model"
     )
     ranges = find_ranges(empty, images, method)
     for path, ends in ranges.items():

@@ -110,7 +110,7 @@ def test_steps_are_tried_here(
     """Up to --largest, or to what the device runs out of memory with."""
     words = ["find-batch", "--config", write_config(TINY), "--largest", "48"]
     result = cli.done(*words)
-    assert "use it with --data.batch-size 48" in result.stdout
+    assert "set --data.batch-size 48" in result.stdout
     assert "90 steps instead of 280" in result.stdout
     assert "learning_rate = 0.1 is for a batch of 16" in result.stdout
     assert (tmp_path / "oom_score_adj").read_text() == "1000"
@@ -128,7 +128,7 @@ def test_steps_are_tried_here(
 
     monkeypatch.setattr(batch_trial, "measure_steps", run_out)
     result = cli.done(*words, "--largest", "17")
-    assert "use it with --data.batch-size 16" in result.stdout
+    assert "set --data.batch-size 16" in result.stdout
     assert read(cli)["trials"][1]["reason"] == batch_trial.RAN_OUT
 
 
@@ -150,7 +150,7 @@ def test_a_killed_trial_does_not_fit(
     monkeypatch.setattr(gpu_compiler, "call", call)
     words = ["find-batch", "--config", write_config(TINY), *MICRO, "--memory", "1MB"]
     result = cli.done(*words)
-    assert "use it with --train.accumulate-steps 8" in result.stdout
+    assert "set --train.accumulate-steps 8" in result.stdout
     assert "batch norm, if the model has any, computes statistics over 2 exam" in (
         result.stdout
     )
@@ -182,7 +182,7 @@ def test_for_gpus_micro_batches_are_planned(
     path = write_config(TINY)
     words = ["find-batch", "--config", path, "--target", "h100x2", *MICRO]
     result = cli.done(*words, "--memory", "5GB")
-    assert "use it with --train.accumulate-steps 4" in result.stdout
+    assert "set --train.accumulate-steps 4" in result.stdout
     assert read(cli)["recommended"]["micro_batch_size"] == 4
     result = cli(*words, "--memory", "1GB")
     assert (
