@@ -43,13 +43,13 @@ class Programs:
     Attributes:
       weights: Initialization of the weights, `root_key -> weights`.
       begin: Creation of the train state, `weights -> state`.
-      train: Pairs (first step of a phase, training step of the phase), `(state,
-        root_key, data, batches, **method_arrays) -> (state, metrics)`.
-      eval: Evaluation of a batch, `((params, model_state), data, batches) -> (found,
-        known)` (see `jaxtrain.evaluation.evaluate.reduce_batch`).
+      train: Pairs (first step of a phase, program). A program trains on batches:
+        `(state, root_key, data, batches, **method_arrays) -> (state, metrics)`.
+      eval: Evaluation of a batch, `((params, model_state), data, batches) -> result`
+        (see `jaxtrain.evaluation.evaluate.reduce_batch`).
       method_arrays: Input arrays of the training method, by keyword.
       statistics: Recomputation of batch-norm statistics for averaged weights; None if
-        the statistics are averaged too, or if the model has no batch norm.
+        not needed.
     """
 
     weights: Program
@@ -77,7 +77,7 @@ class Programs:
 
 
 def make_programs(setup: Setup, run_data: RunData) -> Programs:
-    """Load the method's inputs, and jit the programs."""
+    """Jit the programs of a run, and load the inputs of its training method."""
     train_set, mean, std = run_data.train_set, run_data.mean, run_data.std
     dtype = setup.policy.compute_dtype
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
@@ -121,7 +121,7 @@ def augmented(
     std: tuple[float, ...],
     dtype: Any,
 ) -> Preprocess:
-    """Create the preprocessing of training batches of a phase."""
+    """Create the preprocessing function for the training batches of a phase."""
     return make_preprocess(
         mean,
         std,
@@ -141,7 +141,7 @@ def unaugmented(
     std: tuple[float, ...],
     dtype: Any,
 ) -> Preprocess:
-    """Create the preprocessing of evaluation batches.
+    """Create the preprocessing function for evaluation batches.
 
     Args:
       setup: Setup of the run.
@@ -162,7 +162,7 @@ def unaugmented(
 
 
 def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
-    """Jit the training step of a run on one mesh; the first call compiles it."""
+    """Jit the training step of a single-mesh run; its first call compiles it."""
     remat, platform = setup.config.train.remat, setup.layout.platform
     return Compiled(
         step,
@@ -174,14 +174,14 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
 
 
 def view_of(config: Config) -> views.View:
-    """Test-time augmentation of evaluations."""
+    """View that evaluations use: sliding windows or test-time augmentation."""
     if config.data.sliding_size is not None:
         return views.sliding_windows
     return views.named(config.train.tta)
 
 
 def _check_metrics(setup: Setup, batch: Any) -> None:
-    """Trace the metrics of an evaluation batch, to fail before the first step."""
+    """Trace the evaluation metrics, so that their errors occur before training."""
     task, dtype = setup.task, setup.policy.output_dtype
 
     def apply(images: jax.Array) -> Any:

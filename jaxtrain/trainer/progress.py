@@ -18,12 +18,12 @@ class Progress:
     stopped_early: bool = False
     # Host-side state of each callback, JSON values by callback name.
     callbacks: dict[str, Any] = field(default_factory=dict)
-    # Number of skipped steps and spikes, logged or not.
+    # Total number of skipped steps and loss spikes, including unlogged ones.
     bad_steps_told: int = 0
-    # Seconds of the run without setup and compilation; seconds of training steps.
+    # `train_seconds` excludes setup, compilation and lost time (`clock.NOT_TRAINING`).
     train_seconds: float = 0.0
     step_seconds: float = 0.0
-    # Seconds by account (see `Clock`).
+    # Seconds of the run by time account (`clock.ACCOUNTS`).
     seconds: dict[str, float] = field(default_factory=dict)
     # Metrics of the steps since the last log line.
     interval: dict[str, list[float]] = field(default_factory=dict)

@@ -15,21 +15,22 @@ from jaxtrain.processes import cluster
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.state import as_dict
 
-# Number of failed saves in a row that ends the run.
+# Number of consecutive failed saves after which the run ends.
 MAX_FAILURES = 3
 
 
 class Saves:
-    """Saves the device state together with the host-side state.
+    """Saves checkpoints of the train state and the host-side state of a run.
 
-    `MAX_FAILURES` failed saves in a row end a run. With several processes, each process
-    writes its shards. Only process 0 detects failures; if process 0 exits, all exit.
+
+    `MAX_FAILURES` consecutive failed saves end the run. With several processes, each
+    writes its shards, and only process 0 detects failures: if it exits, all exit.
     """
 
     def __init__(self, run: RunState):
         self._run, self._step = run, run.step
         self._failures = 0
-        # Error of the last save, with advice.
+        # Error of the last save, and its remedy.
         self._error: CheckpointError | None = None
         self._remedy = ""
 
@@ -44,7 +45,8 @@ class Saves:
         return not self.done() and (run.save_asked or run.step % every == 0)
 
     def save(self) -> None:
-        """Start saving the current step, after callbacks received all metrics.
+        """Pass all metrics to the callbacks, then start to save the current step.
+
 
         Raises:
           BadNumbersError: The state is not finite.
@@ -66,12 +68,12 @@ class Saves:
             }
             metrics = self._metrics()
             self.look(wait=True)
-            # Other processes wait here, not in a collective, which may time out.
+            # Wait for process 0 here: a collective may time out.
             run.meet()
             self._error = None
             with self._counting_failures():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
-            # If process 0 failed, other processes end here, not within a step.
+            # If process 0 failed, the other processes exit here, not within a step.
             cluster.current().barrier()
         self._step = run.step
 
@@ -94,10 +96,11 @@ class Saves:
                 self._failures = 0
 
     def amend(self) -> None:
-        """Add the evaluation of the current step to its checkpoint, if it is missing.
+        """Add missing evaluation metrics of the current step to its checkpoint.
 
-        A checkpoint is saved without an evaluation if a signal cancels the evaluation.
-        Only checkpoints with evaluations can become the best.
+
+        A checkpoint has no metrics if a signal canceled its evaluation. Without metrics
+        it cannot become the best checkpoint.
         """
         run, progress = self._run, self._run.progress
         if not (self.done() and self._evaluated()):
@@ -136,7 +139,8 @@ class Saves:
     def _wait(self) -> None:
         saved = self._run.saved
         try:
-            # After a signal there is little time: the next start verifies the save.
+            # After a signal there is little time: the next start verifies the
+            # checkpoint.
             saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
             self._record_error(error)
@@ -149,7 +153,7 @@ class Saves:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show a save on the console, and add its time to the account `checkpoint`."""
+        """Show a save on the console; add its duration to `checkpoint` of the clock."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:

@@ -22,13 +22,12 @@ from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.state import num_params
 
-# Accounts (see `clock.ACCOUNTS`) with a smaller share of the time are left out of the
-# result table.
+# The result table omits time accounts (`clock.ACCOUNTS`) below this fraction.
 SMALL_SHARE = 0.01
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
-    """Rows of the start-up table."""
+    """Rows of the start-up table, by label."""
     config, timetable, splits = setup.config, setup.timetable, setup.splits
     height, width, channels = splits.input_shape
     num_validation = len(splits.validation) if splits.validation else 0
@@ -100,7 +99,7 @@ def _describe_quantization(setup: Setup) -> dict[str, str]:
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
-    """Describe the number of frozen parameters, and for how long."""
+    """Describe the frozen parameters, and for how long they are frozen."""
     frozen, until = setup.phases[0].frozen, setup.timetable.unfreeze_step
     if not frozen.layers:
         return {}
@@ -117,10 +116,7 @@ def _describe_transforms(setup: Setup) -> dict[str, str]:
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:
-    """Describe the dtypes of gradient sums, and layers that remain unsplit.
-
-    Only layers whose channels `parallel.model` could split are listed.
-    """
+    """Describe the dtypes of gradient sums, and layers that could be sharded."""
     mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
     compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]
     sums = []
@@ -141,7 +137,7 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
 def describe_result(
     setup: Setup, summary: dict[str, Any], workdir: Path
 ) -> dict[str, Any]:
-    """Rows of the result table."""
+    """Rows of the result table, by label."""
     test = summary["eval"]
     shown = formatted(test, (*setup.task.shown, "loss"))
     return {
@@ -177,7 +173,7 @@ def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
-    """Describe the tested weights, and the last and best steps if they differ."""
+    """Describe the tested weights, and the last and best weights if different."""
     model, last, best = summary["model"], summary["last"], summary["best"]
     metric = setup.best.metric
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Inputs of the factories of step transforms.
+    """Arguments of the step-transform factories.
 
     Attributes:
       config: Resolved config of the run.
@@ -41,7 +41,7 @@ class RunFacts:
     sets_rate: bool = False
 
 
-# Factories of plug-ins: a transform, or None if the config does not enable it.
+# Factories from plug-ins; return None if the config does not enable the transform.
 TRANSFORMS: Table[Callable[[RunFacts], StepTransform | None]] = Table("transforms", {})
 
 
