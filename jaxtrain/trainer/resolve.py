@@ -176,7 +176,7 @@ def _with_options(
 
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
-    """Set options of a model, without options that affect only training, by name."""
+    """Model options that are not None, except training-only options, by name."""
     in_training = with_metadata(model, "in_training")
     options = model.set_options().items()
     return {name: x for name, x in options if name not in in_training}

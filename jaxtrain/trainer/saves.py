@@ -153,7 +153,7 @@ class Saves:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show a save on the console; add its duration to `checkpoint` of the clock."""
+        """Show a save on the console; add its time to the `checkpoint` account."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:

@@ -116,7 +116,7 @@ def _describe_transforms(setup: Setup) -> dict[str, str]:
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:
-    """Describe the dtypes of gradient sums, and layers that could be sharded."""
+    """Describe gradient-sum dtypes, and layers that could be sharded but are not."""
     mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
     compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]
     sums = []

@@ -1,4 +1,4 @@
-"""Initial TrainState of a run, created sharded."""
+"""Creation of the initial TrainState of a run, with sharded arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class CreateState:
     `begin` separately, and may load pretrained weights between the two calls.
 
     Attributes:
-      blueprint: Model to build.
+      blueprint: Blueprint of the model to build.
       tx: Optimizer of the run.
       transforms: Transforms of the step.
     """
@@ -35,7 +35,7 @@ class CreateState:
         return self.begin(self.weights(root))
 
     def weights(self, root: jax.Array) -> tuple[Any, Any]:
-        """Initialize parameters and other model state.
+        """Initialize the parameters and the other model state.
 
         Args:
           root: Root key of the run.
@@ -44,7 +44,7 @@ class CreateState:
         return split_model(model)[1:]
 
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
-        """Initialize the state of a run from initial or pretrained weights."""
+        """Create the initial TrainState from initialized or pretrained weights."""
         return first_state(weights, self.tx, self.transforms)
 
 
@@ -53,10 +53,11 @@ def first_state(
     tx: optax.GradientTransformation,
     transforms: Sequence[StepTransform],
 ) -> TrainState:
-    """Initialize the state of a run.
+    """Create the initial TrainState of a run from its weights.
+
 
     Args:
-      weights: Parameters and other model state, nested dicts.
+      weights: Pair (parameters, other model state) of nested dicts.
       tx: Optimizer of the run.
       transforms: Transforms of the step.
     """

@@ -22,7 +22,7 @@ def make_apply(
     view: View = plain,
     size: tuple[int, int] | None = None,
 ) -> Callable[[Any, Any, Batch], tuple[Any, Batch]]:
-    """Make the forward pass of an evaluation, without dropout.
+    """Create the forward-pass function of evaluations, without dropout.
 
     Args:
       task: Task of the run; computes the target of a batch.

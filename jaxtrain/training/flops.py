@@ -13,8 +13,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 def count_flops(jaxpr: Jaxpr) -> int:
     """Count FLOPs over all devices; a multiply-add is two FLOPs.
 
-    Padding counts as part of the image. The body of a scan counts once per iteration,
-    the body of a `while` loop once, and a `cond` as its most expensive branch.
+    Padding is counted as part of the image, the body of a scan once per iteration, the
+    body of a `while` loop once, and only the most expensive branch of a `cond`.
     """
     return sum(_flops(equation) for equation in jaxpr.eqns)
 
@@ -62,7 +62,7 @@ def _dot_flops(equation: JaxprEqn) -> int:
 
 
 def _conv_flops(equation: JaxprEqn) -> int:
-    """FLOPs of a convolution; zeros inserted by input dilation do not count."""
+    """FLOPs of a convolution, except on zeros inserted by input dilation."""
     params, kernel = equation.params, _shape(equation.invars[1])
     channels = kernel[params["dimension_numbers"].rhs_spec[0]]
     products = math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // channels

@@ -23,7 +23,7 @@ class Frozen:
     Attributes:
       layers: Paths of the frozen layers and of all layers within them.
       statistics: Whether running statistics of batch norms, and ranges of quantizers,
-        are fixed in all layers, also in trained layers.
+        are fixed in all layers, including trained layers.
     """
 
     layers: frozenset[str] = frozenset()
@@ -32,7 +32,7 @@ class Frozen:
     def partition(self, tree: Any) -> tuple[Any, Any]:
         """Partition a tree of arrays into (trainable, frozen), by path.
 
-        Subtrees that are empty in a partition are omitted.
+        Empty subtrees are omitted.
         """
         if not self.layers:
             return tree, {}
@@ -65,7 +65,7 @@ NOTHING = Frozen()
 
 
 def merge(one: Any, other: Any) -> Any:
-    """Merge two partitions of a tree, the inverse of `Frozen.partition`."""
+    """Merge the two trees returned by `Frozen.partition`."""
     if not isinstance(one, dict):
         return one
     merged = {**other, **one}
@@ -87,8 +87,8 @@ def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
     """Wrap an optimizer so that `update` takes `learning_rate` as a keyword argument.
 
     Args:
-      tx: Optimizer with a schedule, whose state has the step count.
-      make: Function from a schedule to an optimizer with the same state.
+      tx: Optimizer whose state has the step count of its schedule.
+      make: Function from a schedule to an optimizer with the same state as `tx`.
     """
 
     def update(

@@ -20,7 +20,7 @@ from jaxtrain.trees import by_path, path_name
 
 # Maximum number of training images, or windows, for recomputed statistics.
 NUM_IMAGES = 10_000
-# Key in a batch: index of each example's window in its image, int (batch,).
+# Batch key of the index of each example's window within its image, int (B,).
 WINDOW = "window"
 
 
@@ -48,7 +48,7 @@ def statistics_of_batch(
     def from_zero(path: Any, x: jax.Array) -> jax.Array:
         return jnp.zeros_like(x) if path_name(path) in momenta else x
 
-    # From 0, one update yields (1 - momentum) times the batch statistics.
+    # Starting at 0, an update yields (1 - momentum) times the batch statistics.
     zeros = jax.tree_util.tree_map_with_path(from_zero, model_state)
     key = jax.random.key(0)
     _, after = apply_model(
@@ -80,7 +80,7 @@ def chosen_windows(
     """Choose sliding windows of training images for recomputed batch-norm statistics.
 
     Args:
-      grid: Number of windows per image.
+      grid: Grid of sliding windows in an image.
       num_examples: Number of training images.
       batch_size: Number of windows per batch.
       most: Maximum number of windows.

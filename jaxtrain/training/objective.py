@@ -1,4 +1,4 @@
-"""Objective of a step, a function of the trainable parameters."""
+"""Objective function of a training step."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MakeObjective:
-    """Factory of the objective of each step of a phase.
+    """Factory that makes the objective of each step in a phase.
 
     Attributes:
       task: Task of the run.
@@ -123,7 +123,7 @@ class MakeObjective:
         return grads
 
     def _trained_average(self, state: TrainState) -> Any:
-        """Averaged weights of the trainable parameters, in the parameters' dtypes."""
+        """Averages of the trainable parameters, in the dtypes of the parameters."""
         average = jax.tree.map(
             lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )

@@ -1,4 +1,4 @@
-"""Optimizers, from optax and with its defaults."""
+"""Optimizers from optax, with optax's defaults."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Tx = optax.GradientTransformation
 def make_optimizer(
     config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
-    """Create the optimizer of a config, with its weight decay.
+    """Create the optimizer of a config, including weight decay.
 
     Clipping is separate (`clipping.py`). `schedule` is None for lbfgs, which has a line
     search: its `update` needs `value`, `grad` and `value_fn`, which other optimizers
@@ -75,7 +75,7 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
 
 
 def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """L2 regularization: add `weight_decay * params` to the gradients."""
+    """Add L2 regularization, `weight_decay * kernel`, to the gradients."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         tx = make(lr, **options)
@@ -85,7 +85,7 @@ def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
 
 
 def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """Decoupled weight decay of the optimizer, scaled by the learning rate."""
+    """Use optax's decoupled weight decay of the optimizer, on kernels only."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         return make(lr, weight_decay=weight_decay, mask=decay_mask, **options)
@@ -127,7 +127,7 @@ def _adopt(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 def _muon(lr: Schedule, weight_decay: float, momentum: float, nesterov: bool) -> Tx:
     def dimension_numbers(p: jax.Array) -> MuonDimensionNumbers | None:
-        # An HWIO kernel is a matrix with H * W * I inputs and O outputs.
+        # Treat an HWIO kernel as a matrix with H * W * I inputs and O outputs.
         return MuonDimensionNumbers(range(p.ndim - 1), -1) if p.ndim > 1 else None
 
     return optax.contrib.muon(
@@ -145,7 +145,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
-    """Subtract `lr * weight_decay * kernel` from the updates, after the momentum.
+    """Decoupled weight decay: subtract `lr * weight_decay * kernel` from updates.
 
     Replaces `optax.add_decayed_weights`, which takes no schedule.
     """
@@ -177,14 +177,14 @@ def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
 
 
 def _schedule_free_sgd(lr: Schedule, momentum: float) -> Tx:
-    del momentum  # `make_average` passes it to `ScheduleFree`.
+    del momentum  # `make_average` passes `momentum` to `ScheduleFree`.
     return optax.sgd(lr)
 
 
 def _schedule_free_adamw(
     lr: Schedule, weight_decay: float, b1: float, b2: float, eps: float
 ) -> Tx:
-    del b1  # `make_average` passes it to `ScheduleFree`.
+    del b1  # `make_average` passes `b1` to `ScheduleFree`.
     return optax.chain(
         optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
         optax.add_decayed_weights(weight_decay, decay_mask),
@@ -233,7 +233,7 @@ def _check_line_search(config: OptimizerConfig) -> None:
             )
 
 
-# Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+# Values of `jaxtrain.training.OPTIMIZERS`.
 
 # Sutskever et al. 2013, ICML.
 SGD = Row(_l2(_sgd), parts.SGDConfig)

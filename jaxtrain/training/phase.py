@@ -23,8 +23,8 @@ class Phase:
       schedule: Learning rate by step; None logs no learning rate.
       transforms: Transforms of the step, in order.
       frozen: Frozen layers, without gradients.
-      momenta: Momentum of each running statistic of batch norm, per micro-batch, by
-        path.
+      momenta: Momentum of each batch-norm running statistic, by path; applied once per
+        micro-batch.
       num_micro: Number of micro-batches of gradient accumulation.
       rate_from: Lower bound on the argument of the schedule. The learning rate is
         `schedule(max(rate_from, n))` after n steps that were not skipped, and is passed

@@ -58,7 +58,7 @@ def with_rates(
     optimizers are proportional to the learning rate.
 
     Args:
-      tx: Optimizer of these parameters.
+      tx: Optimizer whose updates are scaled.
       rates: Factors by path of the parameter; {} means 1 for all parameters.
     """
     if not rates:

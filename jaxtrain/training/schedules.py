@@ -38,7 +38,7 @@ def make_schedule(
     Afterwards the learning rate is constant.
 
     Args:
-      config: Name and options of the schedule, and its peak.
+      config: Config section of the optimizer, with schedule and peak learning rate.
       total_steps: Number of steps of the run.
       warmup_steps: Number of linear warm-up steps, included in `total_steps`. For
         one_cycle, the number of steps until the peak.
@@ -74,10 +74,11 @@ def make_schedule(
 def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule:
     """Create the schedule of fastai's `fine_tune` (arXiv:2002.04688).
 
-    The first cycle, which trains only the head, rises from 1/25 of `peak` to `peak` in
-    the first 99 % of its steps. The second cycle rises from 1/10 to 1/2 of `peak` in
-    the first 30 % of its steps. Both cycles rise and fall along cosines, and end at
-    1e-5 of their peaks (the defaults of fastai 2.7). The momentum is not cycled.
+    In the first cycle, which trains only the head, the learning rate rises from `peak`
+    / 25 to `peak` in the first 99 % of the steps. In the second cycle it rises from
+    `peak` / 10 to `peak` / 2 in the first 30 % of the steps. Each cycle rises and falls
+    along cosines, and ends at 1e-5 of its maximum (the defaults of fastai 2.7). The
+    momentum is not cycled.
 
     Args:
       peak: Peak learning rate of the first cycle.
@@ -197,7 +198,7 @@ def _step(
     every: float | None,
     factor: float,
 ) -> Rate:
-    """Multiply by `factor` at each milestone, a fraction of the run.
+    """Multiply the rate by `factor` at milestones, given as fractions of the run.
 
     With `every`, multiply at each multiple of this fraction instead (Tan & Le 2019,
     arXiv:1905.11946). Multiples within the warm-up take effect at the end of the
@@ -232,11 +233,11 @@ def _exponential(peak: float, steps: int, total: int, end_factor: float) -> Rate
 
 
 def _after_warm_up(follow: Callable[..., Rate], kind: type) -> Row:
-    """Create the `SCHEDULES` row of a schedule that follows a linear warm-up.
+    """Create the `SCHEDULES` value for a schedule after a linear warm-up.
 
-    The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187).
-    Goyal et al. (2017, arXiv:1706.02677) start from the learning rate for a batch size
-    of 256: set `warmup_factor` to 256 / batch size.
+    The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187). To
+    start from the learning rate for a batch size of 256, as in Goyal et al. (2017,
+    arXiv:1706.02677), set `warmup_factor` to 256 / batch size.
     """
 
     def build(
@@ -263,7 +264,7 @@ def _one_cycle(peak: float, total: int, warmup: int, end_factor: float) -> Rate:
     )
 
 
-# Rows of `SCHEDULES` (see `jaxtrain.training`).
+# Values of `jaxtrain.training.SCHEDULES`.
 CONSTANT = _after_warm_up(_constant, parts.ConstantSchedule)
 COSINE = _after_warm_up(_cosine, parts.CosineSchedule)
 COSINE_RESTARTS = _after_warm_up(_cosine_restarts, parts.CosineRestartsSchedule)

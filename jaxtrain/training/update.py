@@ -3,7 +3,7 @@
 In this module `total` is the sum of the gradients over micro-batches and devices, times
 the loss scale; `grads` are mean gradients, the input of transforms and optimizer.
 
-Global norms are arguments: a pipeline stage cannot compute them from its own layers.
+Global norms are arguments: a pipeline stage cannot compute them from its layers alone.
 """
 
 import math
@@ -48,12 +48,12 @@ def gradient_params(phase: Phase, state: TrainState) -> Any:
 
 
 def loss_scales(phase: Phase, extras: dict[str, Extra]) -> dict[str, Extra]:
-    """Arrays of the transforms that scale the loss, the input of `loss_factor`."""
+    """Select the arrays that `loss_factor` needs, by transform name."""
     return {t.name: extras[t.name] for t in _scaling(phase)}
 
 
 def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
-    """Compute the loss scale of the gradients, a scalar."""
+    """Compute the product of the transforms' loss scales, a scalar."""
     found = [t.loss_factor(extras[t.name]) for t in _scaling(phase)]
     factors = [factor for factor in found if factor is not None]
     if not factors:
@@ -81,7 +81,7 @@ def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
 def transform_grads(
     phase: Phase, grads: Any, state: TrainState, root: jax.Array, loss: jax.Array
 ) -> tuple[Any, dict[str, Extra], Metrics]:
-    """Apply `on_gradients` of all transforms; return gradients, arrays and metrics."""
+    """Apply `on_gradients` of all transforms; return gradients, extras and metrics."""
     changing = [t for t in phase.transforms if overrides(t, "on_gradients")]
     extras, metrics = {}, {}
     for transform in changing:
@@ -151,9 +151,9 @@ def apply_gradients(
         makes it non-finite (see `jaxtrain.models.batch_norm`).
       model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
-      norm: Function that computes the norm of a pytree from `checked`, over all
-        pipeline stages.
-      extras: Arrays that `transform_grads` returned, by name of the transform.
+      norm: Function that computes the global norm of a pytree returned by `checked`,
+        over all pipeline stages.
+      extras: Arrays returned by `transform_grads`, by transform name.
       **extra_args: Keyword arguments of `tx.update`, such as for a line search.
     """
     params, opt_state = optimize(phase, state, root, grads, grad_norm, **extra_args)

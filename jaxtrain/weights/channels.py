@@ -1,7 +1,7 @@
 """Conversion of weights to another number of image channels, as in timm.
 
-The features of a grey image, which has equal channels, are preserved if all channels
-have the same normalization.
+A grey image, with equal channels, keeps its features if the normalization is the same
+for all channels.
 """
 
 import numpy as np

@@ -30,7 +30,7 @@ from jaxtrain.training import precision
 
 # Name of the description's file in the directory of a run.
 MODEL = "model.json"
-# Fix for a missing or damaged file.
+# Fix in messages on a missing or damaged file.
 RESTORE = (
     "restore the file from a copy, or resume the run with more train.epochs, which "
     "rewrites the file"
@@ -44,7 +44,7 @@ class Description:
     Attributes:
       task: Task that the model was trained for, as in a config.
       model: Name and options of the architecture.
-      precision: Precision, as in a config.
+      precision: Precision policy, as in a config.
       image_shape: Height, width and channels of the model's input.
       num_outputs: Number of outputs for an image.
       class_names: Class names of the outputs. None if the outputs are not classes.
@@ -56,7 +56,7 @@ class Description:
       white_level: 16-bit value that is mapped to 255. None means 65535.
       output_spec: Shape of the outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
-      column_names: Names of predicted numbers, if any.
+      column_names: Names of the numbers that a regression model predicts.
       num_centres: Number of learnt class centres of an embedding model, if any.
       projection: Projection head of self-supervised training, if any.
       members: Number of models of an ensemble, whose predictions are averaged; 1 for a
@@ -174,7 +174,7 @@ class Description:
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
-        """Restore the result of `to_dict`.
+        """Restore a description from the result of `to_dict`.
 
         Args:
           values: Parsed JSON value.
@@ -227,7 +227,7 @@ class Description:
         return PICTURES
 
     def _check(self, where: str) -> None:
-        """Check the ranges of values, which types do not express.
+        """Check value ranges, which the types of the fields do not express.
 
         Raises:
           UserError: A value is out of range, or inconsistent with others.

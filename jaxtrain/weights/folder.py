@@ -22,8 +22,8 @@ from jaxtrain.weights.sources import WeightsSource
 from jaxtrain.weights.stored import Weights
 
 WEIGHTS = "model.safetensors"
-# Key of jaxtrain's fields in config.json, which timm ignores, and the key of the
-# digests of custom modules among these fields.
+# Keys in config.json: `OURS` for jaxtrain's fields, which timm ignores, and in it
+# `OWN_PARTS` for the digests of custom modules.
 OURS, OWN_PARTS = "jaxtrain", "own_parts"
 
 
@@ -85,7 +85,7 @@ def timm_source(about: Description) -> WeightsSource | None:
 
 
 def digest(weights: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and values, sorted by name."""
+    """Return the SHA-256 of names, dtypes, shapes and values, in order of names."""
     sha256 = hashlib.sha256()
     for key in sorted(weights):
         array = np.ascontiguousarray(weights[key])

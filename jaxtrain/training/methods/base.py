@@ -29,7 +29,7 @@ Gradients = tuple[Any, Any, Metrics]
 
 @dataclass(frozen=True)
 class Objective:
-    """Objective of a step, a function of the trainable parameters.
+    """Objective function of a training step.
 
     Attributes:
       losses: Function `(params, model_state, batch, key, *, training=True) -> (losses
@@ -40,8 +40,8 @@ class Objective:
       all_reduce: Function that all-reduces gradients over the micro-batch, then applies
         `StepTransform.project`. The all-reduce has an effect only on parameters with a
         separate copy per device.
-      norm: Function from the gradients of the full micro-batch, or arrays of the same
-        shapes, to their global norm, in at least float32.
+      norm: Function that computes the global norm of full micro-batch gradients, or of
+        arrays of the same shapes, in at least float32.
       task: Task of the run, for methods with additional losses.
       forward: Function `(params, model_state, images, key, *, training=True) ->
         (outputs, new model_state)`, one forward pass, for methods with additional
@@ -83,9 +83,9 @@ class Method:
     Options of the config section `method` are the keyword arguments of `__init__`.
 
     Attributes:
-      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
-        arguments of `__init__`; None passes the options of `CustomConfig` unchecked.
-        Not inherited if a subclass overrides only `__init__`.
+      Options: Frozen dataclass with the keyword arguments of `__init__` as fields, a
+        subclass of `jaxtrain.config.base.Section`; None passes the options of
+        `CustomConfig` unchecked. Not inherited if a subclass overrides only `__init__`.
     """
 
     Options: ClassVar[type[Section] | None] = None
@@ -119,8 +119,8 @@ class Method:
         """Plan the input arrays of the method, `objective.method_arrays`.
 
         Returns:
-          The method, changed to read the inputs, and the inputs; (self, None) for a
-          method without inputs.
+          A method that reads the inputs, and the inputs; (self, None) for a method
+          without inputs.
 
         Raises:
           UserError: The inputs are incompatible with model, task or data of the run.

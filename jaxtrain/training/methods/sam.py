@@ -40,7 +40,7 @@ class Sam(Plain):
         return grads, after, metrics
 
     def _perturbed(self, objective: Objective, params: Any, grads: Any) -> Any:
-        """Compute the weights of approximately the highest loss within distance rho."""
+        """Perturb the weights towards the highest loss within distance rho."""
         weights, grads = widen(params), widen(objective.all_reduce(grads))
         scales = jax.tree.map(self._perturbation_scale, weights)
         scaled = jax.tree.map(jnp.multiply, grads, scales)

@@ -19,18 +19,18 @@ StateField = Literal["params", "model_state", "opt_state"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepContext:
-    """Context of `on_update`, `accepts` and `after`: a step with its new state.
+    """Data of a step, for `on_update`, `accepts` and `after`.
 
     Attributes:
       loss: Loss of the step, a scalar.
       finite: Whether loss, gradients and new values are finite.
-      steps_taken: Number of earlier steps, without skipped steps: the argument of the
-        learning-rate schedule.
+      steps_taken: Number of earlier steps that were not skipped; the learning-rate
+        schedule has the same argument.
       learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
         line search.
-      taken: Whether the step is taken, not skipped. In `on_update` it equals `finite`.
-      momenta: Momentum of each running statistic of batch norm, for one micro-batch, by
-        path.
+      taken: Whether the step is not skipped. In `on_update`, equal to `finite`.
+      momenta: Momentum of each batch-norm running statistic, by path; applied once per
+        micro-batch.
       num_micro: Number of micro-batches.
       frozen: Layers that are not trained.
     """
@@ -47,10 +47,10 @@ class StepContext:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientContext:
-    """Context of `on_gradients`: a step with its mean gradients.
+    """Data of a step, for `on_gradients`.
 
     Attributes:
-      key: Key of the step for one transform, the same on all devices.
+      key: PRNG key of the transform in this step, the same on all devices.
       loss: Loss of the step, a scalar.
     """
 
@@ -61,16 +61,17 @@ class GradientContext:
 class StepTransform:
     """Pure functions around the optimizer update, with state in `TrainState.extras`.
 
-    A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
+    The training step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
     `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
-    transforms; all are traced. Each stage of a pipeline calls them with the layers of
-    the stage. Pipelines do not support transforms with `gradient_params` or
+    transforms. These methods are traced. Each stage of a pipeline calls them with the
+    layers of the stage. Pipelines do not support transforms with `gradient_params` or
     `on_gradients`.
 
     Attributes:
       name: Key in `TrainState.extras`.
-      sharded_as: Key of `Extra` -> field of `TrainState`: each array is sharded as the
-        field's array of the same path. Arrays of other keys are replicated.
+      sharded_as: Mapping from keys of `Extra` to fields of `TrainState`. Arrays of
+        these keys are sharded like the field's arrays of the same path; other arrays
+        are replicated.
     """
 
     name: str
@@ -86,7 +87,7 @@ class StepTransform:
         return 0
 
     def init(self, params: Any, model_state: Any) -> Extra:
-        """Create the initial arrays."""
+        """Create the initial arrays of the transform."""
         return {}
 
     def first_params(self, params: Any, extra: Extra) -> Any:
@@ -103,7 +104,7 @@ class StepTransform:
         return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
-        """Factor on the loss, by which the gradients are divided; None means 1."""
+        """Loss scale: factor on the loss, divided out of the gradients; None means 1."""
         return None
 
     def on_gradients(
@@ -127,7 +128,8 @@ class StepTransform:
 
         Args:
           direction: Gradients of the trainable parameters, or arrays of the same
-            shapes, by path. Within a method, per-device copies have a leading dim.
+            shapes, by path. Within a training method, per-device copies have a leading
+            dim.
           extra: Arrays of this transform.
         """
         return direction
@@ -144,12 +146,12 @@ class StepTransform:
         Args:
           new: State with the new parameters, model state and optimizer state.
           old: State before the step.
-          context: Context of the step; whether it is taken is not known yet.
+          context: Data of the step, before `accepts` decides on skipping the step.
         """
         return new
 
     def accepts(self, extra: Extra, context: StepContext) -> jax.Array | None:
-        """Whether a step with finite values is taken, bool scalar; None means yes."""
+        """Whether to take a step with finite values, a bool scalar; None means yes."""
         return None
 
     def after(
@@ -160,7 +162,7 @@ class StepTransform:
         Args:
           new: State after the step: from `on_update` if taken, else the old arrays.
           old: State before the step.
-          context: Context of the step that was taken or skipped.
+          context: Data of the taken or skipped step.
         """
         return new, {}
 
@@ -173,7 +175,7 @@ class StepTransform:
         return {}
 
     def summarize(self, state: TrainState) -> dict[str, Any]:
-        """Entries of the summary of a run."""
+        """Entries for summary.json."""
         return {}
 
 

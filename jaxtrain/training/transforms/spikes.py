@@ -17,7 +17,7 @@ from jaxtrain.training.transforms.base import (
 )
 
 # Smallest standard deviation, relative to the mean, so that rounding of a nearly
-# constant loss does not count as a spike.
+# constant loss is not detected as a spike.
 MIN_DEVIATION = 1e-3
 
 
@@ -55,7 +55,7 @@ class SpikeDetector(StepTransform):
     def follow(self, stats: Extra, loss: jax.Array) -> Extra:
         """Update the statistics with a finite loss.
 
-        `limit` is infinite before `window / 2` losses.
+        `limit` remains infinite for the first `window / 2` losses.
         """
         count = stats["count"] + 1
         # All losses have equal weight during the first half window (Finch 2009,
