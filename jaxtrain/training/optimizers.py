@@ -145,10 +145,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
-    """Decoupled weight decay: subtract `lr * weight_decay * kernel` from updates.
-
-    Replaces `optax.add_decayed_weights`, which takes no schedule.
-    """
+    """Decoupled weight decay: subtract `lr * weight_decay * kernel` from updates."""
 
     def init(params: Any) -> Any:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))

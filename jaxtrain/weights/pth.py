@@ -16,7 +16,7 @@ from jaxtrain.errors import UserError
 CONTAINERS = ("state_dict", "model")
 # Prefixes added by wrappers such as `DataParallel` and `torch.compile`.
 PREFIXES = ("module.", "_orig_mod.")
-# Older versions may execute code in the file despite weights_only: CVE-2025-32434.
+# Older PyTorch may execute code in the file despite weights_only: CVE-2025-32434.
 OLDEST = (2, 6)
 MAX_SHOWN = 200
 
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         )
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    # Errors of pickle, archives, the system and PyTorch's checks have many types.
+    # pickle, archives, the system and PyTorch's checks raise errors of many types.
     except Exception as error:
         reason = shown(str(error).strip().partition("\n")[0])
         raise ValueError(f"PyTorch raises {type(error).__name__}: {reason}") from None

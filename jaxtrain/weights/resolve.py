@@ -1,4 +1,4 @@
-"""Loading of trained weights: runs, exported models, other libraries, the hub."""
+"""Loading of weights from runs, exported models, other libraries and the hub."""
 
 import contextlib
 import dataclasses

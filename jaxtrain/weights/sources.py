@@ -1,4 +1,4 @@
-"""Equivalent models of other libraries, whose weights can be loaded."""
+"""Models of timm and torchvision that are equivalent to jaxtrain models."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,13 +19,13 @@ class WeightsSource(NamedTuple):
     """A model of another library that is equivalent to one of ours.
 
     Attributes:
-      library: Library with the model.
+      library: Name of the library.
       architecture: Name of the model in the library.
       names: Names of the arrays in the library.
-      options: Options of our model that make it equivalent, if not our defaults.
+      options: Non-default options of our model that make it equivalent.
       auxiliary: Arguments of the library's model that enable its auxiliary heads, if
         the heads are disabled by default.
-      image_size: Height and width in training, in pixels.
+      image_size: Height and width of the training images, in pixels.
       max_size: Maximum image side for which the models are equivalent. None means any.
       crop_pct: Ratio of the centre crop to the shorter side in evaluation.
       interpolation: Interpolation of resizing in evaluation.
@@ -144,8 +144,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# torchvision's files lack preprocessing parameters: these are the values of its V1
-# weights. Directories in timm's format contain the parameters.
+# Preprocessing parameters are from torchvision's V1 weights, as its files lack them.
+# Directories in timm's format contain the parameters.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),

@@ -26,14 +26,14 @@ class Weights:
 
     Attributes:
       where: Location of the weights, for messages.
-      about: Description of their model.
+      about: Description of the trained model.
       shapes: Shapes of the arrays, by name in the file.
       digest: Function that returns the SHA-256 of the file, or of a checkpoint's list
         of arrays.
       read: Function that returns the arrays by name in the file, possibly as views of
         the file.
       names: Names and layouts of the arrays.
-      origin: Origin with `step`, `run` and a digest of the weights; None for other
+      origin: Dict with `step`, `run` and a digest of the weights; None for other
         libraries.
     """
 
@@ -53,7 +53,7 @@ class Weights:
         stored: Mapping[str, np.ndarray],
         names: ArrayNames,
     ) -> "Weights":
-        """Create `Weights` from the arrays of a file, which may be views of it."""
+        """Create `Weights` from the arrays of a file, or from views of the file."""
         shapes = {name: x.shape for name, x in stored.items()}
         digest = functools.cache(lambda: files.digest(path))
         return cls(str(path), about, shapes, digest, lambda: stored, names)
@@ -67,7 +67,7 @@ class Weights:
         """Compare the shapes of the weights with the arrays of a model.
 
         Args:
-          wanted: Shapes of the model's arrays, by our paths such as `conv1/kernel`.
+          wanted: Shapes of the model's arrays, by path in jaxtrain, as `conv1/kernel`.
         """
         return self.names.differences(self.shapes, self.names.shapes(wanted))
 
@@ -91,13 +91,14 @@ class Weights:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Plan of the arrays to transfer to a model.
+    """Plan of the transfer of trained weights to a model.
 
     Attributes:
       weights: Trained weights.
-      kept: Paths of arrays that are not replaced: the last layer for other classes,
-        layers after a backbone, auxiliary heads and transforms that the weights lack.
-      converted: Paths of first-layer kernels to convert to other channels.
+      kept: Paths of arrays that retain their initial values: the last layer if the
+        classes differ, layers after a backbone, and auxiliary heads and transforms that
+        the weights lack.
+      converted: Paths of first-layer kernels to convert to another number of channels.
       rows: Rows of the start-up table on arrays that are `kept` or `converted`.
     """
 
@@ -120,7 +121,8 @@ class Transfer:
         """Replace initial values by the trained weights, one array at a time.
 
         Args:
-          values: Parameters and other state, or their shapes, dtypes and shardings.
+          values: Initial parameters and other state of the model, as arrays or
+            `jax.ShapeDtypeStruct`s.
           put: Function (array, value) -> array on devices, with the shape, dtype and
             sharding of the replaced value.
           check_finite: Whether to reject non-finite arrays.
@@ -185,7 +187,7 @@ def fit_arrays(
     Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
     Raises:
-      UserError: The arrays do not match the model, or its task belongs to a missing
+      UserError: The arrays do not match the model, or the task belongs to a missing
         plug-in.
     """
     check_task(about, where)

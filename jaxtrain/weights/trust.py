@@ -20,13 +20,13 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# (Field, custom module) pairs of a directory; recorded SHA-256 of the module files by
-# `own.module_of`; advice on recording the current files.
+# Custom modules of a directory: pairs (config field, module); recorded SHA-256 of the
+# files, by `own.module_of`; advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
 def trust(path: str | os.PathLike[str]) -> None:
-    """Show, compare and allow the custom modules of a saved run or model.
+    """Show and allow the custom modules of a run or model, unless digests differ.
 
     Args:
       path: Path of a run or model; see `load_model`.

@@ -28,7 +28,7 @@ class Counted(NamedTuple):
       num_params: Number of trainable parameters.
       forward_flops: FLOPs of the forward pass of one image in evaluation, without
         padding; a multiply-add is two FLOPs.
-      step_bytes: Memory of a training step on 32 images with SGD and momentum, bytes:
+      step_bytes: Memory in bytes of a training step on 32 images with SGD and momentum:
         parameters, momentum, images, and activations stored for the backward pass.
       weights: Compatible weights of other libraries.
     """

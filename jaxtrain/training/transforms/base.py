@@ -104,7 +104,7 @@ class StepTransform:
         return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
-        """Loss scale: factor on the loss, divided out of the gradients; None means 1."""
+        """Loss scale, by which the gradients are divided again; None means 1."""
         return None
 
     def on_gradients(
