@@ -54,7 +54,6 @@ def first_weights(
 ) -> tuple[tuple[Any, Any], str | None]:
     """Create the initial weights; also return a log text if they are pretrained.
 
-
     Args:
       setup: Setup of the run.
       programs: Programs that initialize weights.

@@ -41,15 +41,15 @@ class Programs:
     """Compiled functions of a run, and the input arrays of its training method.
 
     Attributes:
-      weights: Initialization of the weights, `root_key -> weights`.
-      begin: Creation of the train state, `weights -> state`.
-      train: Pairs (first step of a phase, program). A program trains on batches:
-        `(state, root_key, data, batches, **method_arrays) -> (state, metrics)`.
-      eval: Evaluation of a batch, `((params, model_state), data, batches) -> result`
-        (see `jaxtrain.evaluation.evaluate.reduce_batch`).
-      method_arrays: Input arrays of the training method, by keyword.
-      statistics: Recomputation of batch-norm statistics for averaged weights; None if
-        not needed.
+      weights: Program that initializes the weights, `root_key -> weights`.
+      begin: Program that creates the train state, `weights -> state`.
+      train: Pairs (first step of a phase, program of its training steps, `(state,
+        root_key, data, batches, **method_arrays) -> (state, metrics)`).
+      eval: Program that evaluates a batch, `((params, model_state), data, batches) ->
+        result` (see `jaxtrain.evaluation.evaluate.reduce_batch`).
+      method_arrays: Input arrays of the training method, as keyword arguments.
+      statistics: Programs that recompute the batch-norm statistics of averaged weights;
+        None if not needed.
     """
 
     weights: Program
@@ -106,7 +106,7 @@ def make_programs(setup: Setup, run_data: RunData) -> Programs:
 def _method_inputs(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
-    """Load the inputs of the training method, as keyword arguments of the step."""
+    """Load the training method's inputs, as keyword arguments of the training step."""
     inputs = setup.method_inputs
     if inputs is None:
         return {}

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 class ResolvedConfig(NamedTuple):
     """A resolved config, its pretrained weights and its training method.
 
-
     Attributes:
       config: Resolved config, except `data.mean` and `data.std`, which depend on the
         number of image channels.
@@ -91,7 +90,6 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
 
 def _check_name(found: str, model: ModelConfig) -> None:
     """Check that pretrained weights are for a model or for its backbone.
-
 
     Raises:
       UserError: The weights are for another model.
@@ -164,7 +162,6 @@ def _with_options(
     model: ModelConfig, trained: ModelConfig, options: Mapping[str, Any]
 ) -> ModelConfig:
     """Fill in unset options from `options`, and unset channels from `trained`.
-
 
     Raises:
       ProblemsError: One of the options does not exist in the model.

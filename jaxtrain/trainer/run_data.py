@@ -35,7 +35,7 @@ class RunData:
     std: tuple[float, ...]
 
     def datasets(self) -> list[Dataset]:
-        """Splits that the run has."""
+        """Training split, validation split (if the run has one) and test split."""
         parts = (self.train_set, self.validation_set, self.test_set)
         return [part for part in parts if part is not None]
 

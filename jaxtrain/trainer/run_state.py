@@ -135,11 +135,11 @@ class RunState:
         self.calls.add(batch.start, metrics)
 
     def throttle(self) -> None:
-        """Throttle dispatches, and pass metrics of finished calls to callbacks.
+        """Limit the calls in flight, and pass metrics of finished calls to callbacks.
 
-        Each process measures the duration of calls separately and waits accordingly.
-        All processes read the metrics of the same calls after the same step, so that a
-        non-finite loss stops all of them at the same step.
+        Each process limits its calls by their measured duration. But all processes read
+        the metrics of the same calls after the same step, so that a non-finite loss
+        stops all processes at the same step.
 
         Raises:
           BadNumbersError: Too many non-finite steps in a row.
@@ -153,7 +153,6 @@ class RunState:
 
     def drain(self, in_flight: int = 0) -> None:
         """Wait for all but the last `in_flight` calls; pass metrics to the callbacks.
-
 
         Args:
           in_flight: Number of calls that may remain in the queue.
@@ -202,7 +201,6 @@ class RunState:
 
     def meet(self) -> None:
         """Synchronize all processes; share unreadable images and machine metrics.
-
 
         Raises:
           UserError: All processes together have too many unreadable images.

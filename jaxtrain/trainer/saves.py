@@ -22,7 +22,6 @@ MAX_FAILURES = 3
 class Saves:
     """Saves checkpoints of the train state and the host-side state of a run.
 
-
     `MAX_FAILURES` consecutive failed saves end the run. With several processes, each
     writes its shards, and only process 0 detects failures: if it exits, all exit.
     """
@@ -46,7 +45,6 @@ class Saves:
 
     def save(self) -> None:
         """Pass all metrics to the callbacks, then start to save the current step.
-
 
         Raises:
           BadNumbersError: The state is not finite.
@@ -98,7 +96,6 @@ class Saves:
     def amend(self) -> None:
         """Add missing evaluation metrics of the current step to its checkpoint.
 
-
         A checkpoint has no metrics if a signal canceled its evaluation. Without metrics
         it cannot become the best checkpoint.
         """
@@ -125,7 +122,7 @@ class Saves:
         return self._run.progress.eval_metrics
 
     def finish(self) -> None:
-        """Save the last step and wait; verify the checkpoint if no signal is pending.
+        """Save the last step, wait, and verify the checkpoint unless a signal is pending.
 
         Raises:
           CheckpointError: The step could not be saved.

@@ -83,7 +83,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Number of examples to evaluate after a step, divided by the batch size."""
+        """Size of the evaluations that remain after a step, in training batches."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
@@ -112,7 +112,7 @@ class Setup:
 
     @property
     def method_arrays(self) -> dict[str, Any]:
-        """Abstract input arrays of the training method, by keyword of the step."""
+        """Abstract inputs of the training method, as keyword arguments of the step."""
         inputs = self.method_inputs
         return {} if inputs is None else {"method_arrays": inputs.abstract}
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_meshes(
     kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
 ) -> list[Mesh]:
-    """Create the meshes of an execution for batches of `pixels` pixels in total."""
+    """Create the meshes of an `Execution`; a batch has `pixels` pixels in total."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [
@@ -66,8 +66,9 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
 def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
     """Memory order of kernel dims; None for row-major.
 
-    Several devices use row-major, XLA's layout for gradient all-reduces: another order
-    would move 2 % more bytes for ResNet-50 on eight GPUs (docs/decisions.md).
+    With several devices, kernels are row-major, as in XLA's gradient all-reduces:
+    another order would move 2 % more bytes for ResNet-50 on eight GPUs
+    (docs/decisions.md).
     """
     if sum(mesh.size for mesh in meshes) > 1:
         return None

@@ -1,4 +1,4 @@
-"""Length and periods of a run in optimizer steps."""
+"""Timetable of a run: its length and its periods, in optimizer steps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """Timetable of a run in steps; None disables a period."""
+    """Length and periods of a run, in optimizer steps; None disables a period."""
 
     num_examples: int
     batch_size: int

@@ -64,12 +64,12 @@ def train(
     See `jaxtrain.train` for the other arguments and errors.
 
     Args:
-      callbacks: Callbacks, such as a profiler, to call after the core's callbacks.
+      callbacks: Callbacks, such as a profiler, to call after the core callbacks.
       signals: Signals that stop the run gracefully; None ignores signals.
       began: Start time by `time.perf_counter`. Defaults to now.
 
     Raises:
-      StartAgainError: Data workers were lost; the last checkpoint remains.
+      StartAgainError: Data workers ended unexpectedly; the last checkpoint remains.
       Interrupted: A signal stopped the run; the state is saved.
     """
     clock = Clock(began)
@@ -227,8 +227,8 @@ def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) 
     """Add the time of earlier starts, up to their last log line, to the clock."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # The time after the checkpoint is lost if steps were logged in it. Otherwise
-        # the time was spent on saving the checkpoint.
+        # If steps after the checkpoint were logged, the time since the checkpoint is
+        # lost. Otherwise this time was spent on saving the checkpoint.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
@@ -240,8 +240,8 @@ def _restore_or_create(
     """Restore the newest checkpoint, or create the initial state.
 
     Returns:
-      The state, the progress, the JSON of the restored checkpoint (or None), and the
-      event of the initial weights (or None).
+      The state, the progress, the JSON of the restored checkpoint (or None), and a log
+      text on pretrained weights (or None).
     """
     restored = saved.restore_newest(as_dict(trainer.abstract_state))
     if restored is None:

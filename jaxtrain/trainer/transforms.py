@@ -28,7 +28,7 @@ class RunFacts:
       config: Resolved config of the run.
       timetable: Timetable of the run.
       model: Abstract model of the run.
-      never_trained: Layers that are frozen throughout.
+      never_trained: Layers that are frozen for the entire run.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
       sets_rate: Whether a callback scales the learning rate.
     """

@@ -19,11 +19,11 @@ LOOKAHEAD_RATE = 0.5
 
 
 class DoneStep(NamedTuple):
-    """A completed step: input of `Average.rate`.
+    """Data of a completed step, for `Average.rate`.
 
     Attributes:
-      taken: Number of earlier steps that were not skipped; the learning-rate schedule
-        has the same argument.
+      taken: Number of earlier steps that were not skipped, as in the learning-rate
+        schedule.
       learning_rate: Learning rate of this step; None with a line search.
     """
 
@@ -32,7 +32,7 @@ class DoneStep(NamedTuple):
 
 
 class Average:
-    """An average of the weights.
+    """Base class of weight averages.
 
     Attributes:
       of_batches: Whether the batch-norm statistics of batches are averaged, with the

@@ -24,7 +24,7 @@ class CreateState:
     Attributes:
       blueprint: Blueprint of the model to build.
       tx: Optimizer of the run.
-      transforms: Transforms of the step.
+      transforms: Step transforms, in order.
     """
 
     blueprint: Blueprint
@@ -55,11 +55,10 @@ def first_state(
 ) -> TrainState:
     """Create the initial TrainState of a run from its weights.
 
-
     Args:
       weights: Pair (parameters, other model state) of nested dicts.
       tx: Optimizer of the run.
-      transforms: Transforms of the step.
+      transforms: Step transforms, in order.
     """
     params, model_state = weights
     extras = {}

@@ -1,6 +1,6 @@
 """FLOPs of convolutions and matrix products, counted in a jaxpr.
 
-XLA's own count omits library calls, such as cuDNN convolutions.
+XLA's cost analysis omits library calls, such as cuDNN convolutions.
 """
 
 import math
@@ -44,8 +44,8 @@ def _num_executions(name: str, params: Mapping[str, Any]) -> int:
         return params["length"]
     if name == "shard_map":
         sizes = params["mesh"].shape
-        # The name of this parameter differs between versions of JAX; if it is
-        # missing, all axes are manual.
+        # The prefix of `manual_axes` differs between versions of JAX. Without this
+        # parameter, all axes are manual.
         named = (v for key, v in params.items() if key.endswith("manual_axes"))
         return math.prod(sizes[axis] for axis in next(named, sizes))
     return 1

@@ -32,7 +32,7 @@ def apply_model(
     """Apply a model, or a slice of its pieces, in a step; return outputs and new state.
 
     `key` is the model's random key (see `Model`). `frozen` layers run in evaluation
-    mode. `copies` names the parameters that are per-device copies. `cpus` is a
+    mode. `copies` lists the parameters that are per-device copies. `cpus` is a
     data-parallel mesh of CPUs, for which `CONVOLUTIONS` replaces the convolutions. If
     not `training`, the model runs in evaluation mode and its state is unchanged.
     """

@@ -39,7 +39,7 @@ class Frozen:
         return self._select(tree, False, ()), self._select(tree, True, ())
 
     def switch(self, model: "Model") -> None:
-        """Switch the frozen layers of a model in training to evaluation mode."""
+        """Set the frozen layers of a training-mode model to evaluation mode."""
         if self.layers:
             model.evaluate_layers(self.layers)
         if self.statistics:

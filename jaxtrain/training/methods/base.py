@@ -78,7 +78,7 @@ class Objective:
 
 
 class Method:
-    """Computation of the gradients of an objective.
+    """Base class of training methods.
 
     Options of the config section `method` are the keyword arguments of `__init__`.
 
