@@ -11,7 +11,7 @@ def path_name(path: Any) -> str:
 
 
 def by_path(tree: Any) -> dict[str, Any]:
-    """Return the leaves of a tree by path name, in order."""
+    """Return a dict from path names to the leaves of a tree, in leaf order."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {path_name(path): leaf for path, leaf in leaves}
 

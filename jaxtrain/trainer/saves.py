@@ -122,7 +122,7 @@ class Saves:
         return self._run.progress.eval_metrics
 
     def finish(self) -> None:
-        """Save the last step, wait, and verify the checkpoint unless a signal is pending.
+        """Save the last step and wait; verify the save unless a signal is pending.
 
         Raises:
           CheckpointError: The step could not be saved.

@@ -36,7 +36,7 @@ def statistics_of_batch(
     """Compute the batch-norm statistics of one batch, by path.
 
     Args:
-      graphdef: Graph of the model.
+      graphdef: Structure of the model.
       params: Parameters of the model.
       model_state: Other state of the model.
       images: Prepared images (B, H, W, C).

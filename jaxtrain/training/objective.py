@@ -1,4 +1,4 @@
-"""Objective function of a training step."""
+"""Factory for the objective functions of training steps."""
 
 from dataclasses import dataclass
 from functools import partial

@@ -20,8 +20,8 @@ class Phase:
       start: First step of the phase.
       tx: Optimizer of the trainable parameters, with clipping. `tx.update` takes
         `grad_norm`, and `learning_rate` unless `rate_from` is None.
-      schedule: Learning rate by step; None logs no learning rate.
-      transforms: Transforms of the step, in order.
+      schedule: Learning-rate schedule; None with a line search.
+      transforms: Step transforms, in order.
       frozen: Frozen layers, without gradients.
       momenta: Momentum of each batch-norm running statistic, by path; applied once per
         micro-batch.
@@ -31,7 +31,7 @@ class Phase:
         to `tx.update`. None means that `tx` evaluates the schedule at the step count in
         the optimizer state.
       line_search: Whether the optimizer evaluates the loss at other parameters.
-      remat: Rematerialization: activations that the backward pass recomputes.
+      remat: Rematerialization policy: activations to recompute in the backward pass.
       augment: Augmentation of the images.
       image_size: Height and width of training images in pixels. None means the size in
         evaluation.

@@ -54,7 +54,7 @@ def parse(text: str) -> Policy:
     """
     try:
         # jmp applies a bare dtype, such as `bfloat16`, to parameters, computation and
-        # output. Bare dtypes are refused, as users may confuse them with `bf16`.
+        # output. Bare dtypes are rejected, as users may confuse them with `bf16`.
         if text not in POLICIES and "=" not in text:
             raise ValueError("not a known name")
         dtypes = _dtypes(jmp.get_policy(POLICIES.get(text, text)))

@@ -74,9 +74,9 @@ def make_schedule(
 def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule:
     """Create the schedule of fastai's `fine_tune` (arXiv:2002.04688).
 
-    In the first cycle, which trains only the head, the learning rate rises from `peak`
-    / 25 to `peak` in the first 99 % of the steps. In the second cycle it rises from
-    `peak` / 10 to `peak` / 2 in the first 30 % of the steps. Each cycle rises and falls
+    In the first cycle, which trains only the head, the learning rate rises from 1/25 of
+    `peak` to `peak` in the first 99 % of the steps. In the second cycle it rises from
+    1/10 to 1/2 of `peak` in the first 30 % of the steps. Each cycle rises and falls
     along cosines, and ends at 1e-5 of its maximum (the defaults of fastai 2.7). The
     momentum is not cycled.
 
@@ -119,25 +119,25 @@ def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
-    """Stay at the peak."""
+    """Constant learning rate."""
     return optax.constant_schedule(peak)
 
 
 def _plateau(peak: float, steps: int, total: int, factor: float, patience: int) -> Rate:
-    """Stay at the peak; `jaxtrain.trainer.plateau` reduces the learning rate."""
+    """Constant learning rate, which `jaxtrain.trainer.plateau` reduces."""
     del factor, patience
     return _constant(peak, steps, total)
 
 
 def _cosine(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Decay along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
+    """Cosine decay (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
     return optax.cosine_decay_schedule(peak, steps, end_factor)
 
 
 def _cosine_restarts(
     peak: float, steps: int, total: int, cycles: int, end_factor: float
 ) -> Rate:
-    """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
+    """Cosine decay with warm restarts (SGDR, arXiv:1608.03983, equation 5).
 
     Each cycle starts at the peak. All cycles have equal length (T_mult is 1).
     """
@@ -153,7 +153,7 @@ def _cosine_restarts(
 
 
 def _linear(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Decay linearly."""
+    """Linear decay."""
     return optax.linear_schedule(peak, peak * end_factor, steps)
 
 
@@ -178,7 +178,7 @@ def _warmup_stable_decay(
     decay_fraction: float,
     end_factor: float,
 ) -> Rate:
-    """Stay at the peak, then decay linearly (Haegele et al. 2024, arXiv:2405.18392)."""
+    """Constant, then linear decay (Haegele et al. 2024, arXiv:2405.18392)."""
     decay_steps = max(1, round(decay_fraction * total))
     if decay_steps > steps:
         raise UserError(
@@ -198,7 +198,7 @@ def _step(
     every: float | None,
     factor: float,
 ) -> Rate:
-    """Multiply the rate by `factor` at milestones, given as fractions of the run.
+    """Step decay: multiply by `factor` at milestones, given as fractions of the run.
 
     With `every`, multiply at each multiple of this fraction instead (Tan & Le 2019,
     arXiv:1905.11946). Multiples within the warm-up take effect at the end of the
@@ -228,7 +228,7 @@ def _step(
 
 
 def _exponential(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Decay exponentially, to `end_factor` times the peak at the end of the run."""
+    """Exponential decay, to `end_factor` times the peak at the end of the run."""
     return optax.exponential_decay(peak, steps, end_factor, end_value=peak * end_factor)
 
 
@@ -251,7 +251,7 @@ def _after_warm_up(follow: Callable[..., Rate], kind: type) -> Row:
 
 
 def _one_cycle(peak: float, total: int, warmup: int, end_factor: float) -> Rate:
-    """Rise from peak / 25, then decay, both along a cosine (1cycle, arXiv:1708.07120).
+    """One-cycle schedule: cosine rise from peak / 25, cosine decay (arXiv:1708.07120).
 
     The rise takes `warmup` steps, or 30 % of the run if `warmup` is 0. The momentum is
     not cycled.

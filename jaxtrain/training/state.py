@@ -67,7 +67,7 @@ def with_extra(state: TrainState, name: str, extra: dict[str, Any]) -> TrainStat
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
-    """Split a model into graphdef, parameters and other state, both plain dicts."""
+    """Split a model into its graphdef and two dicts: parameters and other state."""
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 

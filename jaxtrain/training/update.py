@@ -147,8 +147,8 @@ def apply_gradients(
       state: State before the step; a skipped step changes only the step counts.
       root: PRNG key of the run.
       grads: Mean gradients of the trainable parameters.
-      grad_norm: Global gradient norm of the model. A non-finite batch-norm statistic
-        makes it non-finite (see `jaxtrain.models.batch_norm`).
+      grad_norm: Global gradient norm of the model; non-finite if a batch-norm statistic
+        is non-finite (see `jaxtrain.models.batch_norm`).
       model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
       norm: Function that computes the global norm of a pytree returned by `checked`,
@@ -211,7 +211,7 @@ def _rate_factors(phase: Phase, state: TrainState) -> list[jax.Array]:
 
 def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
     assert phase.schedule is not None
-    # The schedule does not count skipped steps.
+    # Skipped steps do not advance the schedule.
     count = _steps_taken(state)
     if phase.rate_from:
         count = jnp.maximum(count, phase.rate_from)

@@ -73,9 +73,10 @@ def sliding_windows(
 ) -> jax.Array:
     """Per-pixel logits of full images, averaged over overlapping windows.
 
-    The model takes the windows of all images of a batch as one batch. The positions are
-    the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the
-    last window of a row or column ends at the image border.
+    The model takes the windows of all images of a batch as one batch. The window
+    positions are the same as in MMSegmentation's `slide` and MONAI's
+    `sliding_window_inference`: the last window of a row or column ends at the image
+    border.
     """
     (height, width), full = size, pixels.shape[1:3]
     if full == size:
@@ -128,5 +129,5 @@ CROPS = ("five_crop", "ten_crop")
 
 
 def named(name: str | None) -> View:
-    """Return the test-time augmentation with a name; `plain` for None."""
+    """Return the test-time augmentation called `name`; `plain` for None."""
     return plain if name is None else VIEWS[name]

@@ -30,7 +30,7 @@ from jaxtrain.training import precision
 
 # Name of the description's file in the directory of a run.
 MODEL = "model.json"
-# Fix in messages on a missing or damaged file.
+# For error messages: fix for a missing or damaged file.
 RESTORE = (
     "restore the file from a copy, or resume the run with more train.epochs, which "
     "rewrites the file"
@@ -50,7 +50,7 @@ class Description:
       class_names: Class names of the outputs. None if the outputs are not classes.
       mean: Mean of each channel, in 0..1, subtracted from images in 0..1.
       std: Standard deviation of each channel, in 0..1, by which images are divided.
-      crop_pct: Ratio of the centre crop of larger images to their shorter side.
+      crop_pct: Ratio of the centre-crop size to the shorter side of larger images.
       interpolation: Interpolation of resizing, bilinear or bicubic.
       crop_mode: Conversion of non-square images to squares.
       white_level: 16-bit value that is mapped to 255. None means 65535.
@@ -66,7 +66,7 @@ class Description:
         windows of `image_shape`. None disables sliding windows.
       task_options: Options of the task, as in the config of the run.
       chosen: Values fitted on the validation split (`Task.choose`): lists of one number
-        per output, by name. Empty if nothing was fitted, or without weights.
+        per output, by name. Empty if nothing was fitted.
       jaxtrain: Version of jaxtrain that wrote the description.
     """
 
@@ -101,7 +101,7 @@ class Description:
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of a stored example of the model's input size, before preprocessing."""
+        """Shape of a stored example, not preprocessed, at the model's input size."""
         return self.input.stored_shape(self.image_shape)
 
     @property
@@ -166,8 +166,8 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for `from_dict`.
 
-        Input types other than `PICTURES` have an additional key, their name in
-        `INPUTS`.
+        For input types other than `PICTURES`, the dict has an additional key, the name
+        of the type in `INPUTS`.
         """
         values = dataclasses.asdict(self)
         return values | values.pop("input")

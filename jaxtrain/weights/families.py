@@ -184,7 +184,7 @@ INCEPTION_V3 = ArrayNames(
 
 
 def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return torchvision's names of VGG; layer indices include ReLUs and pools."""
+    """Return torchvision's array names of a VGG; ReLUs and pools have indices, too."""
     dense = {"dense1/linear": "classifier.0", "dense2/linear": "classifier.3"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "classifier.6"},
@@ -193,7 +193,7 @@ def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
 
 
 def timm_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return timm's names of VGG, whose dense layers are convolutions in timm."""
+    """Return timm's array names of a VGG; its dense layers are convolutions in timm."""
     dense = {r"dense(\d)/linear": "pre_logits.fc{0}"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "head.fc"},
@@ -221,7 +221,7 @@ _SQUEEZE_LAYOUT = {r".*/squeeze_excite/(squeeze|excite)/kernel": POINTWISE}
 
 
 def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return timm's names of a MobileNet or EfficientNet."""
+    """Return timm's array names of a MobileNet or EfficientNet."""
     layers = {"stem/conv": "conv_stem", "stem/norm": "bn1", "head/linear": "classifier"}
     for name, stage, index in model.block_names():
         parts, theirs = model.stages[stage].parts(index), f"blocks.{stage}.{index}"
@@ -242,7 +242,7 @@ def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
 
 
 def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
-    """Return timm's name of a convolution, which depends on the block's layers."""
+    """Return timm's name of a convolution; the name depends on the block's layers."""
     if part == "fused":
         return "conv_exp" if "project" in parts else "conv"
     if part == "project":
@@ -251,7 +251,7 @@ def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
 
 
 def torchvision_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return torchvision's names of a MobileNet or EfficientNet.
+    """Return torchvision's array names of a MobileNet or EfficientNet.
 
     The layers of a block are numbered. Blocks are numbered consecutively in MobileNets,
     and within each stage in EfficientNets.

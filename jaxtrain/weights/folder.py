@@ -78,7 +78,7 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
 
 
 def timm_source(about: Description) -> WeightsSource | None:
-    """Return timm's equivalent of a model, or None."""
+    """Return the equivalent timm model, or None."""
     if about.members > 1:  # timm has no ensembles.
         return None
     return sources.find("timm", about.model, about.image_shape)

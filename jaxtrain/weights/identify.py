@@ -30,7 +30,7 @@ CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
 class Identified(NamedTuple):
-    """Model of a weight file.
+    """Identified model of a weight file.
 
     Attributes:
       model: Config of our model, with the options that make it equivalent to `source`.

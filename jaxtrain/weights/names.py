@@ -58,7 +58,7 @@ AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
 def convolution(size: int) -> TorchLayout:
-    """Return the layout of a dense kernel, a full-size convolution in PyTorch.
+    """Return the layout of dense kernels that are full-size convolutions in PyTorch.
 
     Args:
       size: Height and width of the convolution's input. The input of our dense layer
@@ -75,7 +75,7 @@ def convolution(size: int) -> TorchLayout:
 
 
 def after_flatten(size: int) -> TorchLayout:
-    """Return the layout of the kernel of a dense layer after flattening.
+    """Return the layout of dense kernels whose layer follows a flattening.
 
     Our inputs are flattened as (rows, columns, channels), PyTorch's as (channels, rows,
     columns).
@@ -195,7 +195,7 @@ class ArrayNames:
         return Differences(missing, unknown, misshapen)
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
-        """Convert older names of arrays to current ones, unless the file has both."""
+        """Convert older array names to current names, unless the file has both."""
         renamed: dict[str, T] = {}
         for name, value in stored.items():
             matches = ((re.fullmatch(p, name), now) for p, now in self.older.items())

@@ -80,7 +80,7 @@ def load_named(
       models: Models of the recipe.
 
     Raises:
-      UserError: The weights are missing, damaged, have another digest, or differ
+      UserError: The weights are missing or damaged, have another digest, or differ
         between processes.
     """
     named = f"{field} = {spec!r}"
@@ -122,7 +122,7 @@ def with_checkpoint(
     Args:
       workdir: Directory of the run.
       checkpoint: Checkpoint: `best` by validation, `latest`, or a step.
-      use: Function of the weights.
+      use: Function to call with the weights.
 
     Raises:
       UserError: The checkpoint does not exist, or is of an unsupported version.

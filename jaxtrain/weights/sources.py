@@ -27,7 +27,7 @@ class WeightsSource(NamedTuple):
         the heads are disabled by default.
       image_size: Height and width of the training images, in pixels.
       max_size: Maximum image side for which the models are equivalent. None means any.
-      crop_pct: Ratio of the centre crop to the shorter side in evaluation.
+      crop_pct: Ratio of the centre-crop size to the shorter image side in evaluation.
       interpolation: Interpolation of resizing in evaluation.
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
@@ -50,7 +50,7 @@ class WeightsSource(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
-        """Whether the model is equivalent to ours for (height, width, channels)."""
+        """Whether the model is equivalent to ours for an image shape (H, W, C)."""
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 

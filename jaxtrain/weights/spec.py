@@ -92,7 +92,7 @@ def path_of(text: str) -> Path:
 
 
 def weights_in(config: Config) -> dict[str, str]:
-    """Return the specs of weights in a config, by field."""
+    """Return the weight specs in a config, by field name."""
     options = config.method.arguments()
     specs = {"model.pretrained": config.model.pretrained}
     specs |= {f"method.{x}": options.get(x) for x in weights_options()}
@@ -114,7 +114,7 @@ def check_kept(config: Config, workdir: Path) -> None:
 
 
 def find(text: str) -> Spec:
-    """Resolve a spec to a local path; download weights of the Hugging Face Hub.
+    """Resolve a spec to a local path; download weights from the Hugging Face Hub.
 
     Raises:
       UserError: The path does not exist, or is not a run, a model or a weight file.

@@ -99,7 +99,7 @@ class Transfer:
         classes differ, layers after a backbone, and auxiliary heads and transforms that
         the weights lack.
       converted: Paths of first-layer kernels to convert to another number of channels.
-      rows: Rows of the start-up table on arrays that are `kept` or `converted`.
+      rows: Rows of the start-up table about the arrays in `kept` and `converted`.
     """
 
     weights: Weights
@@ -123,8 +123,8 @@ class Transfer:
         Args:
           values: Initial parameters and other state of the model, as arrays or
             `jax.ShapeDtypeStruct`s.
-          put: Function (array, value) -> array on devices, with the shape, dtype and
-            sharding of the replaced value.
+          put: Function (array, initial value) -> array on devices, with the shape,
+            dtype and sharding of the initial value.
           check_finite: Whether to reject non-finite arrays.
 
         Raises:
@@ -162,7 +162,7 @@ def abstract_weights(about: Description) -> tuple[Any, Any]:
 
 
 def abstract_members(about: Description) -> tuple[Any, Any]:
-    """Return the shapes and dtypes of an ensemble, in dicts keyed by member number."""
+    """Return the abstract weights of ensemble members, in dicts by member number."""
     weights = abstract_weights(about)
     if about.members == 1:
         return weights

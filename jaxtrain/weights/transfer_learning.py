@@ -77,7 +77,7 @@ def compare(
         blueprint's.
       class_names: Class names of the model, if any.
       column_names: Names of the numbers that the model predicts, if any.
-      inferred: Task options resolved from the training targets.
+      inferred: Task options inferred from the training targets.
 
     Raises:
       UserError: The weights do not match the model.
@@ -121,7 +121,7 @@ def compare(
     renamed = _names_differ(
         class_names or column_names, about.class_names or about.column_names
     )
-    # Options inferred from the training targets, such as mean and std, scale outputs.
+    # Options inferred from the targets, such as mean and std, set the output scale.
     given = (inferred or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
@@ -152,7 +152,7 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Give the blueprint, or its backbone, the channels and outputs of the weights."""
+    """Adapt the blueprint, or its backbone, to the weights' channels and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
         # Take `aux_weight` and `channels` from the weights: the backbone has no

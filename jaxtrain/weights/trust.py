@@ -95,7 +95,7 @@ def _modules_of(about: Description) -> list[tuple[str, str]]:
 
 
 def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
-    """Allow a custom module, or refuse it with a reason, and report the decision.
+    """Allow or refuse a custom module, and print the decision.
 
     Args:
       shown: Field and value that name the module, for messages.
@@ -133,7 +133,7 @@ def _renew_bytecode(file: Path) -> str | None:
     """Recompile the cached bytecode of a module, so that it matches the source.
 
     Returns:
-      The reason of a failure, or None on success.
+      The reason for a failure, or None on success.
     """
     compiled = Path(importlib.util.cache_from_source(str(file)))
     if file.suffix == ".py" and compiled.exists():

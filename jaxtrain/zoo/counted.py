@@ -1,4 +1,4 @@
-"""Parameters, FLOPs and memory of each model, measured by `benchmarks/zoo.py`."""
+"""Parameter counts, FLOPs and memory of the models, from `benchmarks/zoo.py`."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ FILE = Path(__file__).with_name("counted.json")
 
 
 class MatchingWeights(NamedTuple):
-    """Weights of another library that a model can load.
+    """Weights of another library that a jaxtrain model can load.
 
     Attributes:
       library: Library, timm or torchvision.

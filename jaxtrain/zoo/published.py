@@ -17,7 +17,7 @@ class Result(NamedTuple):
 
     Attributes:
       top1: Top-1 accuracy in percent.
-      of: Origin of the weights, or the paper.
+      of: Name of the weights, or of the paper.
       source: URL or reference of the result.
       mean_iou: Mean IoU in percent, which segmentation models have instead of `top1`.
     """
@@ -127,7 +127,7 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_3_2gf": _imagenet(_v1(78.948), _v2(81.982)),
     "regnet_y_4gf": _imagenet(_paper(79.4, "2003.13678")),
     "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
-    # Stage widths of the paper, which differ from torchvision's regnet_y_8gf.
+    # The paper's stage widths differ from torchvision's regnet_y_8gf.
     "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
     "whitened_cnn": Published((32, 32, 3), 10),
     "whitened_cnn_small": Published((28, 28, 1), 10),

@@ -44,7 +44,7 @@ class Sam(Plain):
         weights, grads = widen(params), widen(objective.all_reduce(grads))
         scales = jax.tree.map(self._perturbation_scale, weights)
         scaled = jax.tree.map(jnp.multiply, grads, scales)
-        # Zero gradients give a zero perturbation; non-finite ones propagate.
+        # Zero gradients give a zero perturbation; non-finite gradients propagate.
         norm = objective.norm(scaled)
         rho = self._rho / jnp.where(norm > 0, norm, 1)
         return jax.tree.map(
@@ -53,7 +53,7 @@ class Sam(Plain):
         )
 
     def _perturbation_scale(self, weight: jax.Array) -> jax.Array:
-        """Scale of the perturbation of each weight."""
+        """Factor on the perturbation of each weight: |w| + eta in ASAM, else 1."""
         if self._adaptive:
             return jnp.abs(weight) + ETA
         return jnp.ones((), weight.dtype)

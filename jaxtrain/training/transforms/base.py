@@ -104,7 +104,7 @@ class StepTransform:
         return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
-        """Loss scale, by which the gradients are divided again; None means 1."""
+        """Loss scale, by which the gradients are divided later; None means 1."""
         return None
 
     def on_gradients(
@@ -146,7 +146,7 @@ class StepTransform:
         Args:
           new: State with the new parameters, model state and optimizer state.
           old: State before the step.
-          context: Data of the step, before `accepts` decides on skipping the step.
+          context: Data of the step; `accepts` may still change `taken`.
         """
         return new
 
@@ -167,7 +167,7 @@ class StepTransform:
         return new, {}
 
     def describe(self, abstract: TrainState) -> dict[str, str]:
-        """Rows of the start-up table.
+        """Rows of the start-up table, by label.
 
         Args:
           abstract: State whose leaves are `jax.ShapeDtypeStruct`.

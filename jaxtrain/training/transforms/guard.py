@@ -18,8 +18,8 @@ INITIAL_SCALE = 2.0**15
 SCALE_FACTOR = 2.0
 GROWTH_PERIOD = 2000
 MIN_SCALE = 1.0
-# jmp has no maximum: with small gradients its scale grows until the scaled loss
-# overflows. The value is the default of NVIDIA's Apex.
+# Maximum scale, the default of NVIDIA's Apex. jmp has none: with small gradients, its
+# scale grows until the scaled loss overflows.
 MAX_SCALE = 2.0**24
 
 

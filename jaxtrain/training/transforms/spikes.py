@@ -23,14 +23,14 @@ MIN_DEVIATION = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeDetector(StepTransform):
-    """Exponentially weighted mean and standard deviation of the losses.
+    """Detects loss spikes with an exponentially weighted mean and standard deviation.
 
-    The limit is the mean plus `sigma` standard deviations. A loss above the limit is
-    clipped to it, so that a spike hardly changes the statistics and a loss that stays
+    The limit is the mean plus `sigma` standard deviations. The statistics use losses
+    clipped to the limit, so that a spike hardly changes them and a loss that stays
     higher is accepted after some steps (Gelper, Fried and Croux 2010, Robust
     forecasting with exponential and Holt-Winters smoothing, J. Forecasting 29). While
-    the loss falls, the mean lags behind it: the limit is then too high rather than too
-    low.
+    the loss falls, the mean lags behind the loss, so the limit is too high rather than
+    too low.
 
     Attributes:
       sigma: Number of standard deviations from the mean to the limit.
