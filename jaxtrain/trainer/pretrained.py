@@ -52,11 +52,11 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
 def first_weights(
     setup: Setup, programs: Programs, run_data: RunData, start: Transfer | None
 ) -> tuple[tuple[Any, Any], str | None]:
-    """Create the initial weights; also return a log text if they are pretrained.
+    """Create the initial weights; also return a log text on pretrained weights.
 
     Args:
       setup: Setup of the run.
-      programs: Programs that initialize weights.
+      programs: Compiled programs of the run.
       run_data: Data of the run, for kernels fitted to training images.
       start: Matched pretrained weights. Defaults to the weights of `model.pretrained`,
         if set.

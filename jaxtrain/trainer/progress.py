@@ -10,7 +10,7 @@ class Progress:
 
     evaluated_step: int = 0
     eval_metrics: dict[str, float] | None = None
-    # Values fitted by the last validation (`Task.choose`), such as thresholds.
+    # Values fitted in the last validation (`Task.choose`), such as thresholds.
     chosen: dict[str, list[float]] = field(default_factory=dict)
     # `step`, `epoch`, `metric` and `value` of the best evaluation.
     best: dict[str, Any] | None = None

@@ -138,13 +138,13 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
 
 
 def _saved_config(workdir: Path) -> Config | None:
-    """Config of a workdir, read by process 0 for all; None without checkpoints."""
+    """Config of a workdir, as read by process 0; None without checkpoints."""
     text, folder = None, workdir / CHECKPOINTS
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):
             text = read_text(workdir / config_lib.CONFIG)
     except (OSError, UnicodeDecodeError):
-        pass  # Reported when the workdir is opened.
+        pass  # Errors are reported when the workdir is opened.
     text = cluster.current().gather(text)[0]
     try:
         return None if text is None else config_lib.from_json(text)
@@ -183,7 +183,7 @@ def open_weights(model: ModelConfig) -> Weights:
     """Load the weights of `model.pretrained`, which must be equal in all processes.
 
     Raises:
-      UserError: The weights are missing, or differ from `model.pretrained_digest`.
+      UserError: The weights are missing, or do not match `model.pretrained_digest`.
     """
     assert model.pretrained is not None
     backbone = backbone_config(model)

@@ -1,4 +1,4 @@
-"""Return of a run to an earlier checkpoint (`--resume-step`)."""
+"""Rewinding of a run to an earlier checkpoint (`--resume-step`)."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,8 @@ from jaxtrain.records import workdir as workdir_lib
 
 
 def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
-    """Rename newer checkpoints and the summary, and back up the metrics file.
+    """Rewind a run: rename newer checkpoints and the summary, copy the metrics file.
+
 
     Args:
       workdir: Workdir of the run.

@@ -23,7 +23,8 @@ class Saves:
     """Saves checkpoints of the train state and the host-side state of a run.
 
     `MAX_FAILURES` consecutive failed saves end the run. With several processes, each
-    writes its shards, and only process 0 detects failures: if it exits, all exit.
+    writes its shards, and only process 0 detects failures: if process 0 exits, all
+    processes exit.
     """
 
     def __init__(self, run: RunState):
@@ -96,8 +97,8 @@ class Saves:
     def amend(self) -> None:
         """Add missing evaluation metrics of the current step to its checkpoint.
 
-        A checkpoint has no metrics if a signal canceled its evaluation. Without metrics
-        it cannot become the best checkpoint.
+        A checkpoint has no metrics if a signal canceled its evaluation. A checkpoint
+        without metrics cannot become the best.
         """
         run, progress = self._run, self._run.progress
         if not (self.done() and self._evaluated()):
@@ -115,7 +116,7 @@ class Saves:
         return self._run.progress.evaluated_step == self._run.step
 
     def _metrics(self) -> dict[str, float] | None:
-        """Validation metrics that rank the checkpoint; None if it is not ranked."""
+        """Validation metrics that rank the checkpoint; None if not ranked."""
         ranked = self._run.step >= self._run.trainer.timetable.ranked_from
         if not (ranked and self._evaluated()):
             return None

@@ -224,7 +224,7 @@ def _begin(
 
 
 def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
-    """Add the time of earlier starts, up to their last log line, to the clock."""
+    """Add the time of earlier starts, up to the last log line, to the clock."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
         # If steps after the checkpoint were logged, the time since the checkpoint is

@@ -168,7 +168,7 @@ class Trainer(Setup):
           batch: `image`, uint8 (B, H, W, C), and `target`, in the format of the data
             source; optionally `index`, (B,), example indices for the random
             augmentation, by default 0, 1, ... Each process passes its shard.
-          step: Number of steps before this step.
+          step: Number of steps before this batch.
 
         Raises:
           UserError: An array is missing.

@@ -1,4 +1,4 @@
-"""Start-up table rows about pretrained weights and config values from them."""
+"""Start-up table rows about pretrained weights and resolved config values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def settled_rows(trainer: Trainer) -> dict[str, str]:
 def _describe_settled(
     recipe: Config, config: Config, trained: Weights | None
 ) -> dict[str, str]:
-    """Rows about pretrained weights, and the config values resolved from them."""
+    """Rows about pretrained weights, and the config values resolved from weights."""
     model = config.model
     if model.pretrained is None:
         return {}

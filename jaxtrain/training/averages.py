@@ -96,7 +96,7 @@ class Swa(Average):
     """Stochastic weight averaging (Izmailov et al. 2018, arXiv:1803.05407).
 
     The average is the mean of the weights at step `start` and after each later cycle.
-    Before `start`, it equals the weights. Skipped steps are not counted.
+    Before `start`, the average equals the weights. Skipped steps are not counted.
 
     Attributes:
       start: Number of steps before the first cycle.

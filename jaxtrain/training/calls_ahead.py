@@ -1,7 +1,7 @@
 """Limit on the number of asynchronously dispatched calls.
 
 A few calls in flight keep the device busy. All calls in flight together may take a few
-seconds at most, as a run that receives a stop signal waits for them before it saves.
+seconds at most: after a stop signal, a run waits for these calls before saving.
 """
 
 import time

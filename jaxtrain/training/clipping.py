@@ -10,7 +10,7 @@ from jaxtrain.dtypes import widen
 
 
 def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
-    """Scale `grads` to a global norm of at most `max_norm`; `norm` is their norm."""
+    """Scale `grads`, of global norm `norm`, to a norm of at most `max_norm`."""
     return jax.tree.map(
         lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm), grads
     )

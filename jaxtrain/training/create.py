@@ -18,8 +18,9 @@ from jaxtrain.training.transforms.base import StepTransform
 class CreateState:
     """Pure function from the root key to the initial TrainState.
 
-    Jit it with `out_shardings` to create each array sharded. A run jits `weights` and
-    `begin` separately, and may load pretrained weights between the two calls.
+    Jit the function with `out_shardings` to create each array sharded. A run jits
+    `weights` and `begin` separately, and may load pretrained weights between the two
+    calls.
 
     Attributes:
       blueprint: Blueprint of the model to build.

@@ -105,8 +105,8 @@ def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[T
 
     Both optimizers have the same state structure: (state of the layers trained from the
     start, state of the layers unfrozen later). Each of the two states has a step count,
-    so Adam's bias correction of unfrozen layers starts when they are unfrozen. In the
-    full phase, `update` takes `learning_rate`, which applies to all layers.
+    so Adam's bias correction of unfrozen layers starts when these layers are unfrozen.
+    In the full phase, `update` takes `learning_rate`, which applies to all layers.
 
     Args:
       tx: Optimizer of the layers trained from the start.

@@ -28,9 +28,9 @@ def squares(tree: Any, layout: Layout) -> jax.Array:
     The squares of arrays of equal size are added elementwise before the reduction, in a
     single kernel; small arrays are zero-padded to equal size. On several devices only
     arrays of equal shape are added. A barrier keeps each sum in a separate kernel:
-    without it, XLA:GPU of jaxlib 0.11.2 fuses the sum of bfloat16 gradients with the
-    sum of the updated parameters, and the norm is wrong by a factor of up to ten
-    (benchmarks/RESULTS.md, "Norms that were wrong").
+    without the barrier, XLA:GPU of jaxlib 0.11.2 fuses the sum of bfloat16 gradients
+    with the sum of the updated parameters, and the norm is wrong by a factor of up to
+    ten (benchmarks/RESULTS.md, "Norms that were wrong").
 
     Args:
       tree: Parameters or gradients.

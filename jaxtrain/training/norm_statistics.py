@@ -33,7 +33,7 @@ def statistics_of_batch(
     frozen: Frozen = NOTHING,
     cpus: Mesh | None = None,
 ) -> dict[str, jax.Array]:
-    """Compute the batch-norm statistics of one batch, by path.
+    """Compute the batch-norm statistics of a batch, by path.
 
     Args:
       graphdef: Structure of the model.

@@ -61,8 +61,8 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
 
     def init(params: Any) -> Any:
         state = tx.init(widen(params))
-        # The state of lbfgs has weak types, which would recompile the second step,
-        # and duplicate buffers, which cannot be donated. Copies avoid both.
+        # The state of lbfgs has weak types, which would recompile the second step, and
+        # duplicate buffers, which cannot be donated. Copies avoid both problems.
         return jax.tree.map(lambda x: jnp.array(x, x.dtype), state)
 
     def update(

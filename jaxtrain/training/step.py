@@ -50,7 +50,7 @@ def make_train_step(
     """Make the training step of a phase, to be jitted.
 
     A step with a non-finite loss, gradient, batch-norm statistic or new parameter is
-    skipped: it is counted, but model and optimizer do not change.
+    skipped: the step is counted, but model and optimizer do not change.
 
     Args:
       task: Task of the run; defines the objective.
@@ -85,7 +85,7 @@ def make_train_step(
         root: jax.Array, data: Any, method_arrays: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
-            # Drop the data set: a loop over micro-batches must not capture it.
+            # Drop the data set, which a loop over micro-batches must not capture.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
         params, rest = frozen.partition(

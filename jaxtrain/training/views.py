@@ -73,10 +73,9 @@ def sliding_windows(
 ) -> jax.Array:
     """Per-pixel logits of full images, averaged over overlapping windows.
 
-    The model takes the windows of all images of a batch as one batch. The window
-    positions are the same as in MMSegmentation's `slide` and MONAI's
-    `sliding_window_inference`: the last window of a row or column ends at the image
-    border.
+    All windows of a batch of images form one batch for the model. The window positions
+    are the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`:
+    the last window of a row or column ends at the image border.
     """
     (height, width), full = size, pixels.shape[1:3]
     if full == size:

@@ -1,7 +1,8 @@
 """Directory of an exported model: `model.safetensors` and `config.json`.
 
 Arrays have timm's names and layouts if timm has an equivalent model (see
-`weights/sources.py`), so that timm can load them; otherwise they have jaxtrain's.
+`weights/sources.py`), so that timm can load them, and jaxtrain's names and layouts
+otherwise.
 """
 
 import hashlib
@@ -22,8 +23,8 @@ from jaxtrain.weights.sources import WeightsSource
 from jaxtrain.weights.stored import Weights
 
 WEIGHTS = "model.safetensors"
-# Keys in config.json: `OURS` for jaxtrain's fields, which timm ignores, and in it
-# `OWN_PARTS` for the digests of custom modules.
+# Keys in config.json: `OURS` has jaxtrain's fields, which timm ignores. Within `OURS`,
+# `OWN_PARTS` has the digests of custom modules.
 OURS, OWN_PARTS = "jaxtrain", "own_parts"
 
 

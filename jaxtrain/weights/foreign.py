@@ -81,12 +81,12 @@ def open_file(
 
     Args:
       path: Path of the file.
-      reference: Architecture given by the user. If None, it is determined from the
+      reference: Architecture given by the user. Defaults to an architecture from the
         file name or `models`.
       models: Models of the recipe, used if the file name has no architecture.
 
     Raises:
-      UserError: The architecture is missing or unknown, the arrays do not match it, or
+      UserError: The architecture is missing, unknown or does not match the arrays; or
         the file is damaged.
     """
     library: Library = "torchvision" if path.suffix in files.TORCH else "timm"

@@ -75,7 +75,7 @@ def convolution(size: int) -> TorchLayout:
 
 
 def after_flatten(size: int) -> TorchLayout:
-    """Return the layout of dense kernels whose layer follows a flattening.
+    """Return the layout of dense kernels that follow a flattened feature map.
 
     Our inputs are flattened as (rows, columns, channels), PyTorch's as (channels, rows,
     columns).

@@ -144,7 +144,7 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# Preprocessing parameters are from torchvision's V1 weights, as its files lack them.
+# torchvision's files lack preprocessing parameters; the values are from its V1 weights.
 # Directories in timm's format contain the parameters.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},

@@ -47,7 +47,7 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     """Apply `trust` to the runs and models that a recipe starts from.
 
     Args:
-      recipe: Path of the recipe. If it is a run's config.json, the run is trusted, too.
+      recipe: Path of the recipe. For a run's config.json, the run is trusted, too.
       config: Config of the recipe.
 
     Raises:

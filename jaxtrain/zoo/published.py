@@ -1,7 +1,7 @@
 """Image size and published results of each model.
 
 Results are single-crop accuracies in percent on the 50,000 validation images of
-ImageNet, or the test images of CIFAR-10. For segmentation models they are mean IoU.
+ImageNet, or the test images of CIFAR-10. Results of segmentation models are mean IoU.
 """
 
 from typing import NamedTuple

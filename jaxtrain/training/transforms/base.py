@@ -63,8 +63,8 @@ class StepTransform:
 
     The training step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
     `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
-    transforms. These methods are traced. Each stage of a pipeline calls them with the
-    layers of the stage. Pipelines do not support transforms with `gradient_params` or
+    transforms. These methods are traced. Each stage of a pipeline calls the methods for
+    its layers. Pipelines do not support transforms with `gradient_params` or
     `on_gradients`.
 
     Attributes:
@@ -81,8 +81,7 @@ class StepTransform:
     def settled_after(self) -> int:
         """First step at which evaluations may rank checkpoints or stop the run.
 
-        Weights of earlier steps are not comparable, for example because they are not
-        pruned yet.
+        Weights of earlier steps are not comparable, for example before pruning ends.
         """
         return 0
 
@@ -110,7 +109,7 @@ class StepTransform:
     def on_gradients(
         self, grads: Any, state: TrainState, context: GradientContext
     ) -> tuple[Any, Extra, Metrics]:
-        """Transform the mean gradients; return them, new `extras` arrays and metrics.
+        """Transform the mean gradients; return gradients, new arrays and metrics.
 
         Called once per step, before `project`, the norm and clipping. The new arrays
         are part of the `new` state in `on_update`; a skipped step discards them.
@@ -157,7 +156,7 @@ class StepTransform:
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Transform the state after a taken or skipped step; return it and metrics.
+        """Transform the state after a taken or skipped step; return state and metrics.
 
         Args:
           new: State after the step: from `on_update` if taken, else the old arrays.
