@@ -40,7 +40,7 @@ def describe_data(setup: Setup) -> dict[str, Any]:
 
 
 def describe_model(setup: Setup, run_data: RunData) -> Description:
-    """Description of the model, sufficient to load the model without its data."""
+    """Description of the model, sufficient to load the model without a data set."""
     config = setup.config
     crop_pct, interpolation, crop_mode = config.data.fit
     return Description(

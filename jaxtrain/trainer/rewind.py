@@ -17,7 +17,6 @@ from jaxtrain.records import workdir as workdir_lib
 def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
     """Rewind a run: rename newer checkpoints and the summary, copy the metrics file.
 
-
     Args:
       workdir: Workdir of the run.
       saved: Checkpoints of the run.

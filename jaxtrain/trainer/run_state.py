@@ -167,7 +167,7 @@ class RunState:
             self.watchdog.step_done()
         if calls.done_step is not None:
             self.log.screen.done(calls.done_step)
-        # Logging counts as training time only while dispatched calls are in flight.
+        # Time for logging is training time only while dispatched calls are in flight.
         with contextlib.nullcontext() if calls else self.clock.charging("other"):
             for call in finished:
                 self.callbacks.on_metrics(self, call)

@@ -35,7 +35,7 @@ class MachineSampler:
 
     Args:
       run: State of the run to log.
-      sensors: Sensors of the GPUs. Defaults to the GPUs of this process.
+      sensors: GPU sensors. Defaults to the sensors of this process's GPUs.
       seconds: Function that returns the current time in seconds.
     """
 
@@ -90,7 +90,8 @@ class MachineSampler:
         cpu_seconds, memory = host_seconds()
         now, used = self._seconds(), cpu_seconds - self._cpu_seconds
         elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
-        # `used` is negative if a data worker ended, as its CPU seconds are lost.
+        # `used` is negative if a data worker ended, as `cpu_seconds` excludes ended
+        # workers.
         cores = max(0.0, used) / max(elapsed, 1e-9)
         return {"host_cpu_cores": cores, "host_memory_bytes": memory}
 

@@ -237,7 +237,7 @@ class Trainer(Setup):
         """Evaluate a state on a split, each example exactly once.
 
         Args:
-          state: State to evaluate, with its averaged weights if present.
+          state: State to evaluate; averaged weights take precedence.
           split: `validation` or `test`.
           chosen: Values for metrics, such as thresholds, fitted on the validation
             split. Defaults to the task's values.

@@ -22,8 +22,8 @@ class DoneStep(NamedTuple):
     """Data of a completed step, for `Average.rate`.
 
     Attributes:
-      taken: Number of earlier steps that were not skipped, as in the learning-rate
-        schedule.
+      taken: Step count for the learning-rate schedule: number of earlier steps that
+        were not skipped.
       learning_rate: Learning rate of this step; None with a line search.
     """
 
@@ -126,7 +126,7 @@ class ScheduleFree(Average):
     """Schedule-free learning (Defazio et al. 2024, arXiv:2405.15682).
 
     The weights are the paper's z, the average is x, and gradients are computed at y, an
-    interpolation of z and x. optax stores y and z instead of z and x, so its x inherits
+    interpolation of z and x. optax stores y and z and derives x, which then inherits
     the bfloat16 rounding of y. Each step is weighted by the square of the largest
     learning rate so far, as in the authors' package.
 
@@ -165,7 +165,7 @@ class Lookahead(Average):
     which then restart from the slow weights. The optimizer state is unchanged.
 
     Attributes:
-      period: Steps between updates of the slow weights: k in the paper.
+      period: Number of steps between updates of the slow weights: k in the paper.
       slow_rate: Step size of the slow weights: alpha in the paper.
     """
 

@@ -14,8 +14,8 @@ import jax
 MAX_IN_FLIGHT = 8
 # Maximum total duration of the calls in flight, in seconds.
 AHEAD_SECONDS = 1.0
-# No call is queued behind a longer call, in seconds: relative to a long call, the idle
-# time until the next dispatch is negligible.
+# Maximum duration, in seconds, of a call behind which another call is queued. After
+# longer calls the idle time until the next dispatch is negligible.
 LONG_CALL_SECONDS = 5.0
 
 

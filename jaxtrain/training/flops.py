@@ -13,8 +13,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 def count_flops(jaxpr: Jaxpr) -> int:
     """Count FLOPs over all devices; a multiply-add is two FLOPs.
 
-    Padding is counted as part of the image, the body of a scan once per iteration, the
-    body of a `while` loop once, and only the most expensive branch of a `cond`.
+    Padding is counted as part of the image. A scan body is counted once per iteration,
+    the body of a `while` loop once, and of a `cond` only the most expensive branch.
     """
     return sum(_flops(equation) for equation in jaxpr.eqns)
 

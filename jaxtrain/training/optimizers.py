@@ -238,9 +238,9 @@ SGD = Row(_l2(_sgd), parts.SGDConfig)
 ADAM = Row(_l2(optax.adam), parts.AdamConfig)
 # Loshchilov & Hutter 2017, arXiv:1711.05101.
 ADAMW = Row(_decoupled(optax.adamw), parts.AdamWConfig)
-# You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
+# You et al. 2019, arXiv:1904.00962, with the trust ratio on all parameters.
 LAMB = Row(_decoupled(optax.lamb), parts.LambConfig)
-# You et al. 2017, arXiv:1708.03888, the trust ratio on kernels only.
+# You et al. 2017, arXiv:1708.03888, with the trust ratio on kernels only.
 LARS = Row(_lars, parts.LarsConfig)
 # Chen et al. 2023, arXiv:2302.06675.
 LION = Row(_decoupled(optax.lion), parts.LionConfig)

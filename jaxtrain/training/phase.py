@@ -30,7 +30,8 @@ class Phase:
         `schedule(max(rate_from, n))` after n steps that were not skipped, and is passed
         to `tx.update`. None means that `tx` evaluates the schedule at the step count in
         the optimizer state.
-      line_search: Whether the optimizer evaluates the loss at other parameters.
+      line_search: Whether the optimizer has a line search, which evaluates the loss at
+        other parameters.
       remat: Rematerialization policy: activations to recompute in the backward pass.
       augment: Augmentation of the images.
       image_size: Height and width of training images in pixels. None means the size in

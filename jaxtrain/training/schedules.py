@@ -32,7 +32,7 @@ FINE_TUNE_END_FACTOR = 1e-5
 def make_schedule(
     config: OptimizerConfig, *, total_steps: int, warmup_steps: int
 ) -> Schedule:
-    """Create the learning-rate schedule, a function from the step to a float32.
+    """Create the learning-rate schedule, a function `step -> float32 scalar`.
 
     The first step is 0. A decay ends at step `total_steps`, one after the last step.
     Afterwards the learning rate is constant.
@@ -105,7 +105,7 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
 
 def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
-    """Replace a schedule by the constant learning rate `rate` from step `start` on."""
+    """Replace a schedule with the constant learning rate `rate` from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)

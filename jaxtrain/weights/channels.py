@@ -24,7 +24,7 @@ def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
 def statistics(
     mean: tuple[float, ...], std: tuple[float, ...], channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Convert mean and standard deviation per channel to `channels` channels."""
+    """Convert per-channel mean and standard deviation to `channels` channels."""
 
     def each(values: tuple[float, ...]) -> tuple[float, ...]:
         if channels == len(values):

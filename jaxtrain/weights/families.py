@@ -253,8 +253,8 @@ def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
 def torchvision_inverted(model: type[InvertedNet]) -> ArrayNames:
     """Return torchvision's array names of a MobileNet or EfficientNet.
 
-    The layers of a block are numbered. Blocks are numbered consecutively in MobileNets,
-    and within each stage in EfficientNets.
+    torchvision numbers the layers of a block. Blocks are numbered consecutively in
+    MobileNets, and within each stage in EfficientNets.
     """
     layers = {"stem/conv": "features.0.0", "stem/norm": "features.0.1"}
     consecutive = issubclass(model, MobileNetV2 | MobileNetV3)

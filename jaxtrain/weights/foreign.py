@@ -25,7 +25,7 @@ from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
-# Arguments of timm models: those that array shapes imply, and the supported pooling.
+# timm model arguments implied by the array shapes, and the supported pooling.
 IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 

@@ -43,7 +43,7 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
 def _download(
     reference: str, repo: str, revision: str | None, names: tuple[str, ...]
 ) -> Path:
-    """Download the first file that exists; return its path in the cache."""
+    """Download the first of `names` that exists; return its path in the cache."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
 

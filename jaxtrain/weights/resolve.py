@@ -121,7 +121,7 @@ def with_checkpoint(
 
     Args:
       workdir: Directory of the run.
-      checkpoint: Checkpoint: `best` by validation, `latest`, or a step.
+      checkpoint: `best` by the validation metric, `latest`, or a step.
       use: Function to call with the weights.
 
     Raises:

@@ -118,7 +118,7 @@ class Transfer:
         *,
         check_finite: bool = True,
     ) -> Any:
-        """Replace initial values by the trained weights, one array at a time.
+        """Replace initial values with the trained weights, one array at a time.
 
         Args:
           values: Initial parameters and other state of the model, as arrays or

@@ -175,7 +175,7 @@ def _as_trained(
 def _without_changes(
     blueprint: Blueprint, about: Description, named: str
 ) -> tuple[Blueprint, set[str]]:
-    """Return the blueprint without new transforms, and the array paths that they add.
+    """Return the blueprint without new transforms, and the array paths they add.
 
     Raises:
       UserError: A new transform changes existing arrays.

@@ -24,8 +24,8 @@ class StepContext:
     Attributes:
       loss: Loss of the step, a scalar.
       finite: Whether loss, gradients and new values are finite.
-      steps_taken: Number of earlier steps that were not skipped, as in the
-        learning-rate schedule.
+      steps_taken: Step count for the learning-rate schedule: number of earlier steps
+        that were not skipped.
       learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
         line search.
       taken: Whether the step is not skipped. In `on_update`, equal to `finite`.

@@ -26,11 +26,10 @@ class SpikeDetector(StepTransform):
     """Detects loss spikes with an exponentially weighted mean and standard deviation.
 
     The limit is the mean plus `sigma` standard deviations. The statistics use losses
-    clipped to the limit, so that a spike hardly changes them and a loss that stays
-    higher is accepted after some steps (Gelper, Fried and Croux 2010, Robust
-    forecasting with exponential and Holt-Winters smoothing, J. Forecasting 29). While
-    the loss falls, the mean lags behind the loss, so the limit is too high rather than
-    too low.
+    clipped to the limit, so that a spike has little effect and a loss that stays higher
+    is accepted after some steps (Gelper, Fried and Croux 2010, Robust forecasting with
+    exponential and Holt-Winters smoothing, J. Forecasting 29). While the loss falls,
+    the mean lags behind the loss, so the limit is too high rather than too low.
 
     Attributes:
       sigma: Number of standard deviations from the mean to the limit.
