@@ -105,7 +105,7 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
 
 def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
-    """Replace a schedule with the constant learning rate `rate` from step `start` on."""
+    """Replace a schedule with the constant `rate` from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)

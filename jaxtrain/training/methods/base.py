@@ -63,13 +63,13 @@ class Objective:
     def __call__(
         self, params: Any, model_state: Any, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:
-        """Compute (scaled mean loss, (new model state, metrics)), for `has_aux=True`."""
+        """Compute the scaled mean loss, and the pair (new model state, metrics)."""
         losses, metrics, model_state = self.losses(params, model_state, batch, key)
         loss = losses.mean()
         return loss * self.scale, (model_state, {**metrics, "loss": loss})
 
     def pixels(self, images: jax.Array) -> jax.Array:
-        """Undo the pixel normalization of images (B, H, W, C); return values in 0..1."""
+        """Undo the pixel normalization of images (B, H, W, C), to values in 0..1."""
         return self.normalization.pixels(images)
 
     def normalized(self, pixels: jax.Array) -> jax.Array:

@@ -53,7 +53,7 @@ class Sam(Plain):
         )
 
     def _perturbation_scale(self, weight: jax.Array) -> jax.Array:
-        """Factor on the perturbation of each weight: |w| + eta in ASAM, else 1."""
+        """Diagonal of ASAM's normalization operator: |w| + eta; 1 in SAM."""
         if self._adaptive:
             return jnp.abs(weight) + ETA
         return jnp.ones((), weight.dtype)

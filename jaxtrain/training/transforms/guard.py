@@ -28,10 +28,10 @@ class Guard(StepTransform):
     """Skips and counts non-finite steps; scales the loss for float16.
 
     In `TrainState.extras`, int32 `total` is the number of skipped steps, and int32
-    `in_a_row` the number of latest consecutive skipped steps. Loss scaling adds float32
-    `scale` and int32 `good_steps`, the number of finite steps since the scale last
-    changed. With loss scaling, `in_a_row` includes a non-finite step only at the scale
-    `MIN_SCALE`.
+    `in_a_row` the current number of consecutive skipped steps. Loss scaling adds
+    float32 `scale` and int32 `good_steps`, the number of finite steps since the scale
+    last changed. With loss scaling, `in_a_row` includes a non-finite step only at the
+    scale `MIN_SCALE`.
 
     Attributes:
       scales: Whether to scale the loss, for float16 gradients.
