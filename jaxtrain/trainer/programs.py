@@ -147,7 +147,7 @@ def unaugmented(
       setup: Setup of the run.
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
-      dtype: Dtype of the prepared images.
+      dtype: Dtype of the preprocessed images.
     """
     splits, follow = setup.splits, transform_of(setup.task)
     return make_preprocess(

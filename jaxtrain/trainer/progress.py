@@ -16,7 +16,7 @@ class Progress:
     best: dict[str, Any] | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
-    # Host-side state of each callback, JSON values by callback name.
+    # Host-side state of the callbacks: JSON values by callback name.
     callbacks: dict[str, Any] = field(default_factory=dict)
     # Total number of skipped steps and loss spikes, including unlogged ones.
     bad_steps_told: int = 0

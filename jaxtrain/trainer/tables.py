@@ -145,7 +145,7 @@ def describe_result(
         "examples": test["num_examples"],
         **_describe_weights(setup, summary),
         **_describe_sparsity(summary),
-        # Totals over all starts of the run, like the shares of `_describe_time`.
+        # Both durations are totals over all starts of the run, as in `_describe_time`.
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),

@@ -18,7 +18,7 @@ from jaxtrain.parallel.gpus import peak_flops
 from jaxtrain.trainer.run_state import RunState, Telemetry
 from jaxtrain.trainer.trainer import Trainer
 
-# Metric -> reduction over several GPUs or processes.
+# Reduction of each metric over GPUs or processes.
 COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_memory_bytes": max,

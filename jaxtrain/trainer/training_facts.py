@@ -67,7 +67,7 @@ def pixel_counts(config: Config, train: Source) -> np.ndarray:
 
 
 def training_targets(config: Config, train: Source) -> Any:
-    """Stored targets of all training examples, (N, ...).
+    """Targets of all training examples, (N, ...), in the format of the data source.
 
     Raises:
       UserError: Reading the targets requires reading all images.

@@ -16,7 +16,7 @@ from jaxtrain.training.transforms.base import StepTransform
 
 @dataclass(frozen=True, eq=False)
 class CreateState:
-    """Pure function from the root key to the initial TrainState.
+    """Pure function from the root PRNG key to the initial TrainState.
 
     Jit the function with `out_shardings` to create each array sharded. A run jits
     `weights` and `begin` separately, and may load pretrained weights between the two
@@ -39,7 +39,7 @@ class CreateState:
         """Initialize the parameters and the other model state.
 
         Args:
-          root: Root key of the run.
+          root: Root PRNG key of the run.
         """
         model = self.blueprint.build(initial_rngs(keys.stream(root, keys.INIT)))
         return split_model(model)[1:]

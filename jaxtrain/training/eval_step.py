@@ -29,13 +29,13 @@ def make_apply(
       graphdef: Structure of the model.
       preprocess: Preprocessing of evaluation batches.
       layout: Layout of the run.
-      view: Test-time augmentation of the prepared images.
-      size: Height and width of the model's input. Defaults to the size of the prepared
-        images.
+      view: Test-time augmentation of the preprocessed images.
+      size: Height and width of the model's input. Defaults to the size of the
+        preprocessed images.
 
     Returns:
       Function `((params, model_state), data, batches) -> (outputs, batch)`, where
-      `batch` has the prepared images and the target of the task.
+      `batch` has the preprocessed images and the target of the task.
     """
 
     def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:

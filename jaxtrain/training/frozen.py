@@ -47,7 +47,7 @@ class Frozen:
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
         if not isinstance(tree, dict):
-            return tree  # `optax.MaskedNode`, in place of masked parameters.
+            return tree  # An `optax.MaskedNode`, which replaces masked parameters.
         if "/".join(path) in self.layers:
             return tree if frozen else {}
         chosen = {}

@@ -39,7 +39,7 @@ def statistics_of_batch(
       graphdef: Structure of the model.
       params: Parameters of the model.
       model_state: Other state of the model.
-      images: Prepared images (B, H, W, C).
+      images: Preprocessed images (B, H, W, C).
       momenta: Momentum of each running statistic to recompute, by path.
       frozen: Layers that run in evaluation mode.
       cpus: Data-parallel mesh of CPU devices (see `apply_model`); None on accelerators.

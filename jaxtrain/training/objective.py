@@ -29,7 +29,7 @@ class MakeObjective:
       graphdef: Structure of the model.
       phase: Phase of the steps.
       layout: Layout of the run.
-      part: Slice of the model's pieces to apply to the images.
+      part: Slice of `Model.pieces` to apply to the images.
       normalization: Mean and standard deviation of the pixel normalization.
     """
 

@@ -196,8 +196,8 @@ def _lbfgs(lr: None, weight_decay: float) -> Tx:
     def init(params: Any) -> Any:
         if jax.tree.leaves(params):
             return tx.init(params)
-        # `optax.tree_map_params` passes placeholders, but the line search needs a
-        # dtype.
+        # `optax.tree_map_params` passes placeholders instead of arrays, but the line
+        # search needs a dtype.
         pair = params, jnp.zeros(())
         alike = jax.tree.structure(pair)
 

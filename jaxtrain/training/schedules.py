@@ -163,7 +163,7 @@ def _polynomial(
     """Polynomial decay (power 2 in You et al. 2017, arXiv:1708.03888)."""
     end = peak * end_factor
 
-    # Rounding can make optax's base of the power, 1 - count / steps, negative.
+    # Rounding can make the base of optax's power, 1 - count / steps, negative.
     def rate(count: ArrayLike) -> jax.Array:
         left = (steps - jnp.minimum(jnp.asarray(count), steps)) / steps
         return end + (peak - end) * left**power

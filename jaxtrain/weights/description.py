@@ -95,7 +95,7 @@ class Description:
 
     @property
     def fit(self) -> Fit:
-        """Resizing of images to the model's input size."""
+        """Options for resizing images to the model's input size."""
         options = self.crop_pct, self.interpolation, self.crop_mode
         return Fit(*options, white_level=self.white_level)
 

@@ -106,7 +106,7 @@ DENSENET = ArrayNames(
         "last_norm": "features.norm5",
         "head/linear": "classifier",
     },
-    # Names in the files that torchvision has published.
+    # Names in older files published by torchvision.
     older={r"(.*\.denselayer\d+\.(?:norm|conv))\.(\d)\.(\w+)": "{0}{1}.{2}"},
 )
 

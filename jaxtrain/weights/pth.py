@@ -12,7 +12,7 @@ import numpy as np
 from jaxtrain import extras
 from jaxtrain.errors import UserError
 
-# Keys under which training scripts save the weights among other objects.
+# Keys of the weights in dicts saved by training scripts.
 CONTAINERS = ("state_dict", "model")
 # Prefixes added by wrappers such as `DataParallel` and `torch.compile`.
 PREFIXES = ("module.", "_orig_mod.")
@@ -85,7 +85,7 @@ def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     try:
         return tensor.numpy()
-    except (TypeError, RuntimeError) as error:  # Sparse, quantized or float8.
+    except (TypeError, RuntimeError) as error:  # Sparse, quantized or float8 tensor.
         raise ValueError(
             f"{shown(name)} cannot be converted to a NumPy array ({error})"
         ) from None

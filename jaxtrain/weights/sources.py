@@ -195,7 +195,7 @@ SOURCES: dict[str, Sources] = {
     "convnext_small": _convnext("convnext_small", 230),
     "convnext_base": _convnext("convnext_base", 232),
 }
-# Model of a plug-in -> equivalent models of other libraries.
+# Equivalent models of other libraries, by name of a plug-in's model.
 WEIGHTS: Table[Sources] = Table("weights", {})
 
 

@@ -20,5 +20,5 @@ METHODS: "Table[type[Method]]" = Table(
 
 
 def weights_options() -> list[str]:
-    """Names of the method options with a path to trained weights as their value."""
+    """Names of the method options that are paths to trained weights."""
     return [name for plugin in installed() for name in plugin.weights_options]

@@ -33,7 +33,7 @@ class Objective:
 
     Attributes:
       losses: Function `(params, model_state, batch, key, *, training=True) -> (losses
-        (B,), metrics, new model_state)`; `key` is the model's random key. Without
+        (B,), metrics, new model_state)`; `key` is the model's PRNG key. Without
         `training` the model runs in evaluation mode.
       scale: Loss scale of the gradients; 1 without loss scaling.
       normalization: Mean and standard deviation of the pixel normalization.
@@ -158,8 +158,8 @@ class Method:
           objective: Objective to differentiate.
           params: Trainable parameters, nested dicts.
           model_state: Model state before the micro-batch, nested dicts.
-          batch: Prepared batch: normalized `image` (B, H, W, C); `target`, as stored;
-            `index` (B,), indices of the examples.
-          key: Key of the micro-batch.
+          batch: Preprocessed batch: normalized `image` (B, H, W, C); `target` in the
+            format of the data source; `index` (B,), indices of the examples.
+          key: PRNG key of the micro-batch.
         """
         raise NotImplementedError

@@ -118,7 +118,7 @@ class StepTransform:
           grads: Mean gradients of the trainable parameters over all micro-batches and
             devices, without the loss scale.
           state: State before the step.
-          context: Random key and loss of the step.
+          context: PRNG key and loss of the step.
         """
         return grads, state.extras[self.name], {}
 
