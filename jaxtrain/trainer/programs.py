@@ -43,8 +43,8 @@ class Programs:
     Attributes:
       weights: Program that initializes the weights, `root_key -> weights`.
       begin: Program that creates the train state, `weights -> state`.
-      train: Pairs (first step of a phase, program of its training steps, `(state,
-        root_key, data, batches, **method_arrays) -> (state, metrics)`).
+      train: Pairs (first step of a phase, training program of the phase). A program is
+        `(state, root_key, data, batches, **method_arrays) -> (state, metrics)`.
       eval: Program that evaluates a batch, `((params, model_state), data, batches) ->
         result` (see `jaxtrain.evaluation.evaluate.reduce_batch`).
       method_arrays: Input arrays of the training method, as keyword arguments.
@@ -181,7 +181,7 @@ def view_of(config: Config) -> views.View:
 
 
 def _check_metrics(setup: Setup, batch: Any) -> None:
-    """Trace the evaluation metrics, so that their errors occur before training."""
+    """Trace the evaluation metrics, so that errors in metrics occur before training."""
     task, dtype = setup.task, setup.policy.output_dtype
 
     def apply(images: jax.Array) -> Any:

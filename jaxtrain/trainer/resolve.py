@@ -116,7 +116,7 @@ def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
 
     Args:
       data: Config section of the data.
-      kind: `resizing` selects only the fields of resizing; None selects all.
+      kind: `resizing` selects only the fields that control resizing; None selects all.
     """
     found = with_metadata(type(data), "from_weights")
     return [name for name, of in found.items() if kind in (None, of)]

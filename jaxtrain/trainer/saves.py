@@ -97,7 +97,7 @@ class Saves:
     def amend(self) -> None:
         """Add missing evaluation metrics of the current step to its checkpoint.
 
-        A checkpoint has no metrics if a signal canceled its evaluation. A checkpoint
+        A checkpoint has no metrics if a signal cancelled its evaluation. A checkpoint
         without metrics cannot become the best.
         """
         run, progress = self._run, self._run.progress

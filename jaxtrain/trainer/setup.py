@@ -133,7 +133,7 @@ def build_setup(
     """Resolve and check a config, open its data, and build an abstract model.
 
     Args:
-      config: Config before resolution.
+      config: Unresolved config, as given by the recipe.
       schedule: Learning-rate schedule. Defaults to the schedule of the config.
       devices: Devices of the run. Defaults to `jax.devices()`.
       workdir: Workdir of a run to resume; its config has the resolved values.

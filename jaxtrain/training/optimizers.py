@@ -85,7 +85,7 @@ def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
 
 
 def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """Use optax's decoupled weight decay of the optimizer, on kernels only."""
+    """Restrict the decoupled weight decay of an optax optimizer to kernels."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         return make(lr, weight_decay=weight_decay, mask=decay_mask, **options)

@@ -233,7 +233,7 @@ def _exponential(peak: float, steps: int, total: int, end_factor: float) -> Rate
 
 
 def _after_warm_up(follow: Callable[..., Rate], kind: type) -> Row:
-    """Create the `SCHEDULES` value for a schedule after a linear warm-up.
+    """Add a linear warm-up to a schedule; return the value for `SCHEDULES`.
 
     The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187). To
     start from the learning rate for a batch size of 256, as in Goyal et al. (2017,

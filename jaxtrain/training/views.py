@@ -55,7 +55,7 @@ def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def _mean(apply: Apply, views: jax.Array) -> jax.Array:
-    """Log of the mean probabilities over `views`, images (V, B, H, W, C).
+    """Log of the mean probabilities over `views`, an array (V, B, H, W, C) of images.
 
     The log-probabilities can replace logits. Views run sequentially to bound memory.
     """

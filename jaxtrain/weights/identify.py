@@ -30,7 +30,7 @@ CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
 class Identified(NamedTuple):
-    """Identified model of a weight file.
+    """Model identified from a weight file.
 
     Attributes:
       model: Config of our model, with the options that make it equivalent to `source`.
@@ -117,8 +117,8 @@ def identify(
       library: Library to prefer if both libraries have the model.
 
     Raises:
-      UserError: No candidate matches, or several candidates with different outputs
-        match.
+      UserError: No candidate matches, or several matching candidates compute different
+        functions.
     """
     tried = list[tuple[Identified, Differences]]()
     for name, source in sorted(rows, key=lambda row: row[1].library != library):

@@ -95,7 +95,7 @@ def after_flatten(size: int) -> TorchLayout:
 
 
 class Differences(NamedTuple):
-    """Names of arrays that differ between a weight file and a model."""
+    """Arrays that differ between a weight file and a model, by name."""
 
     missing: list[str]
     unknown: list[str]

@@ -144,8 +144,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# torchvision's files lack preprocessing parameters; the values below are from its V1
-# weights. Directories in timm's format contain the parameters.
+# Preprocessing parameters, which torchvision's files lack, are from the V1 weights.
+# Directories in timm's format contain the parameters.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),

@@ -91,7 +91,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Plan of the transfer of trained weights to a model.
+    """Plan for transferring trained weights to a model.
 
     Attributes:
       weights: Trained weights.

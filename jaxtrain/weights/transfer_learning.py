@@ -30,7 +30,7 @@ def transfer(
       seed: Seed to initialize the arrays that the weights lack.
 
     Returns:
-      Parameters and other state of the model, and the plan of the transfer.
+      Parameters and other state of the model, and the plan that was applied.
 
     Raises:
       UserError: The weights do not match the model, or are damaged.

@@ -174,7 +174,7 @@ class StepTransform:
         return {}
 
     def summarize(self, state: TrainState) -> dict[str, Any]:
-        """Entries for summary.json."""
+        """Entries of the transform for summary.json."""
         return {}
 
 
