@@ -21,7 +21,7 @@ class Timetable:
     unfreeze_step: int | None = None
     # Pairs (first step, training image size); () for a constant size.
     image_sizes: tuple[tuple[int, int], ...] = ()
-    # First step without mosaics, or None.
+    # First step without mosaic augmentation, or None.
     close_mosaic_step: int | None = None
     # First step with fixed quantizer ranges and batch-norm statistics, or None.
     fix_step: int | None = None

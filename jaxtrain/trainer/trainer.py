@@ -216,7 +216,7 @@ class Trainer(Setup):
         }
 
     def step(self, state: TrainState, batch: StepBatch) -> tuple[TrainState, Metrics]:
-        """Train on a batch; the arrays of `state` are donated.
+        """Train for `batch.num_steps` steps; the arrays of `state` are donated.
 
         Returns:
           The new state, and metrics, (num_steps,) each, on the devices.

@@ -1,4 +1,4 @@
-"""Weights from the Hugging Face Hub, or its local cache."""
+"""Weights from the Hugging Face Hub, or from the local cache of the hub."""
 
 import re
 from pathlib import Path

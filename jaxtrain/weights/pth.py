@@ -1,4 +1,4 @@
-"""State dicts of `torch.save` (.pth, .pt, .bin), read by PyTorch if installed.
+"""State dicts saved by `torch.save` (.pth, .pt, .bin); reading requires PyTorch.
 
 `weights_only=True` unpickles tensors only, and runs no code of the file.
 """

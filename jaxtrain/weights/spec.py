@@ -39,7 +39,7 @@ class Spec(NamedTuple):
     """Location of trained weights.
 
     Attributes:
-      path: Directory of a run or of a model, or a weight file.
+      path: Weight file, or directory of a run or model.
       names: Names of weight files in a model's directory; the first existing one is
         used.
       reference: Architecture of the file, if the user specifies it.

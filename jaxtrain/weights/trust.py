@@ -1,7 +1,7 @@
 """`--trust`: permission to run the custom modules of a saved run or model.
 
-Their files are shown, and compared with the digests recorded at training or export. A
-module whose file differs is refused when it is loaded.
+The files of the modules are shown, and compared with the digests recorded at training
+or export. Loading a module with another digest fails.
 """
 
 import importlib.util

@@ -70,12 +70,12 @@ def _paper(top1: float, number: str) -> Result:
 
 
 def _maps(*results: Result, size: int) -> Published:
-    """Segmentation model for the 20 classes of Pascal VOC and background."""
+    """Segmentation model for the 20 Pascal VOC classes and background."""
     return Published((size, size, 3), 21, results, has_maps=True)
 
 
 def _coco(mean_iou: float) -> Result:
-    """Result on the COCO validation images, for the classes of Pascal VOC."""
+    """Result on the COCO validation images, for the Pascal VOC classes."""
     return Result(None, "torchvision, COCO with VOC's labels", SEGMENTATION, mean_iou)
 
 

@@ -1,6 +1,6 @@
-"""Training methods: computations of the gradients of a step.
+"""Training methods, which compute the gradients of a training step.
 
-To add a method, subclass `Method` in a new file, and add a row to `METHODS`.
+To add a method, subclass `Method` in a new file, and add an entry to `METHODS`.
 """
 
 from typing import TYPE_CHECKING

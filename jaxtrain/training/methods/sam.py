@@ -20,7 +20,7 @@ ETA = 0.01
 class Sam(Plain):
     """Two forward and backward passes per step, the second at perturbed weights.
 
-    The gradients are from the second pass, the batch-norm statistics and metrics from
+    The gradients are from the second pass; batch-norm statistics and metrics are from
     the first. Both passes use the same PRNG key. The perturbation is along the gradient
     of the full micro-batch, over all devices.
     """
