@@ -82,11 +82,6 @@ def _fit_kernels(
 ) -> tuple[Any, Any]:
     """Fit the kernels in `Model.kernels_from_images` to training images.
 
-    Args:
-      setup: Setup of the run.
-      run_data: Data of the run, with its training split and normalization.
-      weights: Parameters and model state, on the devices.
-
     Raises:
       UserError: `model.transform` removed one of these kernels.
     """

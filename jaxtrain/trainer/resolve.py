@@ -153,7 +153,6 @@ def _saved_config(workdir: Path) -> Config | None:
 
 
 def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
-    """Fill in the unset fields of a config section."""
     unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
     return dataclasses.replace(section, **unset)
 

@@ -137,8 +137,7 @@ class Saves:
     def _wait(self) -> None:
         saved = self._run.saved
         try:
-            # After a signal there is little time: the next start verifies the
-            # checkpoint.
+            # After a signal, leave the verification to the next start, to save time.
             saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
             self._record_error(error)

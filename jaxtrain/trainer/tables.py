@@ -82,7 +82,6 @@ def describe_absent(setup: Setup) -> dict[str, str]:
 
 
 def _describe_windows(setup: Setup) -> dict[str, str]:
-    """Describe the sliding windows of evaluations."""
     whole = setup.config.data.sliding_size
     if whole is None:
         return {}
@@ -90,7 +89,6 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
 
 
 def _describe_quantization(setup: Setup) -> dict[str, str]:
-    """Describe quantization, and the step at which ranges are frozen."""
     step = setup.timetable.fix_step
     if setup.config.model.quantize is None:
         return {}
@@ -99,7 +97,6 @@ def _describe_quantization(setup: Setup) -> dict[str, str]:
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
-    """Describe the frozen parameters, and for how long they are frozen."""
     frozen, until = setup.phases[0].frozen, setup.timetable.unfreeze_step
     if not frozen.layers:
         return {}

@@ -119,7 +119,6 @@ def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
-    """Constant learning rate."""
     return optax.constant_schedule(peak)
 
 
@@ -153,7 +152,6 @@ def _cosine_restarts(
 
 
 def _linear(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Linear decay."""
     return optax.linear_schedule(peak, peak * end_factor, steps)
 
 

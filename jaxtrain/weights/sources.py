@@ -84,7 +84,6 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 def _inverted(
     library: Library, ours: str, architecture: str, **fields: Any
 ) -> WeightsSource:
-    """Create the source of a MobileNet or EfficientNet, with its array names."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted

@@ -212,7 +212,6 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return up to `MAX_ENTRIES` entries of a directory, sorted by name."""
     try:
         return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
     except OSError as error:

@@ -155,8 +155,8 @@ def _as_trained(
     """Adapt the blueprint, or its backbone, to the weights' channels and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # Take `aux_weight` and `channels` from the weights: the backbone has no
-        # auxiliary heads, and has as many channels as the full model.
+        # Take both options from the weights: as a part of a larger model, the backbone
+        # has no auxiliary heads, and has the channels of the larger model.
         names = "aux_weight", "channels"
         theirs = {x: getattr(about.model, x) for x in names if hasattr(about.model, x)}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
