@@ -19,7 +19,6 @@ def versions() -> dict[str, str]:
 
 
 def _version(library: str) -> str:
-    """Version of an installed library, or `unknown`."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

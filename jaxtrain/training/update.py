@@ -219,8 +219,6 @@ def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
 
 
 def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
-    """Select the new state if the step is taken, else the old state."""
-
     def changed(state: TrainState) -> dict[str, Any]:
         fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}
         # `choose` reads all keys after the first as the path of the parameter.
