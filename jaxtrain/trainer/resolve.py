@@ -77,7 +77,7 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
         model = _with_options(model, about.model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _fill_unset(data, prepared)
-    # crop_mode remains None by default, as in the configs of older versions.
+    # An unset crop_mode remains None, as in the configs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     before = {} if begun is None else begun.method.arguments()

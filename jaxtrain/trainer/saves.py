@@ -48,7 +48,7 @@ class Saves:
         """Pass all metrics to the callbacks, then start to save the current step.
 
         Raises:
-          BadNumbersError: The state is not finite.
+          BadNumbersError: Non-finite state, or too many non-finite steps in a row.
           CheckpointError: Too many saves failed in a row.
         """
         run, progress = self._run, self._run.progress

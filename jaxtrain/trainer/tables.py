@@ -32,7 +32,7 @@ def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
     height, width, channels = splits.input_shape
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
-    # Files that were skipped when the data were opened.
+    # Remarks on skipped files and on conversions of the data.
     remarks = (
         *remarks_of(splits.train.store),
         *conversion_remarks(splits.train, config.data),

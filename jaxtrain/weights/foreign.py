@@ -61,7 +61,7 @@ def open_folder(
 
 
 def _check_arguments(config: Mapping[str, Any], where: str) -> None:
-    """Reject timm arguments that change the model but not its array shapes."""
+    """Reject timm arguments that change a model, but not its array shapes."""
     given = config.get("model_args") or {}
     if not isinstance(given, dict):
         raise UserError(f"{where}: model_args = {given!r}: expected a JSON object")

@@ -75,8 +75,8 @@ def _vgg(name: str) -> Sources:
     )
 
 
-# Weights ported from TensorFlow: options, and normalization to -1..1. torchvision's
-# models convert from ImageNet normalization inside the model (`transform_input`).
+# Options, and normalization to -1..1, of weights ported from TensorFlow. torchvision
+# converts from ImageNet normalization inside the model (`transform_input`).
 _TF = {"padding": "same", "norm_epsilon": 1e-3}
 _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
@@ -143,8 +143,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# Preprocessing parameters, which torchvision's files lack, are from the V1 weights.
-# Directories in timm's format contain the parameters.
+# Preprocessing parameters are from torchvision's V1 weights, as torchvision's files
+# lack them. Directories in timm's format contain the parameters.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),
