@@ -172,7 +172,7 @@ def _with_options(
 
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
-    """Model options that are not None, except training-only options, by name."""
+    """Model options that are set and not training-only, keyed by name."""
     in_training = with_metadata(model, "in_training")
     options = model.set_options().items()
     return {name: x for name, x in options if name not in in_training}

@@ -33,14 +33,14 @@ def statistics_of_batch(
     frozen: Frozen = NOTHING,
     cpus: Mesh | None = None,
 ) -> dict[str, jax.Array]:
-    """Compute the batch-norm statistics of a batch, by path.
+    """Compute the batch-norm statistics of a batch, keyed by path in `model_state`.
 
     Args:
       graphdef: Structure of the model.
       params: Parameters of the model.
       model_state: Other state of the model.
       images: Preprocessed images (B, H, W, C).
-      momenta: Momentum of each running statistic to recompute, by path.
+      momenta: Momentum of each running statistic to recompute, with the same keys.
       frozen: Layers that run in evaluation mode.
       cpus: Data-parallel mesh of CPU devices (see `apply_model`); None on accelerators.
     """

@@ -23,8 +23,8 @@ class Phase:
       schedule: Learning-rate schedule; None with a line search.
       transforms: Step transforms, in order.
       frozen: Frozen layers, without gradients.
-      momenta: Momentum of each batch-norm running statistic, by path; applied once per
-        micro-batch.
+      momenta: Momentum per micro-batch of the batch-norm running statistics, keyed by
+        path in the model state.
       num_micro: Number of micro-batches of gradient accumulation.
       rate_from: Lower bound on the argument of the schedule. The learning rate is
         `schedule(max(rate_from, n))` after n steps that were not skipped, and is passed

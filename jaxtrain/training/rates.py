@@ -15,18 +15,18 @@ from jaxtrain.trees import by_path, path_name
 def make_rates(
     model: Model, layer_decay: float | Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Compute the learning-rate factor of each parameter, by path.
+    """Compute the learning-rate factors of the parameters, keyed by parameter path.
 
     Args:
       model: Model, which may be abstract.
       layer_decay: A number is a layer-wise decay, as in timm: piece i of n has the
         factor layer_decay**(n - 1 - i). The pieces of a ResNet (stem, each block, head)
-        are timm's layer groups. A mapping has factors by path pattern; the last
+        are timm's layer groups. A mapping has factors keyed by path pattern; the last
         matching pattern applies, and parameters without a match have the factor 1. None
         means 1 for all parameters.
 
     Returns:
-      The factors by path; {} if all are 1.
+      The factors, keyed by parameter path; {} if all are 1.
 
     Raises:
       UserError: A pattern matches no parameter.
@@ -59,7 +59,7 @@ def with_rates(
 
     Args:
       tx: Optimizer whose updates are scaled.
-      rates: Factors by path of the parameter; {} means 1 for all parameters.
+      rates: Factors, keyed by parameter path; {} means 1 for all parameters.
     """
     if not rates:
         return tx

@@ -23,7 +23,7 @@ class ZeroShare(TypedDict):
 
 
 class ModelSparsity(ZeroShare):
-    """Sparsity of all kernels together, and of each kernel by path."""
+    """Sparsity of all kernels together, and of each kernel, keyed by parameter path."""
 
     layers: dict[str, ZeroShare]
 

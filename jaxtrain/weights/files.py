@@ -38,7 +38,7 @@ DTYPES = {
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a weight file, by name.
+    """Read a weight file; return its arrays, keyed by name.
 
     Raises:
       UserError: The format is unknown, the file is damaged, or PyTorch is required and

@@ -95,7 +95,7 @@ def after_flatten(size: int) -> TorchLayout:
 
 
 class Differences(NamedTuple):
-    """Arrays that differ between a weight file and a model, by name."""
+    """Names of the arrays in which a weight file and a model differ."""
 
     missing: list[str]
     unknown: list[str]

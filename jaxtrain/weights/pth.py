@@ -28,7 +28,7 @@ def shown(text: str) -> str:
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a state dict by name.
+    """Read a state dict; return its arrays, keyed by name.
 
     Raises:
       UserError: PyTorch is not installed, or too old.

@@ -1,4 +1,4 @@
-"""Weights: arrays by name, with the description of their model."""
+"""Trained weights: named arrays, with the description of the model."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -27,11 +27,11 @@ class Weights:
     Attributes:
       where: Location of the weights, for messages.
       about: Description of the trained model.
-      shapes: Shapes of the arrays, by name in the file.
+      shapes: Shapes of the arrays, keyed by name in the file.
       digest: Function that returns the SHA-256 of the file, or of a checkpoint's list
         of arrays.
-      read: Function that returns the arrays by name in the file, possibly as views of
-        the file.
+      read: Function that returns the arrays, keyed by name in the file; views of the
+        file where possible.
       names: Names and layouts of the arrays.
       origin: Dict with `step`, `run` and a digest of the weights; None for other
         libraries.
@@ -67,7 +67,7 @@ class Weights:
         """Compare the shapes of the weights with the arrays of a model.
 
         Args:
-          wanted: Shapes of the model's arrays, by path in jaxtrain, as `conv1/kernel`.
+          wanted: Shapes of the model's arrays, keyed by path such as `conv1/kernel`.
         """
         return self.names.differences(self.shapes, self.names.shapes(wanted))
 
@@ -224,7 +224,7 @@ def _fit_one(
 
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of parameters and other state, by path in jaxtrain."""
+    """Return the shapes of parameters and other state, keyed by path in the model."""
     return {path_in_weights(path): x.shape for path, x in by_path(weights).items()}
 
 

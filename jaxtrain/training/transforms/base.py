@@ -29,8 +29,8 @@ class StepContext:
       learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
         line search.
       taken: Whether the step is not skipped. In `on_update`, equal to `finite`.
-      momenta: Momentum of each batch-norm running statistic, by path; applied once per
-        micro-batch.
+      momenta: Momentum per micro-batch of the batch-norm running statistics, keyed by
+        path in the model state.
       num_micro: Number of micro-batches.
       frozen: Layers that are not trained.
     """
@@ -126,9 +126,9 @@ class StepTransform:
         """Project a direction onto the subspace in which the parameters may change.
 
         Args:
-          direction: Gradients of the trainable parameters, or arrays of the same
-            shapes, by path. Within a training method, per-device copies have a leading
-            dim.
+          direction: Gradients of the trainable parameters, or another pytree of the
+            same structure and shapes. Within a training method, per-device copies have
+            a leading dim.
           extra: Arrays of this transform.
         """
         return direction
