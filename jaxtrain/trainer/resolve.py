@@ -34,8 +34,8 @@ class ResolvedConfig(NamedTuple):
     """A resolved config, its pretrained weights and its training method.
 
     Attributes:
-      config: Resolved config, except `data.mean` and `data.std`, which depend on the
-        number of image channels.
+      config: Resolved config. Only `data.mean` and `data.std`, which depend on the
+        number of image channels, are unresolved.
       trained: Pretrained weights; None in a resumed run or without `model.pretrained`.
       method: Training method of the run; its files are open.
     """

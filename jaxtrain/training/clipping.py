@@ -32,7 +32,7 @@ def with_clipping(
     max_norm: float | None,
     ratio: float | None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Clip gradients before `tx`; the optimizer state is unchanged.
+    """Clip gradients before `tx`; the structure of the optimizer state is unchanged.
 
     `update` takes the global norm as `grad_norm`: a pipeline stage has only the
     gradients of its layers, so `optax.clip_by_global_norm` would use a partial norm.

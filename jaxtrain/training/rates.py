@@ -52,7 +52,7 @@ def make_rates(
 def with_rates(
     tx: optax.GradientTransformationExtraArgs, rates: Mapping[str, float]
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiply the updates of `tx` by factors; the optimizer state is unchanged.
+    """Multiply the updates of `tx` by factors; its state structure is unchanged.
 
     This is equivalent to learning rates per parameter, as the updates of all supported
     optimizers are proportional to the learning rate.
