@@ -21,12 +21,12 @@ from jaxtrain.trainer.setup import Setup
 if TYPE_CHECKING:
     from jaxtrain.weights.stored import Transfer, Weights
 
-# Number of pixels to read: 5,000 images of 32x32, as in airbench94.
+# Maximum number of pixels for fitting kernels: 5,000 images of 32x32, as in airbench94.
 MAX_PIXELS = 5000 * 32 * 32
 
 
 def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
-    """Match pretrained weights with the model of a run; None without weights.
+    """Match pretrained weights to the model of a run; return None without weights.
 
     Args:
       setup: Setup of the run.
@@ -52,13 +52,14 @@ def plan_start(setup: Setup, trained: Weights | None = None) -> Transfer | None:
 def first_weights(
     setup: Setup, programs: Programs, run_data: RunData, start: Transfer | None
 ) -> tuple[tuple[Any, Any], str | None]:
-    """Create the initial weights of a run, and the event that describes them.
+    """Create the initial weights; also return a log text on pretrained weights.
 
     Args:
       setup: Setup of the run.
-      programs: Programs that initialize weights.
-      run_data: Data for kernels computed from images.
-      start: Pretrained weights. Defaults to the weights of `model.pretrained`, if set.
+      programs: Compiled programs of the run.
+      run_data: Data of the run, for kernels fitted to training images.
+      start: Matched pretrained weights. Defaults to the weights of `model.pretrained`,
+        if set.
 
     Raises:
       UserError: The weights of `model.pretrained` do not match the model, or are
@@ -79,12 +80,7 @@ def first_weights(
 def _fit_kernels(
     setup: Setup, run_data: RunData, weights: tuple[Any, Any]
 ) -> tuple[Any, Any]:
-    """Initialize the kernels of `Model.kernels_from_images`.
-
-    Args:
-      setup: Setup of the run.
-      run_data: Data of the run, with its training split and normalization.
-      weights: Parameters and other state, on the devices.
+    """Fit the kernels in `Model.kernels_from_images` to training images.
 
     Raises:
       UserError: `model.transform` removed one of these kernels.
@@ -111,9 +107,9 @@ def _fit_kernels(
 
 
 def _read_images(setup: Setup, run_data: RunData) -> np.ndarray:
-    """Read evenly spaced, normalized training images, (N, H, W, C).
+    """Read and normalize evenly spaced training images, (N, H, W, C).
 
-    With sliding-window evaluation, the result contains windows of images.
+    With sliding-window evaluation, return windows instead of full images.
     """
     source, grid = run_data.train_set.source, setup.grid
     most = max(1, MAX_PIXELS // math.prod(grid.window))

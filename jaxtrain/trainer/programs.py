@@ -41,15 +41,15 @@ class Programs:
     """Compiled functions of a run, and the input arrays of its training method.
 
     Attributes:
-      weights: Initialization of the weights, `root_key -> weights`.
-      begin: Creation of the train state, `weights -> state`.
-      train: Pairs (first step of a phase, training step of the phase), `(state,
-        root_key, data, batches, **method_arrays) -> (state, metrics)`.
-      eval: Evaluation of a batch, `((params, model_state), data, batches) -> (found,
-        known)` (see `jaxtrain.evaluation.evaluate.reduce_batch`).
-      method_arrays: Input arrays of the training method, by keyword.
-      statistics: Recomputation of batch-norm statistics for averaged weights; None if
-        the statistics are averaged too, or if the model has no batch norm.
+      weights: Program that initializes the weights, `root_key -> weights`.
+      begin: Program that creates the train state, `weights -> state`.
+      train: Pairs (first step of a phase, training program of the phase). A program is
+        `(state, root_key, data, batches, **method_arrays) -> (state, metrics)`.
+      eval: Program that evaluates a batch, `((params, model_state), data, batches) ->
+        result` (see `jaxtrain.evaluation.evaluate.reduce_batch`).
+      method_arrays: Input arrays of the training method, as keyword arguments.
+      statistics: Programs that recompute the batch-norm statistics of averaged weights;
+        None if not needed.
     """
 
     weights: Program
@@ -77,7 +77,7 @@ class Programs:
 
 
 def make_programs(setup: Setup, run_data: RunData) -> Programs:
-    """Load the method's inputs, and jit the programs."""
+    """Jit the programs of a run, and load the inputs of its training method."""
     train_set, mean, std = run_data.train_set, run_data.mean, run_data.std
     dtype = setup.policy.compute_dtype
     augmenting = [augmented(setup, phase, mean, std, dtype) for phase in setup.phases]
@@ -106,7 +106,7 @@ def make_programs(setup: Setup, run_data: RunData) -> Programs:
 def _method_inputs(
     setup: Setup, train_set: Dataset, prepare: Preprocess, seen: Normalization
 ) -> dict[str, Any]:
-    """Load the inputs of the training method, as keyword arguments of the step."""
+    """Load the training method's inputs, as keyword arguments of the training step."""
     inputs = setup.method_inputs
     if inputs is None:
         return {}
@@ -121,7 +121,7 @@ def augmented(
     std: tuple[float, ...],
     dtype: Any,
 ) -> Preprocess:
-    """Create the preprocessing of training batches of a phase."""
+    """Create the preprocessing function for the training batches of a phase."""
     return make_preprocess(
         mean,
         std,
@@ -141,13 +141,13 @@ def unaugmented(
     std: tuple[float, ...],
     dtype: Any,
 ) -> Preprocess:
-    """Create the preprocessing of evaluation batches.
+    """Create the preprocessing function for evaluation batches.
 
     Args:
       setup: Setup of the run.
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
-      dtype: Dtype of the prepared images.
+      dtype: Dtype of the preprocessed images.
     """
     splits, follow = setup.splits, transform_of(setup.task)
     return make_preprocess(
@@ -162,7 +162,7 @@ def unaugmented(
 
 
 def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
-    """Jit the training step of a run on one mesh; the first call compiles it."""
+    """Jit the training step of a single-mesh run; its first call compiles it."""
     remat, platform = setup.config.train.remat, setup.layout.platform
     return Compiled(
         step,
@@ -174,14 +174,14 @@ def compiled_step(setup: Setup, step: Callable[..., Any]) -> Compiled:
 
 
 def view_of(config: Config) -> views.View:
-    """Test-time augmentation of evaluations."""
+    """View that evaluations use: sliding windows or test-time augmentation."""
     if config.data.sliding_size is not None:
         return views.sliding_windows
     return views.named(config.train.tta)
 
 
 def _check_metrics(setup: Setup, batch: Any) -> None:
-    """Trace the metrics of an evaluation batch, to fail before the first step."""
+    """Trace the evaluation metrics, so that errors in metrics occur before training."""
     task, dtype = setup.task, setup.policy.output_dtype
 
     def apply(images: jax.Array) -> Any:

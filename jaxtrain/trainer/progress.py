@@ -10,20 +10,20 @@ class Progress:
 
     evaluated_step: int = 0
     eval_metrics: dict[str, float] | None = None
-    # Values fitted by the last validation (`Task.choose`), such as thresholds.
+    # Values fitted in the last validation (`Task.choose`), such as thresholds.
     chosen: dict[str, list[float]] = field(default_factory=dict)
     # `step`, `epoch`, `metric` and `value` of the best evaluation.
     best: dict[str, Any] | None = None
     evals_without_improvement: int = 0
     stopped_early: bool = False
-    # Host-side state of each callback, JSON values by callback name.
+    # Host-side state of the callbacks: JSON values by callback name.
     callbacks: dict[str, Any] = field(default_factory=dict)
-    # Number of skipped steps and spikes, logged or not.
+    # Total number of skipped steps and loss spikes, including unlogged ones.
     bad_steps_told: int = 0
-    # Seconds of the run without setup and compilation; seconds of training steps.
+    # `train_seconds` excludes setup, compilation and lost time (`clock.NOT_TRAINING`).
     train_seconds: float = 0.0
     step_seconds: float = 0.0
-    # Seconds by account (see `Clock`).
+    # Seconds of the run by time account (`clock.ACCOUNTS`).
     seconds: dict[str, float] = field(default_factory=dict)
     # Metrics of the steps since the last log line.
     interval: dict[str, list[float]] = field(default_factory=dict)

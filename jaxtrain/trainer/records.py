@@ -1,4 +1,4 @@
-"""Records of a run: data, model and versions."""
+"""Descriptions of the data, model and package versions of a run."""
 
 import dataclasses
 from importlib import metadata
@@ -14,12 +14,11 @@ LIBRARIES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain")
 
 
 def versions() -> dict[str, str]:
-    """Versions of jaxtrain and its dependencies."""
+    """Versions of jaxtrain and its dependencies, by package name."""
     return {"jaxtrain": jaxtrain.__version__, **{n: _version(n) for n in LIBRARIES}}
 
 
 def _version(library: str) -> str:
-    """Version of an installed library, or `unknown`."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:
@@ -27,7 +26,7 @@ def _version(library: str) -> str:
 
 
 def describe_data(setup: Setup) -> dict[str, Any]:
-    """Record of the data, compared when the run resumes."""
+    """Description of the data, for comparison when the run resumes."""
     facts = setup.splits.train.facts
     names, digest = facts.get("class_names"), facts.get("digest")
     return {
@@ -40,7 +39,7 @@ def describe_data(setup: Setup) -> dict[str, Any]:
 
 
 def describe_model(setup: Setup, run_data: RunData) -> Description:
-    """Description of the model, sufficient to load the model without its data."""
+    """Description of the model, sufficient to load the model without a data set."""
     config = setup.config
     crop_pct, interpolation, crop_mode = config.data.fit
     return Description(

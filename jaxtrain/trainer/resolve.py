@@ -1,9 +1,9 @@
 """Resolution of config values from pretrained weights and from training targets.
 
-Pretrained weights assume the preprocessing and model options of their training: a field
-that the recipe leaves unset gets the value recorded with the weights. `config.json`
-then contains the value and the digest of the weights, so that a resumed run does not
-need the weights.
+Pretrained weights assume the preprocessing and model options of their training, so
+fields unset in the recipe get the values recorded with the weights. `config.json`
+contains these values and a digest of the weights; a resumed run does not need the
+weights.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class ResolvedConfig(NamedTuple):
-    """A config with values from pretrained weights.
+    """A resolved config, its pretrained weights and its training method.
 
     Attributes:
-      config: Config, resolved except for mean and standard deviation, which depend on
-        the number of channels of the images.
+      config: Resolved config. Only `data.mean` and `data.std`, which depend on the
+        number of image channels, are unresolved.
       trained: Pretrained weights; None in a resumed run or without `model.pretrained`.
-      method: Training method of the run, with open files.
+      method: Training method of the run; its files are open.
     """
 
     config: Config
@@ -46,14 +46,14 @@ class ResolvedConfig(NamedTuple):
 
 
 def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfig:
-    """Fill in unset fields with values recorded with pretrained and teacher weights.
+    """Fill in unset config fields from pretrained weights and the training method.
 
     Args:
       config: Config of the recipe.
-      workdir: Workdir of a run to resume, whose resolved values are used.
+      workdir: Workdir of a run to resume; its config has the resolved values.
 
     Raises:
-      UserError: The weights are missing, of another model, or differ from
+      UserError: The weights are missing, belong to another model, or do not match
         `model.pretrained_digest`; or the method cannot open its files.
     """
     model, data = config.model, config.data
@@ -77,7 +77,7 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
         model = _with_options(model, about.model, options_of(about.model))
         model = dataclasses.replace(model, pretrained_digest=digest)
     data = _fill_unset(data, prepared)
-    # crop_mode remains None by default, as in the configs of older versions.
+    # An unset crop_mode remains None, as in the configs of older versions.
     crop_pct, interpolation, _ = data.fit
     data = dataclasses.replace(data, crop_pct=crop_pct, interpolation=interpolation)
     before = {} if begun is None else begun.method.arguments()
@@ -89,10 +89,10 @@ def resolve_config(config: Config, workdir: Path | None = None) -> ResolvedConfi
 
 
 def _check_name(found: str, model: ModelConfig) -> None:
-    """Check that weights belong to a model or its backbone.
+    """Check that pretrained weights are for a model or for its backbone.
 
     Raises:
-      UserError: The weights are of another model.
+      UserError: The weights are for another model.
     """
     backbone = backbone_config(model)
     if own.is_own(model.name) or found in (model.name, backbone and backbone.name):
@@ -107,26 +107,25 @@ def _check_name(found: str, model: ModelConfig) -> None:
 
 
 def of_model(trained: ModelConfig, model: ModelConfig) -> bool:
-    """Whether weights are of the full model, not only of its backbone."""
+    """Whether weights of `trained` are for the full `model`, not only its backbone."""
     return own.is_own(model.name) or trained.name == model.name
 
 
 def from_weights(data: DataConfig, kind: str | None = None) -> list[str]:
-    """Fields of the `data` section with defaults from pretrained weights.
+    """Names of the `data` fields that default to values of pretrained weights.
 
     Args:
       data: Config section of the data.
-      kind: `resizing` for only the fields that resize images; None for all fields.
+      kind: `resizing` selects only the fields that control resizing; None selects all.
     """
     found = with_metadata(type(data), "from_weights")
     return [name for name, of in found.items() if kind in (None, of)]
 
 
 def _resizing(about: Description, config: Config) -> dict[str, Any]:
-    """Resize and crop options recorded with the pretrained weights, by `data` field.
+    """Interpolation and crop options of pretrained weights, by `data` field.
 
-    Crop options are included only if the weights are of the full model, not of a
-    backbone only.
+    Crop options are omitted if the weights are for the backbone only.
     """
     found: dict[str, Any] = {"interpolation": about.interpolation}
     if not of_model(about.model, config.model):
@@ -139,13 +138,13 @@ def _resizing(about: Description, config: Config) -> dict[str, Any]:
 
 
 def _saved_config(workdir: Path) -> Config | None:
-    """Config of a workdir with checkpoints, read by process 0 for all processes."""
+    """Config of a workdir, as read by process 0; None without checkpoints."""
     text, folder = None, workdir / CHECKPOINTS
     try:
         if any(step.name.isdigit() for step in folder.iterdir()):
             text = read_text(workdir / config_lib.CONFIG)
     except (OSError, UnicodeDecodeError):
-        pass  # Problems of the workdir are reported where it is opened.
+        pass  # Errors are reported when the workdir is opened.
     text = cluster.current().gather(text)[0]
     try:
         return None if text is None else config_lib.from_json(text)
@@ -154,7 +153,6 @@ def _saved_config(workdir: Path) -> Config | None:
 
 
 def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
-    """Fill in the unset fields of a section."""
     unset = {k: v for k, v in values.items() if getattr(section, k) in (None, {})}
     return dataclasses.replace(section, **unset)
 
@@ -162,10 +160,10 @@ def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
 def _with_options(
     model: ModelConfig, trained: ModelConfig, options: Mapping[str, Any]
 ) -> ModelConfig:
-    """Fill in unset options of a model from a trained model.
+    """Fill in unset options from `options`, and unset channels from `trained`.
 
     Raises:
-      ProblemsError: The model does not have one of the options.
+      ProblemsError: One of the options does not exist in the model.
     """
     given = model.set_options()
     unset = {n: x for n, x in options.items() if n not in given}
@@ -174,17 +172,17 @@ def _with_options(
 
 
 def options_of(model: ModelConfig) -> dict[str, Any]:
-    """Options of a model that are set and affect its outputs, by name."""
+    """Model options that are set and not training-only, keyed by name."""
     in_training = with_metadata(model, "in_training")
     options = model.set_options().items()
     return {name: x for name, x in options if name not in in_training}
 
 
 def open_weights(model: ModelConfig) -> Weights:
-    """Load the weights that a config names, the same in all processes.
+    """Load the weights of `model.pretrained`, which must be equal in all processes.
 
     Raises:
-      UserError: The weights are missing, or differ from `model.pretrained_digest`.
+      UserError: The weights are missing, or do not match `model.pretrained_digest`.
     """
     assert model.pretrained is not None
     backbone = backbone_config(model)
@@ -197,7 +195,7 @@ def open_weights(model: ModelConfig) -> Weights:
 def resolve_statistics(
     config: Config, trained: Weights | None, channels: int
 ) -> Config:
-    """Resolve mean and standard deviation for images with `channels` channels."""
+    """Resolve `data.mean` and `data.std` for images with `channels` channels."""
     if trained is None or config.data.mean is not None:
         return config
     from jaxtrain.weights.channels import statistics
@@ -208,5 +206,5 @@ def resolve_statistics(
 
 
 def resolve_options(config: Config, found: Mapping[str, Any]) -> Config:
-    """Resolve the options that a task infers from the training targets."""
+    """Set the task options that were inferred from the training targets."""
     return dataclasses.replace(config, task=config.task.updated(found))

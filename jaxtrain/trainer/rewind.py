@@ -1,4 +1,4 @@
-"""Return to an earlier checkpoint; later checkpoints are moved aside."""
+"""Rewinding of a run to an earlier checkpoint (`--resume-step`)."""
 
 import shutil
 from pathlib import Path
@@ -15,7 +15,7 @@ from jaxtrain.records import workdir as workdir_lib
 
 
 def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
-    """Move newer checkpoints and the summary aside, and copy the metrics file.
+    """Rewind a run: rename newer checkpoints and the summary, copy the metrics file.
 
     Args:
       workdir: Workdir of the run.
@@ -23,7 +23,7 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
       step: Step of the checkpoint to return to.
 
     Returns:
-      The event that the run logs.
+      Event for the run log.
 
     Raises:
       UserError: There is no checkpoint of this step.
@@ -50,5 +50,5 @@ def go_back(workdir: Path, saved: Checkpoints, step: int) -> dict[str, Any]:
 
 
 def _aside(path: Path, step: int) -> Path:
-    """Unused file name, such as `metrics.rewound-30.jsonl`."""
+    """Unused path next to `path`, such as `metrics.rewound-30.jsonl`."""
     return unused(path.with_name(f"{path.stem}.rewound-{step}"), path.suffix)

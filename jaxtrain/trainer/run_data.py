@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunData:
-    """Data of a run, on the devices or to be streamed.
+    """Data of a run, cached on the devices or streamed.
 
     Attributes:
       train_set: Training split.
@@ -35,13 +35,13 @@ class RunData:
     std: tuple[float, ...]
 
     def datasets(self) -> list[Dataset]:
-        """Existing splits of the run."""
+        """Training split, validation split (if the run has one) and test split."""
         parts = (self.train_set, self.validation_set, self.test_set)
         return [part for part in parts if part is not None]
 
 
 def load_data(setup: Setup) -> RunData:
-    """Load the splits of a run onto the devices, or open their streams."""
+    """Cache the splits of a run on the devices, or open them for streaming."""
     config, splits = setup.config, setup.splits
     cache, most_bad = should_cache(config.data, splits), config.data.max_bad_fraction
     train, validation, test = make_datasets(splits, setup.mesh, cache, most_bad)

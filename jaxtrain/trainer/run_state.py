@@ -26,13 +26,13 @@ from jaxtrain.training.state import TrainState, with_extra
 from jaxtrain.training.transforms.base import Metrics
 from jaxtrain.training.transforms.plateau import PLATEAU
 
-# Telemetry of a process and its devices, by name.
+# Machine metrics of a process and its devices, by metric name.
 Telemetry = dict[str, float]
 
 
 @dataclass(kw_only=True)
 class RunState:
-    """Mutable state of a run since its start or resume in this process.
+    """Mutable state of a run in this process.
 
     Attributes:
       trainer: Model, data and programs.
@@ -40,22 +40,22 @@ class RunState:
       saved: Checkpoints in the workdir.
       signals: Signals that stop the run.
       callbacks: Callbacks, with the core callbacks first.
-      clock: Seconds of the run by account.
+      clock: Clock that adds each second of the run to a time account.
       log: Log file, metric writers and console.
       watchdog: Watchdog that ends the process if a step hangs.
-      versions: Versions of the imported packages.
-      own_parts: Digests of the loaded custom code files.
+      versions: Versions of jaxtrain and its dependencies.
+      own_parts: Digests of the custom code files, by file.
       step: Number of completed steps.
-      state: TrainState after these steps.
+      state: Train state after `step` steps.
       progress: Host-side state, saved with `state`.
-      calls: Dispatched calls whose metrics callbacks have not read yet.
+      calls: Dispatched calls, with metrics not yet passed to the callbacks.
       renewed: Step at which the batch-norm statistics of averaged weights were last
         recomputed.
       end_reason: Reason to stop the run early; None to continue.
-      stop_asked: Reason why a callback of this process requested a stop, or None.
+      stop_asked: Reason for a stop requested by a callback of this process, or None.
       save_asked: Whether a callback requested a save of this step.
-      telemetry: Telemetry by process: current for this process, and as of the last
-        synchronization for the others.
+      telemetry: Machine metrics by process index; for other processes, the values at
+        the last synchronization.
     """
 
     trainer: Trainer
@@ -79,7 +79,7 @@ class RunState:
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     def request_stop(self, reason: str) -> None:
-        """Stop the run after this call, with a save and without a test.
+        """Stop after the current training-step call; save the state without testing it.
 
         With several processes, a request of process 0 stops all processes after the
         next evaluation; requests of other processes are ignored.
@@ -97,13 +97,13 @@ class RunState:
         self.save_asked = True
 
     def set_rate_factor(self, factor: float) -> None:
-        """Set a factor on the scheduled learning rate, from the next step on.
+        """Multiply the scheduled learning rate by a factor from the next step on.
 
         A resumed run restores the factor. With several processes, each process must
         call the method with the same factor.
 
         Raises:
-          UserError: The state of this run has no learning-rate factor.
+          UserError: The train state has no learning-rate factor.
         """
         if PLATEAU not in self.state.extras:
             raise UserError(
@@ -129,20 +129,20 @@ class RunState:
         return stop or self.signals.requested() or self.complete
 
     def advance(self, batch: StepBatch, state: TrainState, metrics: Metrics) -> None:
-        """Record a call that was dispatched to the devices."""
+        """Record a dispatched call of the training step."""
         self.state, self.step = state, batch.stop
         self.signals.grace.step = self.step
         self.calls.add(batch.start, metrics)
 
     def throttle(self) -> None:
-        """Throttle dispatches, and pass metrics of finished calls to callbacks.
+        """Limit the calls in flight, and pass metrics of finished calls to callbacks.
 
-        Each process measures the duration of calls separately and waits accordingly.
-        All processes read the metrics of the same calls after the same step, so that a
-        non-finite loss stops all of them at the same step.
+        Each process limits its calls by their measured duration. But all processes read
+        the metrics of the same calls after the same step, so that a non-finite loss
+        stops all processes at the same step.
 
         Raises:
-          BadNumbersError: See `drain`.
+          BadNumbersError: Too many non-finite steps in a row.
         """
         calls = self.calls
         calls.look()
@@ -152,9 +152,7 @@ class RunState:
         self.drain(most if cluster.current().num == 1 else MAX_IN_FLIGHT)
 
     def drain(self, in_flight: int = 0) -> None:
-        """Pass the metrics of all calls except the last `in_flight` to the callbacks.
-
-        The method waits until the device has finished these calls.
+        """Wait for all but the last `in_flight` calls; pass metrics to the callbacks.
 
         Args:
           in_flight: Number of calls that may remain in the queue.
@@ -169,7 +167,7 @@ class RunState:
             self.watchdog.step_done()
         if calls.done_step is not None:
             self.log.screen.done(calls.done_step)
-        # Logging counts as training time only while dispatched calls are in flight.
+        # Time for logging is training time only while dispatched calls are in flight.
         with contextlib.nullcontext() if calls else self.clock.charging("other"):
             for call in finished:
                 self.callbacks.on_metrics(self, call)
@@ -202,10 +200,10 @@ class RunState:
                 self.log.write("event", self.step, **event, **named)
 
     def meet(self) -> None:
-        """Synchronize all processes; gather unreadable images and telemetry.
+        """Synchronize all processes; share unreadable images and machine metrics.
 
         Raises:
-          UserError: Too many images are unreadable, over all processes.
+          UserError: All processes together have too many unreadable images.
         """
         here = cluster.current()
         if here.num > 1:

@@ -15,21 +15,22 @@ from jaxtrain.processes import cluster
 from jaxtrain.trainer.run_state import RunState
 from jaxtrain.training.state import as_dict
 
-# Number of failed saves in a row that ends the run.
+# Number of consecutive failed saves after which the run ends.
 MAX_FAILURES = 3
 
 
 class Saves:
-    """Saves the device state together with the host-side state.
+    """Saves checkpoints of the train state and the host-side state of a run.
 
-    `MAX_FAILURES` failed saves in a row end a run. With several processes, each process
-    writes its shards. Only process 0 detects failures; if process 0 exits, all exit.
+    `MAX_FAILURES` consecutive failed saves end the run. With several processes, each
+    writes its shards, and only process 0 detects failures: if process 0 exits, all
+    processes exit.
     """
 
     def __init__(self, run: RunState):
         self._run, self._step = run, run.step
         self._failures = 0
-        # Error of the last save, with advice.
+        # Error of the last save, and its remedy.
         self._error: CheckpointError | None = None
         self._remedy = ""
 
@@ -44,10 +45,10 @@ class Saves:
         return not self.done() and (run.save_asked or run.step % every == 0)
 
     def save(self) -> None:
-        """Start saving the current step, after callbacks received all metrics.
+        """Pass all metrics to the callbacks, then start to save the current step.
 
         Raises:
-          BadNumbersError: The state is not finite.
+          BadNumbersError: Non-finite state, or too many non-finite steps in a row.
           CheckpointError: Too many saves failed in a row.
         """
         run, progress = self._run, self._run.progress
@@ -66,12 +67,12 @@ class Saves:
             }
             metrics = self._metrics()
             self.look(wait=True)
-            # Other processes wait here, not in a collective, which may time out.
+            # Wait for process 0 here: a collective may time out.
             run.meet()
             self._error = None
             with self._counting_failures():
                 run.saved.save(run.step, as_dict(run.state), info, metrics)
-            # If process 0 failed, other processes end here, not within a step.
+            # If process 0 failed, the other processes exit here, not within a step.
             cluster.current().barrier()
         self._step = run.step
 
@@ -94,10 +95,10 @@ class Saves:
                 self._failures = 0
 
     def amend(self) -> None:
-        """Add the evaluation of the current step to its checkpoint, if it is missing.
+        """Add missing evaluation metrics of the current step to its checkpoint.
 
-        A checkpoint is saved without an evaluation if a signal cancels the evaluation.
-        Only checkpoints with evaluations can become the best.
+        A checkpoint has no metrics if a signal cancelled its evaluation. A checkpoint
+        without metrics cannot become the best.
         """
         run, progress = self._run, self._run.progress
         if not (self.done() and self._evaluated()):
@@ -115,14 +116,14 @@ class Saves:
         return self._run.progress.evaluated_step == self._run.step
 
     def _metrics(self) -> dict[str, float] | None:
-        """Validation metrics that rank the checkpoint; None if it is not ranked."""
+        """Validation metrics that rank the checkpoint; None if not ranked."""
         ranked = self._run.step >= self._run.trainer.timetable.ranked_from
         if not (ranked and self._evaluated()):
             return None
         return self._run.progress.eval_metrics
 
     def finish(self) -> None:
-        """Save the last step and wait; verify the checkpoint if no signal is pending.
+        """Save the last step and wait; verify the save unless a signal is pending.
 
         Raises:
           CheckpointError: The step could not be saved.
@@ -136,7 +137,7 @@ class Saves:
     def _wait(self) -> None:
         saved = self._run.saved
         try:
-            # After a signal there is little time: the next start verifies the save.
+            # After a signal, leave the verification to the next start, to save time.
             saved.finish() if self._run.signals.signum is None else saved.wait()
         except CheckpointError as error:
             self._record_error(error)
@@ -149,7 +150,7 @@ class Saves:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show a save on the console, and add its time to the account `checkpoint`."""
+        """Show a save on the console; add its time to the `checkpoint` account."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:

@@ -53,13 +53,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Components of a run. Arrays of `abstract_state` have shardings.
+    """Components of a run.
 
-    `layout` is for the mesh that receives the data. `best` is the metric that ranks
-    checkpoints; `watched` is monitored by early stopping and `plateau` by the plateau
-    schedule (None for other schedules). Phases differ in trainable layers or image
-    size. `recipe` is the config as given, `config` the resolved config, and `trained`
-    the pretrained weights that supplied values.
+    `recipe` is the unresolved config, `config` the resolved config, and `trained` the
+    pretrained weights that supplied values. `layout` is for the mesh that receives the
+    data. `best` is the metric that ranks checkpoints, `watched` the metric for early
+    stopping, and `plateau` the metric for the plateau schedule (None for other
+    schedules). Phases differ in trainable layers or image size. Arrays in
+    `abstract_state` have shardings.
     """
 
     config: Config
@@ -82,7 +83,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Number of examples yet to evaluate after a step, in training batches."""
+        """Size of the evaluations that remain after a step, in training batches."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
@@ -93,7 +94,7 @@ class Setup:
 
     @property
     def average(self) -> Average | None:
-        """Weight average that evaluations use, or None for the weights themselves."""
+        """Weight average that evaluations use; None without averaging."""
         found = [
             one for one in self.create.transforms if isinstance(one, WeightAverage)
         ]
@@ -111,7 +112,7 @@ class Setup:
 
     @property
     def method_arrays(self) -> dict[str, Any]:
-        """Abstract input arrays of the training method, by keyword."""
+        """Abstract inputs of the training method, as keyword arguments of the step."""
         inputs = self.method_inputs
         return {} if inputs is None else {"method_arrays": inputs.abstract}
 
@@ -132,10 +133,10 @@ def build_setup(
     """Resolve and check a config, open its data, and build an abstract model.
 
     Args:
-      config: Config of the recipe.
+      config: Unresolved config, as given by the recipe.
       schedule: Learning-rate schedule. Defaults to the schedule of the config.
       devices: Devices of the run. Defaults to `jax.devices()`.
-      workdir: Workdir of a run to resume, whose resolved values are used.
+      workdir: Workdir of a run to resume; its config has the resolved values.
       sets_rate: Whether a callback scales the learning rate.
 
     Raises:
@@ -220,7 +221,7 @@ def build_setup(
         )
         for mesh in meshes
     ]
-    # Reuse the abstract model: another build takes as long as tracing a training step.
+    # Reuse the abstract model: building it again takes as long as tracing a step.
     abstract = jax.eval_shape(create.begin, split_model(model)[1:])
     micro = blueprint.images(config.micro_batch_size)
     method, method_inputs = method.plan_inputs(
@@ -282,7 +283,7 @@ def make_blueprint(
     num_centres: int = 0,
     projection: Projection | None = None,
 ) -> Blueprint:
-    """Create the blueprint of the model."""
+    """Create the blueprint of a config's model."""
     return Blueprint(
         config=config.model,
         policy=policy,

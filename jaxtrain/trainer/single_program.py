@@ -23,7 +23,8 @@ from jaxtrain.training.eval_step import make_apply
 from jaxtrain.training.state import TrainState
 from jaxtrain.training.step import make_train_step
 
-# Purpose of the programs that create the state, and the fix if memory runs out.
+# For messages: purpose of the programs that create the state, and fix for out-of-memory
+# errors.
 FIRST_STATE = (
     "the initial state of the run",
     "set parallel.fsdp or a smaller model",

@@ -1,4 +1,4 @@
-"""Meshes of a run, shardings and memory layouts of its state."""
+"""Meshes of a run, and shardings and memory layouts of its train state."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_meshes(
     kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
 ) -> list[Mesh]:
-    """Create the meshes of an execution; `pixels` counts the pixels of a batch."""
+    """Create the meshes of an `Execution`; a batch has `pixels` pixels in total."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [
@@ -66,8 +66,9 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
 def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
     """Memory order of kernel dims; None for row-major.
 
-    Several devices use row-major, XLA's layout for gradient all-reduces: another order
-    would move 2 % more bytes for ResNet-50 on eight GPUs (docs/decisions.md).
+    With several devices, kernels are row-major, as in XLA's gradient all-reduces:
+    another order would move 2 % more bytes for ResNet-50 on eight GPUs
+    (docs/decisions.md).
     """
     if sum(mesh.size for mesh in meshes) > 1:
         return None
@@ -75,15 +76,15 @@ def order_of_kernels(meshes: Sequence[Mesh]) -> tuple[int, ...] | None:
 
 
 def splits_channels(shardings: Any) -> bool:
-    """Whether the `model` axis splits any of the arrays."""
+    """Whether any array is sharded over the mesh axis `model`."""
     return any("model" in s.spec for s in jax.tree.leaves(shardings))
 
 
 def whole_layers(params: Any) -> list[str]:
-    """List layers that the `model` axis could split, but does not.
+    """List layers that are not sharded over the mesh axis `model`, but could be.
 
-    `params` are abstract arrays with shardings. Paths of blocks that differ only in
-    their number are merged, with `*` for the number.
+    `params` are abstract arrays with shardings. Layers whose paths differ only in block
+    numbers are listed once, with `*` for a number.
     """
     names: dict[str, None] = {}
     for path, x in by_path(params).items():
@@ -101,7 +102,7 @@ def place(
     """Add shardings and memory layouts to an abstract state.
 
     Raises:
-      UserError: No layer has channels that `parallel.model` can split.
+      UserError: No layer has a number of channels divisible by `parallel.model`.
     """
     formats, shardings = execution.formats(abstract)
     model = layout.mesh.shape["model"]

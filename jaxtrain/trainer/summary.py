@@ -22,8 +22,7 @@ def summarize(
     Args:
       run: State of a complete run.
       test: Evaluation on the test split.
-      validation: Validation metrics of the same weights; None if they were not
-        evaluated.
+      validation: Validation metrics of the tested weights, or None.
       skipped_steps: Number of skipped steps of the run.
     """
     trainer, step, progress = run.trainer, run.step, run.progress

@@ -22,18 +22,17 @@ from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.state import num_params
 
-# Accounts (see `clock.ACCOUNTS`) with a smaller share of the time are left out of the
-# result table.
+# The result table omits time accounts (`clock.ACCOUNTS`) below this fraction.
 SMALL_SHARE = 0.01
 
 
 def describe(setup: Setup, workdir: Path) -> dict[str, Any]:
-    """Rows of the start-up table."""
+    """Rows of the start-up table, by label."""
     config, timetable, splits = setup.config, setup.timetable, setup.splits
     height, width, channels = splits.input_shape
     num_validation = len(splits.validation) if splits.validation else 0
     steps, device = timetable.total_steps, jax.devices()[0]
-    # Files that were skipped when the data were opened.
+    # Remarks on skipped files and on conversions of the data.
     remarks = (
         *remarks_of(splits.train.store),
         *conversion_remarks(splits.train, config.data),
@@ -83,7 +82,6 @@ def describe_absent(setup: Setup) -> dict[str, str]:
 
 
 def _describe_windows(setup: Setup) -> dict[str, str]:
-    """Describe the sliding windows of evaluations."""
     whole = setup.config.data.sliding_size
     if whole is None:
         return {}
@@ -91,7 +89,6 @@ def _describe_windows(setup: Setup) -> dict[str, str]:
 
 
 def _describe_quantization(setup: Setup) -> dict[str, str]:
-    """Describe quantization, and the step at which ranges are frozen."""
     step = setup.timetable.fix_step
     if setup.config.model.quantize is None:
         return {}
@@ -100,7 +97,6 @@ def _describe_quantization(setup: Setup) -> dict[str, str]:
 
 
 def _describe_frozen(setup: Setup) -> dict[str, str]:
-    """Describe the number of frozen parameters, and for how long."""
     frozen, until = setup.phases[0].frozen, setup.timetable.unfreeze_step
     if not frozen.layers:
         return {}
@@ -117,10 +113,7 @@ def _describe_transforms(setup: Setup) -> dict[str, str]:
 
 
 def _describe_mesh(setup: Setup) -> dict[str, str]:
-    """Describe the dtypes of gradient sums, and layers that remain unsplit.
-
-    Only layers whose channels `parallel.model` could split are listed.
-    """
+    """Describe gradient-sum dtypes, and layers that could be sharded but are not."""
     mesh, copies, rows = setup.mesh, setup.layout.copies, dict[str, str]()
     compute, size = jnp.dtype(setup.policy.compute_dtype), mesh.shape["model"]
     sums = []
@@ -141,7 +134,7 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
 def describe_result(
     setup: Setup, summary: dict[str, Any], workdir: Path
 ) -> dict[str, Any]:
-    """Rows of the result table."""
+    """Rows of the result table, by label."""
     test = summary["eval"]
     shown = formatted(test, (*setup.task.shown, "loss"))
     return {
@@ -149,7 +142,7 @@ def describe_result(
         "examples": test["num_examples"],
         **_describe_weights(setup, summary),
         **_describe_sparsity(summary),
-        # Totals over all starts of the run, like the shares of `_describe_time`.
+        # Both durations are totals over all starts of the run, as in `_describe_time`.
         "time": f"{short_duration(summary['train_seconds'])}, and "
         f"{short_duration(summary['seconds']['compile'])} to compile",
         **_describe_time(setup.config, summary),
@@ -177,7 +170,7 @@ def _describe_time(config: Config, summary: dict[str, Any]) -> dict[str, str]:
 
 
 def _describe_weights(setup: Setup, summary: dict[str, Any]) -> dict[str, str]:
-    """Describe the tested weights, and the last and best steps if they differ."""
+    """Describe the tested weights, and the last and best weights if different."""
     model, last, best = summary["model"], summary["last"], summary["best"]
     metric = setup.best.metric
 

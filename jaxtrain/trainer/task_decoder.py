@@ -1,4 +1,4 @@
-"""Decoder of the outputs of a run."""
+"""Decoder of the model outputs of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def decoder_of(config: Config, task: Task) -> OutputDecoder:
         options=config.task.as_text(),
         class_names=task.class_names,
         column_names=task.column_names,
-        # A placeholder: the image shape affects only box decoding, unused here.
+        # Placeholder: only box decoding, which is not used here, needs the image shape.
         image_shape=(1, 1, 1),
         outputs=outputs,
         chosen={},

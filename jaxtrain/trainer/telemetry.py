@@ -1,7 +1,7 @@
 """Machine metrics of a log line: utilization, memory, power, data wait.
 
-The loop samples them when it writes a line, without a thread. Process 0 has the metrics
-of other processes as of the last evaluation or save.
+The training loop samples them for each log line, without a thread. Process 0 uses the
+metrics of other processes from their last evaluation or save.
 """
 
 import multiprocessing
@@ -18,7 +18,7 @@ from jaxtrain.parallel.gpus import peak_flops
 from jaxtrain.trainer.run_state import RunState, Telemetry
 from jaxtrain.trainer.trainer import Trainer
 
-# Metric -> reduction over several GPUs or processes.
+# Reduction of each metric over GPUs or processes.
 COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
     "gpu_utilization": fmean,
     "gpu_memory_bytes": max,
@@ -31,12 +31,12 @@ COMBINED: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 class MachineSampler:
-    """Sampler of this process, its GPUs, and the loop's waits for data.
+    """Sampler of the machine metrics of this process and its GPUs.
 
     Args:
       run: State of the run to log.
-      sensors: Sensors of the GPUs. Defaults to the GPUs of this process.
-      seconds: Clock, in seconds.
+      sensors: GPU sensors. Defaults to the sensors of this process's GPUs.
+      seconds: Function that returns the current time in seconds.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class MachineSampler:
         self._at, self._cpu_seconds = seconds(), host_seconds()[0]
 
     def sample(self, step: int, examples_per_second: float) -> Telemetry:
-        """Machine metrics of all processes in process 0; {} in other processes.
+        """Sample this process; in process 0, return metrics of all processes, else {}.
 
         Args:
           step: Any step since the last log line.
@@ -70,7 +70,7 @@ class MachineSampler:
         return found | combine([*telemetry.values()])
 
     def _data_wait(self) -> float:
-        """Fraction of the loop's time spent waiting for batches."""
+        """Fraction of time spent waiting for batches since the last sample."""
         before = self._waited, self._stepped
         self._waited, self._stepped = self._loop_seconds()
         waited, stepped = self._waited - before[0], self._stepped - before[1]
@@ -90,7 +90,8 @@ class MachineSampler:
         cpu_seconds, memory = host_seconds()
         now, used = self._seconds(), cpu_seconds - self._cpu_seconds
         elapsed, self._at, self._cpu_seconds = now - self._at, now, cpu_seconds
-        # `used` is negative if a data worker ended: its CPU seconds are excluded.
+        # `used` is negative if a data worker ended, as `cpu_seconds` excludes ended
+        # workers.
         cores = max(0.0, used) / max(elapsed, 1e-9)
         return {"host_cpu_cores": cores, "host_memory_bytes": memory}
 
@@ -104,9 +105,9 @@ def combine(samples: Sequence[Telemetry]) -> Telemetry:
 def flop_utilization(
     trainer: Trainer, step: int, examples_per_second: float
 ) -> float | None:
-    """Model FLOP utilization: FLOPs of the steps over the devices' peak.
+    """Model FLOPs utilization (MFU): FLOP/s of the steps over the devices' peak FLOP/s.
 
-    None if the peak is unknown, as on CPU, or FLOPs were not counted.
+    None if the peak is unknown, as on CPU, or the step is not compiled.
 
     Args:
       trainer: Trainer with the programs of the steps.
@@ -123,7 +124,7 @@ def flop_utilization(
 
 
 def host_seconds() -> tuple[float, int]:
-    """CPU seconds and resident bytes of this process and its workers."""
+    """CPU time (s) and resident memory (bytes) of this process and its workers."""
     processes = [psutil.Process()]
     seconds, memory = 0.0, 0
     for child in multiprocessing.active_children():

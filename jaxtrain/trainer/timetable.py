@@ -1,4 +1,4 @@
-"""Length and periods of a run in optimizer steps."""
+"""Timetable of a run: its length and its periods, in optimizer steps."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Timetable:
-    """Timetable of a run in steps; None disables a period."""
+    """Length and periods of a run, in optimizer steps; None disables a period."""
 
     num_examples: int
     batch_size: int
@@ -19,9 +19,9 @@ class Timetable:
     stop_after_steps: int
     # Step at which frozen layers are unfrozen, or None.
     unfreeze_step: int | None = None
-    # First step of each training image size; () for a constant size.
+    # Pairs (first step, training image size); () for a constant size.
     image_sizes: tuple[tuple[int, int], ...] = ()
-    # First step without mosaics, or None.
+    # First step without mosaic augmentation, or None.
     close_mosaic_step: int | None = None
     # First step with fixed quantizer ranges and batch-norm statistics, or None.
     fix_step: int | None = None
@@ -40,7 +40,7 @@ class Timetable:
         return total // every - step // every + at_the_end
 
     def epoch(self, step: int) -> float:
-        """Number of epochs in `step` steps, with a fractional part."""
+        """Number of epochs after `step` steps, rounded to 4 decimals."""
         return round(step / self.steps_per_epoch, 4)
 
     def next_boundary(self, step: int) -> int:
@@ -56,10 +56,10 @@ class Timetable:
     def call_sizes(
         self, start: int, steps_per_call: int, stop: int | None = None
     ) -> Iterator[int]:
-        """Yield the number of steps of each call.
+        """Yield the number of steps of each call of the training step.
 
         A call has `steps_per_call` steps, or a single step if a boundary is nearer.
-        Therefore at most two programs are compiled, and nothing is due within a call. A
+        Therefore at most two programs are compiled, and no boundary is within a call. A
         resumed run has the same calls, so its results are rounded in the same way.
 
         Args:

@@ -59,17 +59,17 @@ def train(
     signals: StopSignals | None = None,
     began: float | None = None,
 ) -> dict[str, Any]:
-    """Train, or resume the run in `workdir`; return the summary.
+    """Train a model, or resume the run in `workdir`; return the summary of the run.
 
     See `jaxtrain.train` for the other arguments and errors.
 
     Args:
-      callbacks: Callbacks, such as a profiler, to call after the core's callbacks.
+      callbacks: Callbacks, such as a profiler, to call after the core callbacks.
       signals: Signals that stop the run gracefully; None ignores signals.
       began: Start time by `time.perf_counter`. Defaults to now.
 
     Raises:
-      StartAgainError: Data workers were lost; the last checkpoint remains.
+      StartAgainError: Data workers ended unexpectedly; the last checkpoint remains.
       Interrupted: A signal stopped the run; the state is saved.
     """
     clock = Clock(began)
@@ -127,7 +127,7 @@ def train(
 def _open(
     trainer: Trainer, workdir: Path, *, fresh: bool, resume_step: int | None
 ) -> tuple[dict[str, Any] | None, RunId]:
-    """Open the workdir in process 0, and share the result.
+    """Open the workdir in process 0, and share the result with all processes.
 
     Returns:
       The summary of a finished run (or None), and the id of the run.
@@ -158,7 +158,7 @@ def _open(
 
 
 def _write_description(trainer: Trainer, workdir: Path, run_id: RunId) -> None:
-    _ = trainer.programs  # Checks inputs and metrics before any write.
+    _ = trainer.programs  # Check inputs and metrics before any write.
     if jax.process_index() == 0:
         about = describe_model(trainer, trainer.data)
         workdir_lib.write_digested(workdir / MODEL, run_id.stamp(about.to_dict()))
@@ -175,8 +175,8 @@ def _begin(
     """Restore the newest checkpoint, or create the initial state.
 
     Returns:
-      The run before its first step, the event of its initial weights, and warnings
-      about the resumed state.
+      The state of the run, the event that describes its initial weights (or None), and
+      warnings about the resumed state.
     """
     parts = own_parts(trainer.config)
     state, progress, info, begun = _restore_or_create(trainer, saved)
@@ -224,11 +224,11 @@ def _begin(
 
 
 def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) -> None:
-    """Add the seconds of earlier starts to the clock, up to their last log line."""
+    """Add the time of earlier starts, up to the last log line, to the clock."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
         # If steps after the checkpoint were logged, the time since the checkpoint is
-        # lost. Otherwise it was spent on saving the checkpoint.
+        # lost. Otherwise this time was spent on saving the checkpoint.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")
@@ -237,11 +237,11 @@ def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) 
 def _restore_or_create(
     trainer: Trainer, saved: Checkpoints
 ) -> tuple[TrainState, Progress, dict[str, Any] | None, str | None]:
-    """Restore the newest checkpoint or create the initial state, sharded.
+    """Restore the newest checkpoint, or create the initial state.
 
     Returns:
-      The state, the progress, the JSON of the restored checkpoint (or None), and the
-      event of the initial weights (or None).
+      The state, the progress, the JSON of the restored checkpoint (or None), and a log
+      text on pretrained weights (or None).
     """
     restored = saved.restore_newest(as_dict(trainer.abstract_state))
     if restored is None:

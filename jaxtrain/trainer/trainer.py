@@ -41,9 +41,9 @@ class StepBatch(NamedTuple):
     Attributes:
       start: Number of steps before the call.
       num_steps: Number of steps of the call.
-      arrays: `index` of the examples and, unless they are in `data`, `image` and
-        `target`: (num_steps, B, ...) each, on the devices.
-      data: Arrays of the full training split on the devices; {} if it is streamed.
+      arrays: `index` of the examples and, if the split is streamed, `image` and
+        `target`; (num_steps, B, ...) each, on the devices.
+      data: Arrays of the full training split on the devices; {} if streamed.
     """
 
     start: int
@@ -82,8 +82,8 @@ class Trainer(Setup):
 
         Args:
           config: Config of the run.
-          schedule: Learning rate by step. Defaults to the config's schedule.
-          workdir: Workdir of a run to resume, whose resolved values are used.
+          schedule: Learning-rate schedule. Defaults to the config's schedule.
+          workdir: Workdir of a run to resume; its config has the resolved values.
           sets_rate: Whether callbacks set a factor on the learning rate
             (`Callback.sets_rate`).
 
@@ -96,7 +96,7 @@ class Trainer(Setup):
 
     @cached_property
     def data(self) -> RunData:
-        """Splits on the devices, or to be streamed."""
+        """Data of the run, cached on the devices or streamed."""
         return load_data(self)
 
     @cached_property
@@ -106,7 +106,7 @@ class Trainer(Setup):
 
     @cached_property
     def pretrained(self) -> Transfer | None:
-        """Pretrained weights matched with the model, or None.
+        """Pretrained weights matched to the model, or None.
 
         Raises:
           UserError: Names or shapes of the weights do not match the model.
@@ -128,7 +128,7 @@ class Trainer(Setup):
         return self.begin()[0]
 
     def begin(self) -> tuple[TrainState, str | None]:
-        """Create the initial state, and the event of pretrained weights (or None)."""
+        """Create the initial state; also return a log text on pretrained weights."""
         weights, told = first_weights(self, self.programs, self.data, self.pretrained)
         return self.programs.begin(weights), told
 
@@ -138,7 +138,7 @@ class Trainer(Setup):
         """Yield training batches, which depend only on the seed and the step.
 
         Args:
-          start: First step of the batches.
+          start: Step of the first batch.
           stop: Step after the last batch. Defaults to the length of the run.
         """
         config, timetable = self.config, self.timetable
@@ -165,10 +165,10 @@ class Trainer(Setup):
         """Put a batch from any source onto the devices, for one step.
 
         Args:
-          batch: `image`, uint8 (B, H, W, C), and `target`, as stored by the source;
-            optionally `index`, (B,), example indices that augmentation depends on, by
-            default 0, 1, ... Each of several processes passes its shard of the batch.
-          step: Number of steps before this step.
+          batch: `image`, uint8 (B, H, W, C), and `target`, in the format of the data
+            source; optionally `index`, (B,), example indices for the random
+            augmentation, by default 0, 1, ... Each process passes its shard.
+          step: Number of steps before this batch.
 
         Raises:
           UserError: An array is missing.
@@ -216,7 +216,7 @@ class Trainer(Setup):
         }
 
     def step(self, state: TrainState, batch: StepBatch) -> tuple[TrainState, Metrics]:
-        """Train on a batch; the arrays of `state` are donated.
+        """Train for `batch.num_steps` steps; the arrays of `state` are donated.
 
         Returns:
           The new state, and metrics, (num_steps,) each, on the devices.
@@ -237,13 +237,13 @@ class Trainer(Setup):
         """Evaluate a state on a split, each example exactly once.
 
         Args:
-          state: State to evaluate; its averaged weights are used if it has them.
+          state: State to evaluate; averaged weights take precedence.
           split: `validation` or `test`.
-          chosen: Values fitted on validation, such as thresholds, for test metrics;
-            None for the defaults of the task.
+          chosen: Values for metrics, such as thresholds, fitted on the validation
+            split. Defaults to the task's values.
           renew: Whether to recompute batch-norm statistics of averaged weights first
             (see `renewed`).
-          should_stop: Function called between batches; True cancels the evaluation.
+          should_stop: Function called between batches; returns True to cancel.
 
         Returns:
           `loss`, the metrics of the task, and `num_examples`; None if cancelled.

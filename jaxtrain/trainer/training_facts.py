@@ -33,8 +33,8 @@ def training_facts(config: Config, train: Source) -> dict[str, Any]:
 def class_counts(config: Config, train: Source) -> np.ndarray:
     """Unnormalized frequency of each class in training batches, int64 (C,).
 
-    The frequency is the number of training examples of the class. With balanced
-    sampling it is 1 for classes with examples, else 0.
+    The frequency is the number of training examples of the class or, with balanced
+    sampling, 1 for classes with examples and 0 for others.
 
     Raises:
       UserError: The targets are not classes.
@@ -67,7 +67,7 @@ def pixel_counts(config: Config, train: Source) -> np.ndarray:
 
 
 def training_targets(config: Config, train: Source) -> Any:
-    """Stored targets of all training examples, (N, ...).
+    """Targets of all training examples, (N, ...), in the format of the data source.
 
     Raises:
       UserError: Reading the targets requires reading all images.

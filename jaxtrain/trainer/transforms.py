@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """Inputs of the factories of step transforms.
+    """Arguments of the step-transform factories.
 
     Attributes:
       config: Resolved config of the run.
       timetable: Timetable of the run.
       model: Abstract model of the run.
-      never_trained: Layers that are frozen throughout.
+      never_trained: Layers that are frozen for the entire run.
       kernel_order: Memory order of kernel dims, outermost first; None for row-major.
       sets_rate: Whether a callback scales the learning rate.
     """
@@ -41,7 +41,7 @@ class RunFacts:
     sets_rate: bool = False
 
 
-# Factories of plug-ins: a transform, or None if the config does not enable it.
+# Factories from plug-ins; return None if the config does not enable the transform.
 TRANSFORMS: Table[Callable[[RunFacts], StepTransform | None]] = Table("transforms", {})
 
 

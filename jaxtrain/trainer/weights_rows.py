@@ -1,4 +1,4 @@
-"""Rows of the start-up table on pretrained weights and config values from them."""
+"""Start-up table rows about pretrained weights and resolved config values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def settled_rows(trainer: Trainer) -> dict[str, str]:
-    """Rows for the pretrained weights, and for config values read from weights."""
+    """Rows about pretrained weights, resolved config values and method inputs."""
     rows = _describe_settled(trainer.recipe, trainer.config, trainer.trained)
     if trainer.pretrained is not None:
         rows |= trainer.pretrained.rows
@@ -30,7 +30,7 @@ def settled_rows(trainer: Trainer) -> dict[str, str]:
 def _describe_settled(
     recipe: Config, config: Config, trained: Weights | None
 ) -> dict[str, str]:
-    """Rows for the pretrained weights, and for config values that they determine."""
+    """Rows about pretrained weights, and the config values resolved from weights."""
     model = config.model
     if model.pretrained is None:
         return {}

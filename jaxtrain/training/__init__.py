@@ -48,10 +48,10 @@ SCHEDULES: Table[Any] = Table(
         "plateau": f"{_SCHEDULES}:PLATEAU",
     },
 )
-# Policies by precision name, in the syntax of `jmp.get_policy`.
+# Precision policies by name, in the syntax of `jmp.get_policy`.
 POLICIES = {
     "fp32": "params=float32,compute=float32,output=float32",
-    # Float32 products on tensor cores, which round the inputs to 10 mantissa bits.
+    # Tensor cores round the inputs of float32 products to 10 mantissa bits.
     "tf32": "params=float32,compute=float32,output=float32",
     "bf16": "params=float32,compute=bfloat16,output=float32",
     "fp16": "params=float32,compute=float16,output=float32",

@@ -1,4 +1,4 @@
-"""Averages of the weights, evaluated in place of the weights.
+"""Weight averages, which evaluations use in place of the weights.
 
 After each step `average += rate * (weights - average)`, with an averaging rate in 0..1.
 Subclasses of `Average` define the rate, and whether the next step uses the average.
@@ -19,11 +19,11 @@ LOOKAHEAD_RATE = 0.5
 
 
 class DoneStep(NamedTuple):
-    """A completed step: input of `Average.rate`.
+    """Data of a completed step, for `Average.rate`.
 
     Attributes:
-      taken: Number of earlier steps, without skipped steps: the argument of the
-        learning-rate schedule.
+      taken: Step count for the learning-rate schedule: number of earlier steps that
+        were not skipped.
       learning_rate: Learning rate of this step; None with a line search.
     """
 
@@ -32,25 +32,25 @@ class DoneStep(NamedTuple):
 
 
 class Average:
-    """An average of the weights.
+    """Base class of weight averages.
 
     Attributes:
-      of_batches: Whether the statistics of each batch are averaged for batch norm, with
-        the same rates as the weights. Otherwise `model_state` belongs to the current
+      of_batches: Whether the batch-norm statistics of batches are averaged, with the
+        same rates as the weights. Otherwise `model_state` belongs to the current
         weights, and batch-norm statistics are recomputed before each evaluation.
     """
 
     of_batches = False
 
     def create(self, dtype: Any) -> Memory:
-        """Create the initial state of the average, arrays of `dtype`."""
+        """Create the initial averaging state, a dict of arrays of `dtype`."""
         return {}
 
     def rate(self, memory: Memory, done: DoneStep) -> tuple[jax.Array, Memory]:
-        """Compute the averaging rate of a step (0..1) and the average's new state.
+        """Compute the averaging rate of a step, in 0..1, and the new averaging state.
 
         Args:
-          memory: State of the average before the step.
+          memory: Averaging state before the step.
           done: Step that was just completed.
         """
         raise NotImplementedError
@@ -95,8 +95,8 @@ class Ema(Average):
 class Swa(Average):
     """Stochastic weight averaging (Izmailov et al. 2018, arXiv:1803.05407).
 
-    Mean of the weights after `start` steps and at the end of each later cycle. Before
-    `start`, the average equals the weights. Skipped steps do not count.
+    The average is the mean of the weights at step `start` and after each later cycle.
+    Before `start`, the average equals the weights. Skipped steps are not counted.
 
     Attributes:
       start: Number of steps before the first cycle.
@@ -126,9 +126,9 @@ class ScheduleFree(Average):
     """Schedule-free learning (Defazio et al. 2024, arXiv:2405.15682).
 
     The weights are the paper's z, the average is x, and gradients are computed at y, an
-    interpolation of both. The state holds z and x. optax stores y and z instead, so x
-    inherits the bfloat16 rounding of y. Each step is weighted by the square of the
-    largest learning rate so far, as in the authors' package.
+    interpolation of z and x. optax stores y and z and derives x, which then inherits
+    the bfloat16 rounding of y. Each step is weighted by the square of the largest
+    learning rate so far, as in the authors' package.
 
     Attributes:
       beta: Weight of the average in y.
@@ -165,7 +165,7 @@ class Lookahead(Average):
     which then restart from the slow weights. The optimizer state is unchanged.
 
     Attributes:
-      period: Steps between updates of the slow weights: k in the paper.
+      period: Number of steps between updates of the slow weights: k in the paper.
       slow_rate: Step size of the slow weights: alpha in the paper.
     """
 
@@ -186,7 +186,7 @@ class Lookahead(Average):
 def make_average(
     optimizer: OptimizerConfig, train: TrainConfig, swa: tuple[int, int] | None = None
 ) -> Average | None:
-    """Create the weight average of a run; None for a run without averaging.
+    """Create the weight average of a run; None without averaging.
 
     Args:
       optimizer: Config section of the optimizer.

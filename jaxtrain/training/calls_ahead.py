@@ -1,7 +1,7 @@
 """Limit on the number of asynchronously dispatched calls.
 
 A few calls in flight keep the device busy. All calls in flight together may take a few
-seconds at most, as a run that receives a stop signal waits for them before it saves.
+seconds at most: after a stop signal, a run waits for these calls before saving.
 """
 
 import time
@@ -14,13 +14,13 @@ import jax
 MAX_IN_FLIGHT = 8
 # Maximum total duration of the calls in flight, in seconds.
 AHEAD_SECONDS = 1.0
-# Longest call, in seconds, behind which another call is queued. After a longer call the
-# idle time of the device until the next dispatch is negligible.
+# Maximum duration, in seconds, of a call behind which another call is queued. After
+# longer calls the idle time until the next dispatch is negligible.
 LONG_CALL_SECONDS = 5.0
 
 
 def calls_ahead(call_seconds: float | None) -> int:
-    """Compute the number of calls that may be in flight at a dispatch.
+    """Compute the maximum number of calls in flight when a call is dispatched.
 
     Args:
       call_seconds: Duration of a call in seconds; None if not measured yet.
@@ -33,9 +33,9 @@ def calls_ahead(call_seconds: float | None) -> int:
 
 
 class Pace:
-    """Throttle of dispatches: blocks until the device catches up after every few calls.
+    """Limits the number of calls in flight: waits for the device every few calls.
 
-    `seconds` is the clock, a function that returns seconds.
+    `seconds` is a function that returns the current time in seconds.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.perf_counter):

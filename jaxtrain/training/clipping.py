@@ -10,7 +10,7 @@ from jaxtrain.dtypes import widen
 
 
 def clip(grads: Any, norm: jax.Array, max_norm: float) -> Any:
-    """Scale `grads` down to `max_norm` if their global `norm` is larger."""
+    """Scale `grads`, of global norm `norm`, to a norm of at most `max_norm`."""
     return jax.tree.map(
         lambda g: jnp.where(norm < max_norm, g, g / norm * max_norm), grads
     )
@@ -20,7 +20,7 @@ def clip_by_ratio(grads: Any, params: Any, ratio: float) -> Any:
     """Adaptive gradient clipping (Brock et al. 2021, arXiv:2102.06171).
 
     For each output unit, the gradient norm is limited to `ratio` times the weight norm;
-    weight norms below 1e-3 count as 1e-3. A vector is one unit.
+    weight norms below 1e-3 are replaced by 1e-3. A vector is a single unit.
     """
     tx = optax.adaptive_grad_clip(ratio)
     wide_grads, wide_params = widen((grads, params))
@@ -32,13 +32,13 @@ def with_clipping(
     max_norm: float | None,
     ratio: float | None,
 ) -> optax.GradientTransformationExtraArgs:
-    """Clip gradients before `tx`; the optimizer state is unchanged.
+    """Clip gradients before `tx`; the structure of the optimizer state is unchanged.
 
     `update` takes the global norm as `grad_norm`: a pipeline stage has only the
     gradients of its layers, so `optax.clip_by_global_norm` would use a partial norm.
 
     Args:
-      tx: Optimizer of these gradients.
+      tx: Optimizer of the clipped gradients.
       max_norm: Largest global norm; None disables clipping by norm.
       ratio: Largest ratio of an output unit's gradient norm to its weight norm; None
         disables adaptive clipping.

@@ -30,10 +30,10 @@ class Compiled:
 
     All other arguments must have the same shapes and dtypes in each call.
 
-    The matmul precision is the value of `jax.default_matmul_precision` at creation.
-    All processes of a run must compile the same programs in the same order, and wait
-    for each other after each compilation. Without waiting, a process with a warm
-    compilation cache would time out in its first collective: on CPUs after 30 s.
+    The matmul precision is the value of `jax.default_matmul_precision` at creation. All
+    processes of a run must compile the same programs in the same order. They wait for
+    each other after each compilation; otherwise a process with a warm compilation cache
+    would time out in its first collective (on CPUs after 30 s).
 
     If the compiler reports that a program needs more memory than the devices have, the
     call raises UserError before the program runs.
@@ -41,8 +41,9 @@ class Compiled:
     Attributes:
       seconds: Total seconds of tracing and compilation.
       compiling: Whether a compilation is in progress, in any process of the run.
-      programs: Compiled programs by (shape, dtype) of each array of the last argument.
-      flops: FLOPs of each program (see `count_flops`), by the key in `programs`.
+      programs: Compiled programs; the key has the (shape, dtype) of each array of the
+        last argument.
+      flops: FLOPs of each program (see `count_flops`), with the keys of `programs`.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Compiled:
         Args:
           function: Pure function of arrays.
           purpose: Name of the function in messages, such as `a training step`.
-          fix: Fix in the out-of-memory message, an imperative. Defaults to
+          fix: Advice in the out-of-memory message, an imperative. Defaults to
             `LESS_MEMORY` and the hints of plug-ins.
           together: Whether processes wait for each other after compilation.
           **jit_options: Options of `jax.jit`.
@@ -95,7 +96,7 @@ class Compiled:
             return self._jitted.trace(*args, **named).lower()
 
     def flops_a_step(self) -> float | None:
-        """FLOPs per step, or None if not compiled.
+        """FLOPs per training step, or None if not compiled.
 
         The leading axis of the last argument is the number of steps.
         """

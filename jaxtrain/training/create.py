@@ -1,4 +1,4 @@
-"""Initial TrainState of a run, created sharded."""
+"""Creation of the initial TrainState of a run, with sharded arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,15 +16,16 @@ from jaxtrain.training.transforms.base import StepTransform
 
 @dataclass(frozen=True, eq=False)
 class CreateState:
-    """Pure function from the root key to the initial TrainState.
+    """Pure function from the root PRNG key to the initial TrainState.
 
-    Jit it with `out_shardings` to create each array sharded. A run jits `weights` and
-    `begin` separately, and may load pretrained weights between the two calls.
+    Jit the function with `out_shardings` to create each array sharded. A run jits
+    `weights` and `begin` separately, and may load pretrained weights between the two
+    calls.
 
     Attributes:
-      blueprint: Model to build.
+      blueprint: Blueprint of the model to build.
       tx: Optimizer of the run.
-      transforms: Transforms of the step.
+      transforms: Step transforms, in order.
     """
 
     blueprint: Blueprint
@@ -35,16 +36,16 @@ class CreateState:
         return self.begin(self.weights(root))
 
     def weights(self, root: jax.Array) -> tuple[Any, Any]:
-        """Initialize parameters and other model state.
+        """Initialize the parameters and the other model state.
 
         Args:
-          root: Root key of the run.
+          root: Root PRNG key of the run.
         """
         model = self.blueprint.build(initial_rngs(keys.stream(root, keys.INIT)))
         return split_model(model)[1:]
 
     def begin(self, weights: tuple[Any, Any]) -> TrainState:
-        """Initialize the state of a run from initial or pretrained weights."""
+        """Create the initial TrainState from initialized or pretrained weights."""
         return first_state(weights, self.tx, self.transforms)
 
 
@@ -53,12 +54,12 @@ def first_state(
     tx: optax.GradientTransformation,
     transforms: Sequence[StepTransform],
 ) -> TrainState:
-    """Initialize the state of a run.
+    """Create the initial TrainState of a run from its weights.
 
     Args:
-      weights: Parameters and other model state, nested dicts.
+      weights: Pair (parameters, other model state) of nested dicts.
       tx: Optimizer of the run.
-      transforms: Transforms of the step.
+      transforms: Step transforms, in order.
     """
     params, model_state = weights
     extras = {}

@@ -20,7 +20,7 @@ def _distance(
     """Adam that estimates the learning rate from the distance to the initial weights.
 
     At a learning rate of 0, as in the first step of a warm-up, optax computes 0 / 0.
-    Such a step changes only the step count, not the parameters or the estimate.
+    Here such a step changes only the step count.
 
     Args:
       make: Constructor of the optax optimizer, called without weight decay.
@@ -67,7 +67,7 @@ def _dadapt_adamw(
     return _distance(make, lr, weight_decay, b1, b2)
 
 
-# Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+# Values of `jaxtrain.training.OPTIMIZERS`.
 
 # Mishchenko & Defazio 2023, arXiv:2306.06101.
 PRODIGY = Row(_prodigy, ProdigyConfig)

@@ -22,20 +22,20 @@ def make_apply(
     view: View = plain,
     size: tuple[int, int] | None = None,
 ) -> Callable[[Any, Any, Batch], tuple[Any, Batch]]:
-    """Make the forward pass of an evaluation, without dropout.
+    """Create the forward-pass function of evaluations, without dropout.
 
     Args:
       task: Task of the run; computes the target of a batch.
       graphdef: Structure of the model.
       preprocess: Preprocessing of evaluation batches.
       layout: Layout of the run.
-      view: Test-time augmentation of the prepared images.
-      size: Height and width of the model's input. Defaults to the size of the prepared
-        images.
+      view: Test-time augmentation of the preprocessed images.
+      size: Height and width of the model's input. Defaults to the size of the
+        preprocessed images.
 
     Returns:
       Function `((params, model_state), data, batches) -> (outputs, batch)`, where
-      `batch` has the prepared images and the target of the task.
+      `batch` has the preprocessed images and the target of the task.
     """
 
     def apply_to_batch(weights: Any, data: Any, batches: Batch) -> tuple[Any, Batch]:

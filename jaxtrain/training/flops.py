@@ -1,6 +1,6 @@
 """FLOPs of convolutions and matrix products, counted in a jaxpr.
 
-XLA's own count omits library calls, such as cuDNN convolutions.
+XLA's cost analysis omits library calls, such as cuDNN convolutions.
 """
 
 import math
@@ -13,8 +13,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 def count_flops(jaxpr: Jaxpr) -> int:
     """Count FLOPs over all devices; a multiply-add is two FLOPs.
 
-    Padding counts as part of the image. The body of a scan counts once per iteration,
-    the body of a `while` loop once, and a `cond` as its most expensive branch.
+    Padding is counted as part of the image. A scan body is counted once per iteration,
+    the body of a `while` loop once, and of a `cond` only the most expensive branch.
     """
     return sum(_flops(equation) for equation in jaxpr.eqns)
 
@@ -44,8 +44,8 @@ def _num_executions(name: str, params: Mapping[str, Any]) -> int:
         return params["length"]
     if name == "shard_map":
         sizes = params["mesh"].shape
-        # The name of this parameter differs between versions of JAX; if it is
-        # missing, all axes are manual.
+        # The prefix of `manual_axes` differs between versions of JAX. Without this
+        # parameter, all axes are manual.
         named = (v for key, v in params.items() if key.endswith("manual_axes"))
         return math.prod(sizes[axis] for axis in next(named, sizes))
     return 1
@@ -62,7 +62,7 @@ def _dot_flops(equation: JaxprEqn) -> int:
 
 
 def _conv_flops(equation: JaxprEqn) -> int:
-    """FLOPs of a convolution; zeros inserted by input dilation do not count."""
+    """FLOPs of a convolution, except on zeros inserted by input dilation."""
     params, kernel = equation.params, _shape(equation.invars[1])
     channels = kernel[params["dimension_numbers"].rhs_spec[0]]
     products = math.prod(_shape(equation.outvars[0])) * math.prod(kernel) // channels

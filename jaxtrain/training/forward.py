@@ -29,12 +29,12 @@ def apply_model(
     cpus: Mesh | None = None,
     training: bool = True,
 ) -> tuple[Any, Any]:
-    """Apply a model, or a slice of its pieces, in a step; return outputs and new state.
+    """Apply a model, or the slice `part` of its pieces; return outputs and new state.
 
-    `key` is the model's random key (see `Model`). `frozen` layers run in evaluation
-    mode. `copies` names the parameters that are per-device copies. On a data-parallel
-    mesh of `cpus`, `CONVOLUTIONS` supplies the convolutions. If not `training`, the
-    model runs in evaluation mode and its state is unchanged.
+    `key` is the model's PRNG key (see `Model`). `frozen` layers run in evaluation mode.
+    `copies` lists the parameters that are per-device copies. `cpus` is a data-parallel
+    mesh of CPUs, for which `CONVOLUTIONS` replaces the convolutions. If not `training`,
+    the model runs in evaluation mode and its state is unchanged.
     """
     model = nnx.merge(graphdef, params, model_state, copy=True)
     model.train() if training else model.eval()
@@ -55,10 +55,10 @@ def predict(
     part: slice = slice(None),
     mesh: Mesh | None = None,
 ) -> Any:
-    """Apply a model, or a slice of its pieces, in evaluation mode.
+    """Apply a model, or the slice `part` of its pieces, in evaluation mode.
 
-    With a `mesh`, batch norms are folded into convolutions where that is faster (see
-    `jaxtrain.models.folding`); None never folds.
+    If `mesh` is given, batch norms are folded into convolutions where that is faster
+    (see `jaxtrain.models.folding`).
     """
 
     def function(weights: Any, x: Any) -> Any:

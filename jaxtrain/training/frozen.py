@@ -23,7 +23,7 @@ class Frozen:
     Attributes:
       layers: Paths of the frozen layers and of all layers within them.
       statistics: Whether running statistics of batch norms, and ranges of quantizers,
-        are fixed in all layers, also in trained layers.
+        are fixed in all layers, including trained layers.
     """
 
     layers: frozenset[str] = frozenset()
@@ -32,14 +32,14 @@ class Frozen:
     def partition(self, tree: Any) -> tuple[Any, Any]:
         """Partition a tree of arrays into (trainable, frozen), by path.
 
-        Subtrees that are empty in a partition are omitted.
+        Empty subtrees are omitted.
         """
         if not self.layers:
             return tree, {}
         return self._select(tree, False, ()), self._select(tree, True, ())
 
     def switch(self, model: "Model") -> None:
-        """Switch the frozen layers of a model in training to evaluation mode."""
+        """Set the frozen layers of a training-mode model to evaluation mode."""
         if self.layers:
             model.evaluate_layers(self.layers)
         if self.statistics:
@@ -47,7 +47,7 @@ class Frozen:
 
     def _select(self, tree: Any, frozen: bool, path: tuple[str, ...]) -> Any:
         if not isinstance(tree, dict):
-            return tree  # `optax.MaskedNode`, in place of masked parameters.
+            return tree  # An `optax.MaskedNode`, which replaces masked parameters.
         if "/".join(path) in self.layers:
             return tree if frozen else {}
         chosen = {}
@@ -65,7 +65,7 @@ NOTHING = Frozen()
 
 
 def merge(one: Any, other: Any) -> Any:
-    """Merge two partitions of a tree, the inverse of `Frozen.partition`."""
+    """Merge the two trees returned by `Frozen.partition`."""
     if not isinstance(one, dict):
         return one
     merged = {**other, **one}
@@ -87,8 +87,8 @@ def with_told_rate(tx: Tx, make: Callable[[Schedule], Tx]) -> Tx:
     """Wrap an optimizer so that `update` takes `learning_rate` as a keyword argument.
 
     Args:
-      tx: Optimizer with a schedule, whose state has the step count.
-      make: Function from a schedule to an optimizer with the same state.
+      tx: Optimizer whose state has the step count of its schedule.
+      make: Function from a schedule to an optimizer with the same state as `tx`.
     """
 
     def update(
@@ -105,8 +105,8 @@ def two_phases(tx: Tx, later: Frozen, make: Callable[[Schedule], Tx]) -> tuple[T
 
     Both optimizers have the same state structure: (state of the layers trained from the
     start, state of the layers unfrozen later). Each of the two states has a step count,
-    so Adam's bias correction of unfrozen layers starts when they are unfrozen. In the
-    full phase, `update` takes `learning_rate`, which applies to all layers.
+    so Adam's bias correction of unfrozen layers starts when these layers are unfrozen.
+    In the full phase, `update` takes `learning_rate`, which applies to all layers.
 
     Args:
       tx: Optimizer of the layers trained from the start.

@@ -1,4 +1,4 @@
-"""Tree norms and tree selection in few GPU kernels."""
+"""Norms of pytrees, and selection between pytrees, in few GPU kernels."""
 
 from collections import Counter
 from typing import Any
@@ -11,8 +11,8 @@ from jaxtrain import scopes
 from jaxtrain.dtypes import widen
 from jaxtrain.parallel.layout import MIN_SHARDED_SIZE, Layout
 
-# XLA:GPU fuses kernels up to 96 input and output arrays. Adam with averaged weights
-# reads and writes 9 arrays per parameter.
+# XLA:GPU fuses kernels up to a total of 96 inputs and outputs. Adam with averaged
+# weights reads and writes 9 arrays per parameter.
 _PARAMS_A_KERNEL = 8
 
 
@@ -23,14 +23,14 @@ def global_norm(tree: Any, layout: Layout) -> jax.Array:
 
 @scopes.part(scopes.OPTIMIZER)
 def squares(tree: Any, layout: Layout) -> jax.Array:
-    """Sum of squares of a tree, in at least float32.
+    """Sum of the squares of all elements of a pytree, in at least float32.
 
     The squares of arrays of equal size are added elementwise before the reduction, in a
     single kernel; small arrays are zero-padded to equal size. On several devices only
     arrays of equal shape are added. A barrier keeps each sum in a separate kernel:
-    without it, XLA:GPU of jaxlib 0.11.2 fuses the sum of bfloat16 gradients with the
-    sum of the updated parameters, and the norm is wrong by a factor of up to ten
-    (benchmarks/RESULTS.md, "Norms that were wrong").
+    without the barrier, XLA:GPU of jaxlib 0.11.2 fuses the sum of bfloat16 gradients
+    with the sum of the updated parameters, and the norm is wrong by a factor of up to
+    ten (benchmarks/RESULTS.md, "Norms that were wrong").
 
     Args:
       tree: Parameters or gradients.
@@ -61,17 +61,16 @@ def _add_up(arrays: list[jax.Array]) -> jax.Array:
 def row_major_grads(grads: Any, layout: Layout) -> Any:
     """Constrain gradients to the parameters' memory layout.
 
-    On one GPU parameters have the memory layout of cuDNN's gradients
-    (`Layout.kernel_order`), and nothing changes. On several GPUs parameters are
-    row-major, while cuDNN writes kernel gradients with output channels first. XLA would
-    propagate that layout into the update, and transpose parameters and optimizer state
-    twice. A layout constraint and an optimization barrier restrict the transposition to
-    the gradient.
+    On one GPU parameters already have the memory layout of cuDNN's gradients
+    (`Layout.kernel_order`). On several GPUs parameters are row-major, while cuDNN
+    writes kernel gradients with output channels first. XLA would propagate that layout
+    into the update, and transpose parameters and optimizer state twice. A layout
+    constraint and an optimization barrier restrict the transposition to the gradient.
 
     Args:
       grads: Gradients of trained parameters, from `Layout.reduce_grads`.
-      layout: Layout of the run. XLA reads a layout constraint as a sharding constraint
-        too, so it is applied per device shard.
+      layout: Layout of the run. XLA treats a layout constraint as a sharding constraint
+        too, so the constraint is applied to each shard separately.
     """
 
     if layout.kernel_order is not None:
@@ -94,7 +93,7 @@ def row_major_grads(grads: Any, layout: Layout) -> Any:
 
 
 def choose(taken: jax.Array, new: Any, old: Any) -> Any:
-    """Select `new` if `taken`, else `old`, leaf by leaf.
+    """Select each leaf from `new` if `taken`, else from `old`.
 
     XLA mostly fuses the update into the selection, one kernel per array, and many of
     these kernels are short. XLA:GPU fuses kernels over arrays of equal shape only if
@@ -104,7 +103,7 @@ def choose(taken: jax.Array, new: Any, old: Any) -> Any:
     copy arrays that one kernel reads and another kernel overwrites.
 
     Args:
-      taken: Whether the new arrays are selected.
+      taken: Whether to select the new arrays, a scalar.
       new: Arrays in nested dicts; the keys after the first are the parameter's path.
       old: Arrays of the same tree.
     """

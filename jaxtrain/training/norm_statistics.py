@@ -20,7 +20,7 @@ from jaxtrain.trees import by_path, path_name
 
 # Maximum number of training images, or windows, for recomputed statistics.
 NUM_IMAGES = 10_000
-# Key in a batch: index of each example's window in its image, int (batch,).
+# Batch key of the index of each example's window, int (B,).
 WINDOW = "window"
 
 
@@ -33,14 +33,14 @@ def statistics_of_batch(
     frozen: Frozen = NOTHING,
     cpus: Mesh | None = None,
 ) -> dict[str, jax.Array]:
-    """Compute the batch-norm statistics of one batch, by path.
+    """Compute the batch-norm statistics of a batch, keyed by path in `model_state`.
 
     Args:
-      graphdef: Graph of the model.
+      graphdef: Structure of the model.
       params: Parameters of the model.
       model_state: Other state of the model.
-      images: Prepared images (B, H, W, C).
-      momenta: Momentum of each running statistic to recompute, by path.
+      images: Preprocessed images (B, H, W, C).
+      momenta: Momentum of each running statistic to recompute, with the same keys.
       frozen: Layers that run in evaluation mode.
       cpus: Data-parallel mesh of CPU devices (see `apply_model`); None on accelerators.
     """
@@ -48,7 +48,7 @@ def statistics_of_batch(
     def from_zero(path: Any, x: jax.Array) -> jax.Array:
         return jnp.zeros_like(x) if path_name(path) in momenta else x
 
-    # From 0, one update yields (1 - momentum) times the batch statistics.
+    # Starting at 0, an update yields (1 - momentum) times the batch statistics.
     zeros = jax.tree_util.tree_map_with_path(from_zero, model_state)
     key = jax.random.key(0)
     _, after = apply_model(
@@ -80,7 +80,7 @@ def chosen_windows(
     """Choose sliding windows of training images for recomputed batch-norm statistics.
 
     Args:
-      grid: Number of windows per image.
+      grid: Grid of sliding windows in an image.
       num_examples: Number of training images.
       batch_size: Number of windows per batch.
       most: Maximum number of windows.

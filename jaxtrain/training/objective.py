@@ -1,4 +1,4 @@
-"""Objective of a step, a function of the trainable parameters."""
+"""Factory for the objective functions of training steps."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MakeObjective:
-    """Factory of the objective of each step of a phase.
+    """Factory that makes the objective of each step in a phase.
 
     Attributes:
       task: Task of the run.
       graphdef: Structure of the model.
       phase: Phase of the steps.
       layout: Layout of the run.
-      part: Slice of the model's pieces to apply to the images.
+      part: Slice of `Model.pieces` to apply to the images.
       normalization: Mean and standard deviation of the pixel normalization.
     """
 
@@ -123,7 +123,7 @@ class MakeObjective:
         return grads
 
     def _trained_average(self, state: TrainState) -> Any:
-        """Averaged weights of the trainable parameters, in the parameters' dtypes."""
+        """Averages of the trainable parameters, in the dtypes of the parameters."""
         average = jax.tree.map(
             lambda x, p: x.astype(p.dtype), state.eval_params, state.params
         )

@@ -1,4 +1,4 @@
-"""Optimizers, from optax and with its defaults."""
+"""Optimizers from optax, with optax's defaults."""
 
 import dataclasses
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Tx = optax.GradientTransformation
 def make_optimizer(
     config: OptimizerConfig, schedule: Schedule | None
 ) -> optax.GradientTransformationExtraArgs:
-    """Create the optimizer of a config, with its weight decay.
+    """Create the optimizer of a config, including weight decay.
 
     Clipping is separate (`clipping.py`). `schedule` is None for lbfgs, which has a line
     search: its `update` needs `value`, `grad` and `value_fn`, which other optimizers
@@ -61,8 +61,8 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
 
     def init(params: Any) -> Any:
         state = tx.init(widen(params))
-        # The state of lbfgs has weak types, which would recompile the second step,
-        # and duplicate buffers, which cannot be donated. Copies avoid both.
+        # The state of lbfgs has weak types, which would recompile the second step, and
+        # duplicate buffers, which cannot be donated. Copies avoid both problems.
         return jax.tree.map(lambda x: jnp.array(x, x.dtype), state)
 
     def update(
@@ -75,7 +75,7 @@ def _widened(tx: Tx) -> optax.GradientTransformationExtraArgs:
 
 
 def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """L2 regularization: add `weight_decay * params` to the gradients."""
+    """Add L2 regularization, `weight_decay * kernel`, to the gradients."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         tx = make(lr, **options)
@@ -85,7 +85,7 @@ def _l2(make: Callable[..., Tx]) -> Callable[..., Tx]:
 
 
 def _decoupled(make: Callable[..., Tx]) -> Callable[..., Tx]:
-    """Decoupled weight decay of the optimizer, scaled by the learning rate."""
+    """Restrict the decoupled weight decay of an optax optimizer to kernels."""
 
     def build(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
         return make(lr, weight_decay=weight_decay, mask=decay_mask, **options)
@@ -127,7 +127,7 @@ def _adopt(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 def _muon(lr: Schedule, weight_decay: float, momentum: float, nesterov: bool) -> Tx:
     def dimension_numbers(p: jax.Array) -> MuonDimensionNumbers | None:
-        # An HWIO kernel is a matrix with H * W * I inputs and O outputs.
+        # Treat an HWIO kernel as a matrix with H * W * I inputs and O outputs.
         return MuonDimensionNumbers(range(p.ndim - 1), -1) if p.ndim > 1 else None
 
     return optax.contrib.muon(
@@ -145,10 +145,7 @@ def _sgdw(lr: Schedule, weight_decay: float, **options: Any) -> Tx:
 
 
 def _decay_by(lr: Schedule, weight_decay: float) -> Tx:
-    """Subtract `lr * weight_decay * kernel` from the updates, after the momentum.
-
-    Replaces `optax.add_decayed_weights`, which takes no schedule.
-    """
+    """Decoupled weight decay: subtract `lr * weight_decay * kernel` from updates."""
 
     def init(params: Any) -> Any:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
@@ -177,14 +174,14 @@ def decayed(updates: Any, params: Any, share: jax.Array) -> Any:
 
 
 def _schedule_free_sgd(lr: Schedule, momentum: float) -> Tx:
-    del momentum  # `make_average` passes it to `ScheduleFree`.
+    del momentum  # `make_average` passes `momentum` to `ScheduleFree`.
     return optax.sgd(lr)
 
 
 def _schedule_free_adamw(
     lr: Schedule, weight_decay: float, b1: float, b2: float, eps: float
 ) -> Tx:
-    del b1  # `make_average` passes it to `ScheduleFree`.
+    del b1  # `make_average` passes `b1` to `ScheduleFree`.
     return optax.chain(
         optax.scale_by_rms(b2, eps, eps_in_sqrt=False, bias_correction=True),
         optax.add_decayed_weights(weight_decay, decay_mask),
@@ -199,8 +196,8 @@ def _lbfgs(lr: None, weight_decay: float) -> Tx:
     def init(params: Any) -> Any:
         if jax.tree.leaves(params):
             return tx.init(params)
-        # `optax.tree_map_params` passes placeholders, but the line search needs a
-        # dtype.
+        # `optax.tree_map_params` passes placeholders instead of arrays, but the line
+        # search needs a dtype.
         pair = params, jnp.zeros(())
         alike = jax.tree.structure(pair)
 
@@ -233,7 +230,7 @@ def _check_line_search(config: OptimizerConfig) -> None:
             )
 
 
-# Rows of `OPTIMIZERS` (see `jaxtrain.training`).
+# Values of `jaxtrain.training.OPTIMIZERS`.
 
 # Sutskever et al. 2013, ICML.
 SGD = Row(_l2(_sgd), parts.SGDConfig)
@@ -241,9 +238,9 @@ SGD = Row(_l2(_sgd), parts.SGDConfig)
 ADAM = Row(_l2(optax.adam), parts.AdamConfig)
 # Loshchilov & Hutter 2017, arXiv:1711.05101.
 ADAMW = Row(_decoupled(optax.adamw), parts.AdamWConfig)
-# You et al. 2019, arXiv:1904.00962, the trust ratio on all parameters.
+# You et al. 2019, arXiv:1904.00962, with the trust ratio on all parameters.
 LAMB = Row(_decoupled(optax.lamb), parts.LambConfig)
-# You et al. 2017, arXiv:1708.03888, the trust ratio on kernels only.
+# You et al. 2017, arXiv:1708.03888, with the trust ratio on kernels only.
 LARS = Row(_lars, parts.LarsConfig)
 # Chen et al. 2023, arXiv:2302.06675.
 LION = Row(_decoupled(optax.lion), parts.LionConfig)

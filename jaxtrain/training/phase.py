@@ -20,18 +20,19 @@ class Phase:
       start: First step of the phase.
       tx: Optimizer of the trainable parameters, with clipping. `tx.update` takes
         `grad_norm`, and `learning_rate` unless `rate_from` is None.
-      schedule: Learning rate by step; None logs no learning rate.
-      transforms: Transforms of the step, in order.
+      schedule: Learning-rate schedule; None with a line search.
+      transforms: Step transforms, in order.
       frozen: Frozen layers, without gradients.
-      momenta: Momentum of each running statistic of batch norm, per micro-batch, by
-        path.
+      momenta: Momentum per micro-batch of the batch-norm running statistics, keyed by
+        path in the model state.
       num_micro: Number of micro-batches of gradient accumulation.
       rate_from: Lower bound on the argument of the schedule. The learning rate is
         `schedule(max(rate_from, n))` after n steps that were not skipped, and is passed
         to `tx.update`. None means that `tx` evaluates the schedule at the step count in
         the optimizer state.
-      line_search: Whether the optimizer evaluates the loss at other parameters.
-      remat: Rematerialization: activations that the backward pass recomputes.
+      line_search: Whether the optimizer has a line search, which evaluates the loss at
+        other parameters.
+      remat: Rematerialization policy: activations to recompute in the backward pass.
       augment: Augmentation of the images.
       image_size: Height and width of training images in pixels. None means the size in
         evaluation.

@@ -54,7 +54,7 @@ def parse(text: str) -> Policy:
     """
     try:
         # jmp applies a bare dtype, such as `bfloat16`, to parameters, computation and
-        # output. Bare dtypes are refused, as users may confuse them with `bf16`.
+        # output. Bare dtypes are rejected, as users may confuse them with `bf16`.
         if text not in POLICIES and "=" not in text:
             raise ValueError("not a known name")
         dtypes = _dtypes(jmp.get_policy(POLICIES.get(text, text)))
@@ -83,7 +83,7 @@ def add_updates(params: Any, updates: Any, key: jax.Array) -> Any:
     Args:
       params: Parameters, floating-point arrays of any dtype.
       updates: Updates, a tree of the same structure, in at least float32.
-      key: Random key of the step; the path of each array is folded in.
+      key: PRNG key of the step; the path of each array is folded in.
     """
 
     def add(path: Any, p: jax.Array, update: jax.Array) -> jax.Array:
@@ -103,7 +103,7 @@ def round_at_random(x: jax.Array, dtype: Any, key: jax.Array) -> jax.Array:
       x: Array in float32. Non-finite values are unchanged; values too large for
         `dtype` become infinite.
       dtype: Either bfloat16 or float16.
-      key: Random key of the array.
+      key: PRNG key of the array.
     """
     nearest = x.astype(dtype)
     error = x - nearest.astype(x.dtype)

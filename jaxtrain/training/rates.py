@@ -15,18 +15,18 @@ from jaxtrain.trees import by_path, path_name
 def make_rates(
     model: Model, layer_decay: float | Mapping[str, float] | None
 ) -> dict[str, float]:
-    """Compute the learning-rate factor of each parameter, by path.
+    """Compute the learning-rate factors of the parameters, keyed by parameter path.
 
     Args:
       model: Model, which may be abstract.
       layer_decay: A number is a layer-wise decay, as in timm: piece i of n has the
         factor layer_decay**(n - 1 - i). The pieces of a ResNet (stem, each block, head)
-        are timm's layer groups. A mapping has factors by path pattern; the last
+        are timm's layer groups. A mapping has factors keyed by path pattern; the last
         matching pattern applies, and parameters without a match have the factor 1. None
         means 1 for all parameters.
 
     Returns:
-      The factors by path; {} if all are 1.
+      The factors, keyed by parameter path; {} if all are 1.
 
     Raises:
       UserError: A pattern matches no parameter.
@@ -52,14 +52,14 @@ def make_rates(
 def with_rates(
     tx: optax.GradientTransformationExtraArgs, rates: Mapping[str, float]
 ) -> optax.GradientTransformationExtraArgs:
-    """Multiply the updates of `tx` by factors; the optimizer state is unchanged.
+    """Multiply the updates of `tx` by factors; its state structure is unchanged.
 
     This is equivalent to learning rates per parameter, as the updates of all supported
     optimizers are proportional to the learning rate.
 
     Args:
-      tx: Optimizer of these parameters.
-      rates: Factors by path of the parameter; {} means 1 for all parameters.
+      tx: Optimizer whose updates are scaled.
+      rates: Factors, keyed by parameter path; {} means 1 for all parameters.
     """
     if not rates:
         return tx

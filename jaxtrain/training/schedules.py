@@ -15,8 +15,8 @@ from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES
 
 Schedule = Callable[[ArrayLike], jax.Array]
-# A schedule of optax: it may return a Python number for a Python number, whereas
-# `Schedule` always returns an array.
+# An optax schedule may return a Python number for a Python number; a `Schedule` always
+# returns an array.
 Rate = optax.Schedule
 
 # Defaults of one-cycle schedules in fastai and PyTorch: start at 1/25 of the peak, and
@@ -32,13 +32,13 @@ FINE_TUNE_END_FACTOR = 1e-5
 def make_schedule(
     config: OptimizerConfig, *, total_steps: int, warmup_steps: int
 ) -> Schedule:
-    """Create the learning-rate schedule, a function from the step to a float32.
+    """Create the learning-rate schedule, a function `step -> float32 scalar`.
 
     The first step is 0. A decay ends at step `total_steps`, one after the last step.
     Afterwards the learning rate is constant.
 
     Args:
-      config: Name and options of the schedule, and its peak.
+      config: Config section of the optimizer, with schedule and peak learning rate.
       total_steps: Number of steps of the run.
       warmup_steps: Number of linear warm-up steps, included in `total_steps`. For
         one_cycle, the number of steps until the peak.
@@ -74,10 +74,11 @@ def make_schedule(
 def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule:
     """Create the schedule of fastai's `fine_tune` (arXiv:2002.04688).
 
-    The first cycle, which trains only the head, rises from 1/25 of `peak` to `peak` in
-    the first 99 % of its steps. The second cycle rises from 1/10 to 1/2 of `peak` in
-    the first 30 % of its steps. Both cycles rise and fall along cosines, and end at
-    1e-5 of their peaks (the defaults of fastai 2.7). The momentum is not cycled.
+    In the first cycle, which trains only the head, the learning rate rises from 1/25 of
+    `peak` to `peak` in the first 99 % of the steps. In the second cycle it rises from
+    1/10 to 1/2 of `peak` in the first 30 % of the steps. Each cycle rises and falls
+    along cosines, and ends at 1e-5 of its maximum (the defaults of fastai 2.7). The
+    momentum is not cycled.
 
     Args:
       peak: Peak learning rate of the first cycle.
@@ -104,7 +105,7 @@ def make_two_cycles(peak: float, first_steps: int, total_steps: int) -> Schedule
 
 
 def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
-    """Replace a schedule by the constant learning rate `rate` from step `start` on."""
+    """Replace a schedule with the constant `rate` from step `start` on."""
 
     def learning_rate(step: ArrayLike) -> jax.Array:
         step = jnp.asarray(step)
@@ -118,25 +119,24 @@ def with_constant_end(schedule: Schedule, start: int, rate: float) -> Schedule:
 
 
 def _constant(peak: float, steps: int, total: int) -> Rate:
-    """Stay at the peak."""
     return optax.constant_schedule(peak)
 
 
 def _plateau(peak: float, steps: int, total: int, factor: float, patience: int) -> Rate:
-    """Stay at the peak; `jaxtrain.trainer.plateau` reduces the learning rate."""
+    """Constant learning rate, which `jaxtrain.trainer.plateau` reduces."""
     del factor, patience
     return _constant(peak, steps, total)
 
 
 def _cosine(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Decay along half a cosine (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
+    """Cosine decay (Loshchilov & Hutter 2016, arXiv:1608.03983)."""
     return optax.cosine_decay_schedule(peak, steps, end_factor)
 
 
 def _cosine_restarts(
     peak: float, steps: int, total: int, cycles: int, end_factor: float
 ) -> Rate:
-    """Decay along half a cosine in each cycle (SGDR, arXiv:1608.03983, equation 5).
+    """Cosine decay with warm restarts (SGDR, arXiv:1608.03983, equation 5).
 
     Each cycle starts at the peak. All cycles have equal length (T_mult is 1).
     """
@@ -152,7 +152,6 @@ def _cosine_restarts(
 
 
 def _linear(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Decay linearly."""
     return optax.linear_schedule(peak, peak * end_factor, steps)
 
 
@@ -162,7 +161,7 @@ def _polynomial(
     """Polynomial decay (power 2 in You et al. 2017, arXiv:1708.03888)."""
     end = peak * end_factor
 
-    # Rounding can make optax's base of the power, 1 - count / steps, negative.
+    # Rounding can make the base of optax's power, 1 - count / steps, negative.
     def rate(count: ArrayLike) -> jax.Array:
         left = (steps - jnp.minimum(jnp.asarray(count), steps)) / steps
         return end + (peak - end) * left**power
@@ -177,7 +176,7 @@ def _warmup_stable_decay(
     decay_fraction: float,
     end_factor: float,
 ) -> Rate:
-    """Stay at the peak, then decay linearly (Haegele et al. 2024, arXiv:2405.18392)."""
+    """Constant, then linear decay (Haegele et al. 2024, arXiv:2405.18392)."""
     decay_steps = max(1, round(decay_fraction * total))
     if decay_steps > steps:
         raise UserError(
@@ -197,7 +196,7 @@ def _step(
     every: float | None,
     factor: float,
 ) -> Rate:
-    """Multiply by `factor` at each milestone, a fraction of the run.
+    """Step decay: multiply by `factor` at milestones, given as fractions of the run.
 
     With `every`, multiply at each multiple of this fraction instead (Tan & Le 2019,
     arXiv:1905.11946). Multiples within the warm-up take effect at the end of the
@@ -227,16 +226,16 @@ def _step(
 
 
 def _exponential(peak: float, steps: int, total: int, end_factor: float) -> Rate:
-    """Decay exponentially, to `end_factor` times the peak at the end of the run."""
+    """Exponential decay, to `end_factor` times the peak at the end of the run."""
     return optax.exponential_decay(peak, steps, end_factor, end_value=peak * end_factor)
 
 
 def _after_warm_up(follow: Callable[..., Rate], kind: type) -> Row:
-    """Create the `SCHEDULES` row of a schedule that follows a linear warm-up.
+    """Add a linear warm-up to a schedule; return the value for `SCHEDULES`.
 
-    The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187).
-    Goyal et al. (2017, arXiv:1706.02677) start from the learning rate for a batch size
-    of 256: set `warmup_factor` to 256 / batch size.
+    The warm-up rises to the peak from 0, as in He et al. (2018, arXiv:1812.01187). To
+    start from the learning rate for a batch size of 256, as in Goyal et al. (2017,
+    arXiv:1706.02677), set `warmup_factor` to 256 / batch size.
     """
 
     def build(
@@ -250,7 +249,7 @@ def _after_warm_up(follow: Callable[..., Rate], kind: type) -> Row:
 
 
 def _one_cycle(peak: float, total: int, warmup: int, end_factor: float) -> Rate:
-    """Rise from peak / 25, then decay, both along a cosine (1cycle, arXiv:1708.07120).
+    """One-cycle schedule: cosine rise from peak / 25, cosine decay (arXiv:1708.07120).
 
     The rise takes `warmup` steps, or 30 % of the run if `warmup` is 0. The momentum is
     not cycled.
@@ -263,7 +262,7 @@ def _one_cycle(peak: float, total: int, warmup: int, end_factor: float) -> Rate:
     )
 
 
-# Rows of `SCHEDULES` (see `jaxtrain.training`).
+# Values of `jaxtrain.training.SCHEDULES`.
 CONSTANT = _after_warm_up(_constant, parts.ConstantSchedule)
 COSINE = _after_warm_up(_cosine, parts.CosineSchedule)
 COSINE_RESTARTS = _after_warm_up(_cosine_restarts, parts.CosineRestartsSchedule)

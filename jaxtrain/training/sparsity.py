@@ -23,7 +23,7 @@ class ZeroShare(TypedDict):
 
 
 class ModelSparsity(ZeroShare):
-    """Sparsity of all kernels together, and of each kernel by path."""
+    """Sparsity of all kernels together, and of each kernel, keyed by parameter path."""
 
     layers: dict[str, ZeroShare]
 
@@ -46,7 +46,7 @@ def sparsity_of(params: Any) -> ModelSparsity | None:
 
 
 def describe_sparsity(found: ModelSparsity) -> dict[str, str]:
-    """Table rows: nonzero weights of all kernels together and of each kernel."""
+    """Table rows on the nonzero weights of all kernels together and of each kernel."""
     rows = {"all kernels": _describe(found)}
     return rows | {path: _describe(one) for path, one in found["layers"].items()}
 

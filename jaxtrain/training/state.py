@@ -14,7 +14,7 @@ AVERAGE, GUARD = "average", "guard"
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class TrainState:
-    """State of training: input and output of a step.
+    """Train state: input and output of the training step.
 
     Attributes:
       step: Number of completed steps, int32; also the position in the data.
@@ -47,7 +47,7 @@ class TrainState:
 
 
 def as_dict(state: TrainState) -> dict[str, Any]:
-    """Convert a state to a dict of its fields, the content of a checkpoint."""
+    """Convert a state to a dict of its fields, as saved in a checkpoint."""
     return {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
 
 
@@ -62,12 +62,12 @@ def eval_weights(fields: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def with_extra(state: TrainState, name: str, extra: dict[str, Any]) -> TrainState:
-    """Return a state with new arrays of the transform `name`."""
+    """Return the state with the arrays of the transform `name` replaced."""
     return replace(state, extras={**state.extras, name: extra})
 
 
 def split_model(model: nnx.Module) -> tuple[Any, Any, Any]:
-    """Split a model into its graph, parameters and other state, as plain dicts."""
+    """Split a model into its graphdef and two dicts: parameters and other state."""
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     return graphdef, nnx.to_pure_dict(params), nnx.to_pure_dict(rest)
 

@@ -50,7 +50,7 @@ def make_train_step(
     """Make the training step of a phase, to be jitted.
 
     A step with a non-finite loss, gradient, batch-norm statistic or new parameter is
-    skipped: it is counted, but model and optimizer do not change.
+    skipped: the step is counted, but model and optimizer do not change.
 
     Args:
       task: Task of the run; defines the objective.
@@ -60,8 +60,8 @@ def make_train_step(
       preprocess: Function that augments and normalizes images. Its input is the full
         batch if `mixes`; otherwise one micro-batch, to save memory.
       layout: Layout of the run.
-      part: Slice of the model's pieces to run. It ends with the last piece, and starts
-        later than the first if the stored images are cached features.
+      part: Slice of `Model.pieces` to run: all, or the last pieces if `image` contains
+        cached features.
       mixes: Whether `preprocess` mixes examples of a batch.
       method: Method that computes gradients of the objective.
       normalization: Mean and standard deviation of the pixel normalization.
@@ -85,7 +85,7 @@ def make_train_step(
         root: jax.Array, data: Any, method_arrays: Any, state: TrainState, batch: Batch
     ) -> tuple[TrainState, Metrics]:
         if prepares_whole:
-            # Drop the data set: a loop over micro-batches must not capture it.
+            # Drop the data set, which a loop over micro-batches must not capture.
             data, batch = None, prepare(data, batch, root, state.step)
         key = keys.at_step(root, keys.DROPOUT, state.step)
         params, rest = frozen.partition(

@@ -3,7 +3,7 @@
 In this module `total` is the sum of the gradients over micro-batches and devices, times
 the loss scale; `grads` are mean gradients, the input of transforms and optimizer.
 
-Global norms are arguments: a pipeline stage cannot compute them from its own layers.
+Global norms are arguments: a pipeline stage cannot compute them from its layers alone.
 """
 
 import math
@@ -48,12 +48,12 @@ def gradient_params(phase: Phase, state: TrainState) -> Any:
 
 
 def loss_scales(phase: Phase, extras: dict[str, Extra]) -> dict[str, Extra]:
-    """Arrays of the transforms that scale the loss, the input of `loss_factor`."""
+    """Select the arrays that `loss_factor` needs, by transform name."""
     return {t.name: extras[t.name] for t in _scaling(phase)}
 
 
 def loss_factor(phase: Phase, extras: dict[str, Extra]) -> jax.Array:
-    """Compute the loss scale of the gradients, a scalar."""
+    """Compute the product of the transforms' loss scales, a scalar."""
     found = [t.loss_factor(extras[t.name]) for t in _scaling(phase)]
     factors = [factor for factor in found if factor is not None]
     if not factors:
@@ -81,7 +81,7 @@ def mean_grads(phase: Phase, total: Any, state: TrainState) -> Any:
 def transform_grads(
     phase: Phase, grads: Any, state: TrainState, root: jax.Array, loss: jax.Array
 ) -> tuple[Any, dict[str, Extra], Metrics]:
-    """Apply `on_gradients` of all transforms; return gradients, arrays and metrics."""
+    """Apply `on_gradients` of all transforms; return gradients, extras and metrics."""
     changing = [t for t in phase.transforms if overrides(t, "on_gradients")]
     extras, metrics = {}, {}
     for transform in changing:
@@ -147,13 +147,13 @@ def apply_gradients(
       state: State before the step; a skipped step changes only the step counts.
       root: PRNG key of the run.
       grads: Mean gradients of the trainable parameters.
-      grad_norm: Global gradient norm of the model. A non-finite batch-norm statistic
-        makes it non-finite (see `jaxtrain.models.batch_norm`).
+      grad_norm: Global gradient norm of the model; non-finite if a batch-norm statistic
+        is non-finite (see `jaxtrain.models.batch_norm`).
       model_state: Model state after the step.
       metrics: `loss`, and the metrics of the task.
-      norm: Function that computes the norm of a pytree from `checked`, over all
-        pipeline stages.
-      extras: Arrays that `transform_grads` returned, by name of the transform.
+      norm: Function that computes the global norm of a pytree returned by `checked`,
+        over all pipeline stages.
+      extras: Arrays returned by `transform_grads`, by transform name.
       **extra_args: Keyword arguments of `tx.update`, such as for a line search.
     """
     params, opt_state = optimize(phase, state, root, grads, grad_norm, **extra_args)
@@ -211,7 +211,7 @@ def _rate_factors(phase: Phase, state: TrainState) -> list[jax.Array]:
 
 def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
     assert phase.schedule is not None
-    # The schedule does not count skipped steps.
+    # Skipped steps do not advance the schedule.
     count = _steps_taken(state)
     if phase.rate_from:
         count = jnp.maximum(count, phase.rate_from)
@@ -219,8 +219,6 @@ def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
 
 
 def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
-    """Select the new state if the step is taken, else the old state."""
-
     def changed(state: TrainState) -> dict[str, Any]:
         fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}
         # `choose` reads all keys after the first as the path of the parameter.

@@ -22,22 +22,22 @@ View = Callable[[Apply, jax.Array, tuple[int, int]], jax.Array]
 
 
 def plain(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Outputs for unchanged images."""
+    """Outputs for the images without augmentation."""
     return apply(pixels)
 
 
 def flip(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over the images and their horizontal flips."""
+    """Average predictions for the images and their horizontal flips."""
     return _mean(apply, jnp.stack([pixels, pixels[:, :, ::-1]]))
 
 
 def five_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over crops at the corners and the centre (torchvision's FiveCrop)."""
+    """Average predictions for corner and centre crops (torchvision's FiveCrop)."""
     return _mean(apply, crops(pixels, size))
 
 
 def ten_crop(apply: Apply, pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Average over five crops and their horizontal flips (Krizhevsky et al. 2012)."""
+    """Average predictions for five crops and their flips (Krizhevsky et al. 2012)."""
     five = crops(pixels, size)
     return _mean(apply, jnp.concatenate([five, five[:, :, :, ::-1]]))
 
@@ -55,7 +55,7 @@ def crops(pixels: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def _mean(apply: Apply, views: jax.Array) -> jax.Array:
-    """Log of the mean probabilities over views (V, B, H, W, C).
+    """Log of the mean probabilities over `views`, an array (V, B, H, W, C) of images.
 
     The log-probabilities can replace logits. Views run sequentially to bound memory.
     """
@@ -73,9 +73,9 @@ def sliding_windows(
 ) -> jax.Array:
     """Per-pixel logits of full images, averaged over overlapping windows.
 
-    The model takes the windows of all images of a batch as one batch. The positions are
-    the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`: the
-    last window of a row or column ends at the image border.
+    All windows of a batch of images form one batch for the model. The window positions
+    are the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`:
+    the last window of a row or column ends at the image border.
     """
     (height, width), full = size, pixels.shape[1:3]
     if full == size:
@@ -102,7 +102,7 @@ def _joined(
       windows: Log-probabilities of each window.
       starts: First pixel of each window along `dim`.
       size: Number of pixels of the result along `dim`.
-      dim: Dim of the rows or of the columns.
+      dim: Dim of the pixel rows or of the pixel columns.
     """
     shape = list(windows[0].shape)
     shape[dim] = size
@@ -114,7 +114,7 @@ def _joined(
 
 
 def _covered(starts: Sequence[int], length: int, size: int) -> np.ndarray:
-    """Number of windows of `length` pixels over each pixel of a side, (size,)."""
+    """Number of windows of `length` pixels that cover each pixel of a dim, (size,)."""
     counts = np.zeros(size, int)
     for start in starts:
         counts[start : start + length] += 1
@@ -128,5 +128,5 @@ CROPS = ("five_crop", "ten_crop")
 
 
 def named(name: str | None) -> View:
-    """Return the test-time augmentation with a name; `plain` for None."""
+    """Return the test-time augmentation called `name`; `plain` for None."""
     return plain if name is None else VIEWS[name]

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from jaxtrain.weights.resolve import load, load_named
     from jaxtrain.weights.transfer_learning import compare, transfer
 
-# Number of digits of a digest in messages.
+# Messages show this number of hex digits of a digest.
 NUM_SHOWN = 12
 # Name -> module, imported on first use, as most runs have no pretrained weights.
 _MODULES = {

@@ -1,7 +1,7 @@
 """Conversion of weights to another number of image channels, as in timm.
 
-The features of a grey image, which has equal channels, are preserved if all channels
-have the same normalization.
+The features of a grey image (equal channels) are unchanged if all channels have the
+same normalization.
 """
 
 import numpy as np
@@ -10,8 +10,8 @@ import numpy as np
 def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
     """Convert a kernel (rows, columns, in, out) to `channels` input channels.
 
-    For one channel, the kernel is summed over its input channels. For more, the input
-    channels repeat cyclically, scaled to preserve their sum.
+    For one channel, the kernel is summed over its input channels. For more channels,
+    the input channels repeat cyclically, scaled to preserve their sum.
     """
     old = kernel.shape[2]
     if channels == 1:
@@ -24,7 +24,7 @@ def convert(kernel: np.ndarray, channels: int) -> np.ndarray:
 def statistics(
     mean: tuple[float, ...], std: tuple[float, ...], channels: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Convert mean and standard deviation per channel to `channels` channels."""
+    """Convert per-channel mean and standard deviation to `channels` channels."""
 
     def each(values: tuple[float, ...]) -> tuple[float, ...]:
         if channels == len(values):

@@ -30,7 +30,7 @@ from jaxtrain.training import precision
 
 # Name of the description's file in the directory of a run.
 MODEL = "model.json"
-# Fix for a missing or damaged file.
+# For error messages: fix for a missing or damaged file.
 RESTORE = (
     "restore the file from a copy, or resume the run with more train.epochs, which "
     "rewrites the file"
@@ -44,19 +44,19 @@ class Description:
     Attributes:
       task: Task that the model was trained for, as in a config.
       model: Name and options of the architecture.
-      precision: Precision, as in a config.
+      precision: Precision policy, as in a config.
       image_shape: Height, width and channels of the model's input.
       num_outputs: Number of outputs for an image.
       class_names: Class names of the outputs. None if the outputs are not classes.
       mean: Mean of each channel, in 0..1, subtracted from images in 0..1.
       std: Standard deviation of each channel, in 0..1, by which images are divided.
-      crop_pct: Ratio of the centre crop of larger images to their shorter side.
+      crop_pct: Ratio of the centre-crop size to the shorter side of larger images.
       interpolation: Interpolation of resizing, bilinear or bicubic.
       crop_mode: Conversion of non-square images to squares.
       white_level: 16-bit value that is mapped to 255. None means 65535.
       output_spec: Shape of the outputs for an image, or dicts and tuples of shapes.
         None means (num_outputs,).
-      column_names: Names of predicted numbers, if any.
+      column_names: Names of the numbers that a regression model predicts.
       num_centres: Number of learnt class centres of an embedding model, if any.
       projection: Projection head of self-supervised training, if any.
       members: Number of models of an ensemble, whose predictions are averaged; 1 for a
@@ -66,7 +66,7 @@ class Description:
         windows of `image_shape`. None disables sliding windows.
       task_options: Options of the task, as in the config of the run.
       chosen: Values fitted on the validation split (`Task.choose`): lists of one number
-        per output, by name. Empty if nothing was fitted, or without weights.
+        per output, by name. Empty if nothing was fitted.
       jaxtrain: Version of jaxtrain that wrote the description.
     """
 
@@ -95,13 +95,13 @@ class Description:
 
     @property
     def fit(self) -> Fit:
-        """Resizing of images to the model's input size."""
+        """Options for resizing images to the model's input size."""
         options = self.crop_pct, self.interpolation, self.crop_mode
         return Fit(*options, white_level=self.white_level)
 
     @property
     def stored_shape(self) -> tuple[int, int, int]:
-        """Shape of a stored example of the model's input size, before preprocessing."""
+        """Shape of a stored example, not preprocessed, at the model's input size."""
         return self.input.stored_shape(self.image_shape)
 
     @property
@@ -166,15 +166,15 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values for `from_dict`.
 
-        Input types other than `PICTURES` have an additional key, their name in
-        `INPUTS`.
+        For input types other than `PICTURES`, the dict has an additional key, the name
+        of the type in `INPUTS`.
         """
         values = dataclasses.asdict(self)
         return values | values.pop("input")
 
     @classmethod
     def from_dict(cls, values: Any, where: str) -> "Description":
-        """Restore the result of `to_dict`.
+        """Restore a description from the result of `to_dict`.
 
         Args:
           values: Parsed JSON value.
@@ -227,7 +227,7 @@ class Description:
         return PICTURES
 
     def _check(self, where: str) -> None:
-        """Check the ranges of values, which types do not express.
+        """Check value ranges, which the types of the fields do not express.
 
         Raises:
           UserError: A value is out of range, or inconsistent with others.

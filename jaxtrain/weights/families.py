@@ -1,4 +1,4 @@
-"""Names of arrays in timm and torchvision, by family of models."""
+"""Array names of timm and torchvision, by model family."""
 
 from collections.abc import Mapping
 
@@ -13,8 +13,8 @@ from jaxtrain.weights.names import (
     convolution,
 )
 
-# Names of blocks: our pattern, the names of ResNets in both libraries, and the names of
-# other families in timm.
+# Block names: pattern of our names (BLOCK), ResNet names in both libraries (LAYER), and
+# names of other families in timm (STAGE).
 BLOCK = r"stage(\d+)_block(\d+)"
 LAYER, STAGE = "layer{0}.{1:-1}", "stages.{0:-1}.blocks.{1:-1}"
 
@@ -31,7 +31,7 @@ _REST = {
 }
 _SHORTCUT = {"shortcut_conv": "downsample.0", "shortcut_norm": "downsample.1"}
 _GATE = {"se/squeeze": "se.fc1", "se/excite": "se.fc2"}
-# Both libraries implement squeeze-and-excitation by 1x1 convolutions.
+# Both libraries implement squeeze-and-excitation with 1x1 convolutions.
 _GATE_LAYOUT = {r".*/se/\w+/kernel": POINTWISE}
 
 RESNET = ArrayNames({**_STEM, **_within(BLOCK, LAYER, _SHORTCUT), **_REST})
@@ -47,7 +47,7 @@ RESNET_D = ArrayNames(
         "stem2_norm": "conv1.4",
         "stem3_conv": "conv1.6",
         "stem3_norm": "bn1",
-        # The shortcut's pool has index 0.
+        # Index 0 is the pooling layer of the shortcut.
         f"{BLOCK}/shortcut_conv": f"{LAYER}.downsample.1",
         f"{BLOCK}/shortcut_norm": f"{LAYER}.downsample.2",
         **_REST,
@@ -106,11 +106,11 @@ DENSENET = ArrayNames(
         "last_norm": "features.norm5",
         "head/linear": "classifier",
     },
-    # Names in the files that torchvision has published.
+    # Names in older files published by torchvision.
     older={r"(.*\.denselayer\d+\.(?:norm|conv))\.(\d)\.(\w+)": "{0}{1}.{2}"},
 )
 
-# Both libraries implement the pointwise convolutions as dense layers, as we do.
+# Pointwise convolutions are dense layers in both libraries and in jaxtrain.
 TIMM_CONVNEXT = ArrayNames(
     {
         "stem_conv": "stem.0",
@@ -125,7 +125,7 @@ TIMM_CONVNEXT = ArrayNames(
         "head/linear": "head.fc",
     }
 )
-# Stages and downsampling layers alternate.
+# Stages and downsampling layers alternate in torchvision's `features`.
 _TURNS: dict[str, str] = {}
 for stage in range(1, 5):
     _OURS, _THEIRS = rf"stage{stage}_block(\d+)", f"features.{2 * stage - 1}.{{0:-1}}"
@@ -166,7 +166,7 @@ GOOGLENET = ArrayNames(
         "head/linear": "fc",
     },
     layouts={r"aux\d/linear/kernel": after_flatten(googlenet.POOLED)},
-    # Auxiliary heads, which our model may lack.
+    # Our model may lack the auxiliary heads.
     unused=(r"aux\d\..*",),
 )
 INCEPTION_V3 = ArrayNames(
@@ -178,13 +178,13 @@ INCEPTION_V3 = ArrayNames(
         "aux/head/linear": "AuxLogits.fc",
         "head/linear": "fc",
     },
-    # The auxiliary head, which our model may lack.
+    # Our model may lack the auxiliary head.
     unused=(r"AuxLogits\..*",),
 )
 
 
 def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return torchvision's names of VGG; layer indices include ReLUs and pools."""
+    """Return torchvision's array names of a VGG; ReLUs and pools have indices, too."""
     dense = {"dense1/linear": "classifier.0", "dense2/linear": "classifier.3"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "classifier.6"},
@@ -193,7 +193,7 @@ def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
 
 
 def timm_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return timm's names of VGG, whose dense layers are convolutions in timm."""
+    """Return timm's array names of a VGG; its dense layers are convolutions in timm."""
     dense = {r"dense(\d)/linear": "pre_logits.fc{0}"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "head.fc"},
@@ -221,7 +221,7 @@ _SQUEEZE_LAYOUT = {r".*/squeeze_excite/(squeeze|excite)/kernel": POINTWISE}
 
 
 def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return timm's names of a MobileNet or EfficientNet."""
+    """Return timm's array names of a MobileNet or EfficientNet."""
     layers = {"stem/conv": "conv_stem", "stem/norm": "bn1", "head/linear": "classifier"}
     for name, stage, index in model.block_names():
         parts, theirs = model.stages[stage].parts(index), f"blocks.{stage}.{index}"
@@ -242,7 +242,7 @@ def timm_inverted(model: type[InvertedNet]) -> ArrayNames:
 
 
 def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
-    """Return timm's name of a convolution, which depends on the block's layers."""
+    """Return timm's name of a convolution; the name depends on the block's layers."""
     if part == "fused":
         return "conv_exp" if "project" in parts else "conv"
     if part == "project":
@@ -251,10 +251,10 @@ def _timm_conv(part: str, parts: tuple[str, ...]) -> str:
 
 
 def torchvision_inverted(model: type[InvertedNet]) -> ArrayNames:
-    """Return torchvision's names of a MobileNet or EfficientNet.
+    """Return torchvision's array names of a MobileNet or EfficientNet.
 
-    The layers of a block are numbered. Blocks are numbered consecutively in MobileNets,
-    and within each stage in EfficientNets.
+    torchvision numbers the layers of a block. Blocks are numbered consecutively in
+    MobileNets, and within each stage in EfficientNets.
     """
     layers = {"stem/conv": "features.0.0", "stem/norm": "features.0.1"}
     consecutive = issubclass(model, MobileNetV2 | MobileNetV3)

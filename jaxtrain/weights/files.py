@@ -20,7 +20,7 @@ from jaxtrain.weights import pth
 from jaxtrain.weights.pth import shown
 
 SAFETENSORS, TORCH = (".safetensors",), (".pth", ".pt", ".bin")
-# Size of the field with the header's length, and maximum size of the header, in bytes.
+# In bytes: size of the header-length field, and maximum size of the header.
 LENGTH_BYTES, MAX_HEADER_BYTES = 8, 2**26
 MAX_DIMS = 8
 DTYPES = {
@@ -38,7 +38,7 @@ DTYPES = {
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a weight file, by name.
+    """Read a weight file; return its arrays, keyed by name.
 
     Raises:
       UserError: The format is unknown, the file is damaged, or PyTorch is required and

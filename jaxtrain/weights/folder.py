@@ -1,7 +1,8 @@
 """Directory of an exported model: `model.safetensors` and `config.json`.
 
 Arrays have timm's names and layouts if timm has an equivalent model (see
-`weights/sources.py`), so that timm can load them; otherwise they have jaxtrain's.
+`weights/sources.py`), so that timm can load them, and jaxtrain's names and layouts
+otherwise.
 """
 
 import hashlib
@@ -22,8 +23,8 @@ from jaxtrain.weights.sources import WeightsSource
 from jaxtrain.weights.stored import Weights
 
 WEIGHTS = "model.safetensors"
-# Key of jaxtrain's fields in config.json, which timm ignores, and the key of the
-# digests of custom modules among these fields.
+# Keys in config.json: `OURS` has jaxtrain's fields, which timm ignores. Within `OURS`,
+# `OWN_PARTS` has the digests of custom modules.
 OURS, OWN_PARTS = "jaxtrain", "own_parts"
 
 
@@ -78,14 +79,14 @@ def open_folder(folder: Path, config: Mapping[str, Any]) -> Weights:
 
 
 def timm_source(about: Description) -> WeightsSource | None:
-    """Return timm's equivalent of a model, or None."""
+    """Return the equivalent timm model, or None."""
     if about.members > 1:  # timm has no ensembles.
         return None
     return sources.find("timm", about.model, about.image_shape)
 
 
 def digest(weights: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and values, sorted by name."""
+    """Return the SHA-256 of names, dtypes, shapes and values, in order of names."""
     sha256 = hashlib.sha256()
     for key in sorted(weights):
         array = np.ascontiguousarray(weights[key])

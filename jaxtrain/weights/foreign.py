@@ -25,7 +25,7 @@ from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
-# Arguments of timm models that follow from the array shapes, and supported pooling.
+# timm model arguments implied by the array shapes, and the supported pooling.
 IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 
@@ -61,7 +61,7 @@ def open_folder(
 
 
 def _check_arguments(config: Mapping[str, Any], where: str) -> None:
-    """Reject timm arguments that change the model but not its arrays."""
+    """Reject timm arguments that change a model, but not its array shapes."""
     given = config.get("model_args") or {}
     if not isinstance(given, dict):
         raise UserError(f"{where}: model_args = {given!r}: expected a JSON object")
@@ -81,12 +81,12 @@ def open_file(
 
     Args:
       path: Path of the file.
-      reference: Architecture given by the user. If None, it is determined from the
+      reference: Architecture given by the user. Defaults to an architecture from the
         file name or `models`.
       models: Models of the recipe, used if the file name has no architecture.
 
     Raises:
-      UserError: The architecture is missing or unknown, the arrays do not match it, or
+      UserError: The architecture is missing, unknown or does not match the arrays; or
         the file is damaged.
     """
     library: Library = "torchvision" if path.suffix in files.TORCH else "timm"
@@ -145,7 +145,7 @@ def _describe(
             "preprocessing is acceptable"
         )
     if not (_are(labels, str) and len(labels) == num):
-        # Classes without names are numbered.
+        # Unnamed classes are numbered.
         known = len(source.labels) == num
         labels = source.labels if known else map(str, range(num))
     has_maps = tasks.kind(source.task).classes_fact == PIXEL_CLASSES

@@ -1,4 +1,4 @@
-"""Weights from the Hugging Face Hub, or its local cache."""
+"""Weights from the Hugging Face Hub, or from the local cache of the hub."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
       names: Names of weight files; the first that exists is downloaded.
 
     Raises:
-      UserError: The extra is not installed, or the hub lacks the files.
+      UserError: The extra `hub` is not installed, or the files cannot be downloaded.
     """
     form = r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?"
     match = re.fullmatch(form, reference)
@@ -43,7 +43,7 @@ def fetch(reference: str, names: tuple[str, ...]) -> Path:
 def _download(
     reference: str, repo: str, revision: str | None, names: tuple[str, ...]
 ) -> Path:
-    """Return the cached path of the first file that exists."""
+    """Download the first of `names` that exists; return its path in the cache."""
     import huggingface_hub
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -54,7 +54,7 @@ def _download(
         # huggingface_hub also raises this error offline for a file that is not cached.
         except EntryNotFoundError as missing:
             error = missing
-        # Errors of names, permissions, the network and HTTP libraries have many types.
+        # Names, permissions, the network and HTTP libraries cause errors of many types.
         except Exception as failed:
             error = failed
             break

@@ -1,4 +1,4 @@
-"""Identification of other libraries' models by name and arrays."""
+"""Identification of timm and torchvision models by file name and array shapes."""
 
 import re
 from collections.abc import Iterable
@@ -19,21 +19,21 @@ from jaxtrain.trees import by_path
 from jaxtrain.weights.names import Differences, Library, Shapes
 from jaxtrain.weights.sources import WeightsSource, all_sources, sources_of
 
-# (Name of our model, its equivalent in another library).
+# (Name of a jaxtrain model, equivalent model of another library).
 Row = tuple[str, WeightsSource]
 
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
-# Number of nearest names in a message.
+# Number of similar names that a message suggests.
 NUM_NEAREST = 3
 # Defaults for files without a first layer (channels) or a last layer (outputs).
 CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
 class Identified(NamedTuple):
-    """Model of a weight file.
+    """Model identified from a weight file.
 
     Attributes:
-      model: Our model, with the options that make it equivalent to `source`.
+      model: Config of our model, with the options that make it equivalent to `source`.
       source: Equivalent model of the other library.
       channels: Number of input channels.
       num_outputs: Number of outputs of the classifier.
@@ -48,7 +48,7 @@ class Identified(NamedTuple):
 def find_named(
     architecture: str, where: str, library: Library | None = None
 ) -> list[Row]:
-    """Return the models of an architecture name, with or without a timm tag.
+    """Return the models with an architecture name; a timm tag is ignored.
 
     Args:
       architecture: Name, such as `resnet50` or `resnet50.a1_in1k`.
@@ -71,9 +71,9 @@ def find_named(
 
 
 def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
-    """Return the models of the architecture that is the prefix of a file name.
+    """Return the models whose architecture is the prefix of a file name.
 
-    For example resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
+    Examples are resnet50-0676ba61.pth, efficientnet_b0_rwightman-7f5810bc.pth or
     resnet50.a1_in1k.safetensors.
 
     Args:
@@ -108,7 +108,7 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
 def identify(
     stored: Shapes, where: str, rows: Iterable[Row], library: Library
 ) -> Identified:
-    """Return the candidate whose arrays match a file.
+    """Return the candidate model whose array shapes match a file.
 
     Args:
       stored: Shapes of the arrays, by name.
@@ -117,8 +117,8 @@ def identify(
       library: Library to prefer if both libraries have the model.
 
     Raises:
-      UserError: No candidate matches, or several candidates match that compute
-        different functions.
+      UserError: No candidate matches, or several matching candidates compute different
+        functions.
     """
     tried = list[tuple[Identified, Differences]]()
     for name, source in sorted(rows, key=lambda row: row[1].library != library):
@@ -166,7 +166,7 @@ def model_of(source: WeightsSource, name: str) -> ModelConfig:
 def shapes_there(
     source: WeightsSource, name: str, channels: int, num_outputs: int
 ) -> Shapes:
-    """Return the shapes of the arrays of a source, by names in its library."""
+    """Return the array shapes of another library's model, by its array names."""
     model = Blueprint(
         config=model_of(source, name),
         policy=FP32,
@@ -201,6 +201,5 @@ def _all_rows() -> list[Row]:
 
 
 def _near(name: str, rows: Iterable[Row]) -> str:
-    """Return a hint with the supported architectures most similar to a name."""
     names = dict.fromkeys(source.architecture for _, source in rows)
     return nearest(name, names, num=NUM_NEAREST)

@@ -1,4 +1,4 @@
-"""Array names and layouts in other libraries, and differences between models."""
+"""Array names and layouts in other libraries, and comparison of files with models."""
 
 import functools
 import re
@@ -20,16 +20,16 @@ LEAVES = {
     "mean": "running_mean",
     "var": "running_var",
 }
-# Name of an array -> shape.
+# Array shapes by name.
 Shapes = Mapping[str, tuple[int, ...]]
 # Maximum number of array names in a message, per type of difference.
 NUM_LISTED = 3
-# PyTorch's batch counter for cumulative averages of batch norm, which we do not use.
+# Batch counter of PyTorch's batch norm, unused in jaxtrain.
 UNUSED = r"(.*\.)?num_batches_tracked"
 
 
 class TorchLayout(NamedTuple):
-    """Conversion between PyTorch's layout of an array and jaxtrain's, as views."""
+    """Conversions of an array between the layouts of PyTorch and jaxtrain, as views."""
 
     from_torch: Callable[[np.ndarray], np.ndarray]
     to_torch: Callable[[np.ndarray], np.ndarray]
@@ -38,7 +38,7 @@ class TorchLayout(NamedTuple):
 def _from_torch(array: np.ndarray) -> np.ndarray:
     """Transpose a kernel to jaxtrain's layout.
 
-    (out, in, rows, columns) becomes (rows, columns, in, out), and (out, in) (in, out).
+    (out, in, rows, columns) -> (rows, columns, in, out); (out, in) -> (in, out).
     """
     return array.transpose(2, 3, 1, 0) if array.ndim == 4 else array.T
 
@@ -47,18 +47,18 @@ def _to_torch(array: np.ndarray) -> np.ndarray:
     return array.transpose(3, 2, 0, 1) if array.ndim == 4 else array.T
 
 
-# Default layout of kernels of convolutions and dense layers, and of vectors.
+# Default: kernels of convolutions and dense layers, and vectors.
 USUAL = TorchLayout(_from_torch, _to_torch)
-# A kernel (in, out) of a dense layer that is a 1x1 convolution in PyTorch.
+# Dense kernel (in, out), a 1x1 convolution in PyTorch.
 POINTWISE = TorchLayout(lambda x: x[:, :, 0, 0].T, lambda x: x.T[:, :, None, None])
-# A vector (channels,) that is (channels, 1, 1) in PyTorch.
+# Vector (channels,), of shape (channels, 1, 1) in PyTorch.
 PER_CHANNEL = TorchLayout(lambda x: x[:, 0, 0], lambda x: x[:, None, None])
-# Layout of arrays in files that jaxtrain has written.
+# Arrays in jaxtrain's files, which are not converted.
 AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
 def convolution(size: int) -> TorchLayout:
-    """Return the layout of a dense layer that is a full-size convolution in PyTorch.
+    """Return the layout of dense kernels that are full-size convolutions in PyTorch.
 
     Args:
       size: Height and width of the convolution's input. The input of our dense layer
@@ -75,13 +75,13 @@ def convolution(size: int) -> TorchLayout:
 
 
 def after_flatten(size: int) -> TorchLayout:
-    """Return the layout of a dense layer on a flattened image.
+    """Return the layout of dense kernels that follow a flattened feature map.
 
     Our inputs are flattened as (rows, columns, channels), PyTorch's as (channels, rows,
     columns).
 
     Args:
-      size: Height and width of the image.
+      size: Height and width of the layer's input before flattening.
     """
     full_size = convolution(size)
 
@@ -95,7 +95,7 @@ def after_flatten(size: int) -> TorchLayout:
 
 
 class Differences(NamedTuple):
-    """Differences of arrays between a file and a model, by the file's names."""
+    """Names of the arrays in which a weight file and a model differ."""
 
     missing: list[str]
     unknown: list[str]
@@ -120,17 +120,19 @@ class Differences(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ArrayNames:
-    """Names of the arrays of a family of models in another library.
+    """Array names of a model family in another library.
 
     Attributes:
-      layers: Pattern of our layer path, such as `stage1_block2/conv1` -> name in the
-        library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}` subtracts one. A
-        pattern of an array path, such as `.../layer_scale/scale`, names the array. The
-        first match is used; the first entry is the first convolution.
-      layouts: Pattern of our array path -> layout; `USUAL` if no pattern matches.
+      layers: Mapping from patterns of our layer paths, such as `stage1_block2/conv1`,
+        to names in the library, with the pattern's groups as `{0}`, `{1}`; `{1:-1}`
+        subtracts one. A pattern may also match an array path, such as
+        `.../layer_scale/scale`. The first match is used. The first entry is for the
+        first convolution.
+      layouts: Mapping from patterns of our array paths to layouts; `USUAL` if no
+        pattern matches.
       unused: Patterns of names in the library without a counterpart in our model.
-      older: Pattern of a name in older files -> current name, with the pattern's groups
-        as `{0}`, `{1}`.
+      older: Mapping from patterns of names in older files to current names, with the
+        pattern's groups as `{0}`, `{1}`.
     """
 
     layers: Mapping[str, str]
@@ -152,7 +154,7 @@ class ArrayNames:
     # global, so it is harmless that the cache keeps them alive.
     @functools.cache  # noqa: B019
     def name(self, path: str) -> str:
-        """Return the library's name of our array, such as `head/linear/kernel`."""
+        """Return the library's name of our array path, such as `head/linear/kernel`."""
         layer, _, leaf = path.rpartition("/")
         for pattern, theirs in self.layers.items():
             if match := re.fullmatch(pattern, path):
@@ -162,7 +164,7 @@ class ArrayNames:
         raise AssertionError(f"{path} has no name in the library")
 
     def layout(self, path: str) -> TorchLayout:
-        """Return the layout conversion of our array, such as `head/linear/kernel`."""
+        """Return the layout for our array path, such as `head/linear/kernel`."""
         for pattern, layout in self.layouts.items():
             if re.fullmatch(pattern, path):
                 return layout
@@ -193,7 +195,7 @@ class ArrayNames:
         return Differences(missing, unknown, misshapen)
 
     def renamed(self, stored: Mapping[str, T]) -> Mapping[str, T]:
-        """Convert older names of arrays to current ones, unless the file has both."""
+        """Convert older array names to current names, unless the file has both."""
         renamed: dict[str, T] = {}
         for name, value in stored.items():
             matches = ((re.fullmatch(p, name), now) for p, now in self.older.items())
@@ -203,7 +205,7 @@ class ArrayNames:
 
 
 class OwnNames(ArrayNames):
-    """Names and layouts in files of jaxtrain: paths with dots, and no unused arrays."""
+    """Names and layouts in jaxtrain's files: paths with dots instead of slashes."""
 
     def name(self, path: str) -> str:  # pyright: ignore
         return path.replace("/", ".")
@@ -219,7 +221,7 @@ OWN = OwnNames({})
 
 
 class _Number(int):
-    """Index of a layer; a format spec such as `-1` is an offset to the index."""
+    """Index of a layer; a format spec such as `-1` is added to the index."""
 
     def __format__(self, offset: str) -> str:
         return str(int(self) + int(offset or 0))

@@ -1,4 +1,4 @@
-"""State dicts of `torch.save` (.pth, .pt, .bin), read by PyTorch if installed.
+"""State dicts saved by `torch.save` (.pth, .pt, .bin); reading requires PyTorch.
 
 `weights_only=True` unpickles tensors only, and runs no code of the file.
 """
@@ -12,11 +12,11 @@ import numpy as np
 from jaxtrain import extras
 from jaxtrain.errors import UserError
 
-# Keys under which training scripts save the weights among other objects.
+# Keys of the weights in dicts saved by training scripts.
 CONTAINERS = ("state_dict", "model")
 # Prefixes added by wrappers such as `DataParallel` and `torch.compile`.
 PREFIXES = ("module.", "_orig_mod.")
-# Older versions may execute code in the file despite weights_only: CVE-2025-32434.
+# Older PyTorch may execute code in the file despite weights_only: CVE-2025-32434.
 OLDEST = (2, 6)
 MAX_SHOWN = 200
 
@@ -28,7 +28,7 @@ def shown(text: str) -> str:
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of a state dict by name.
+    """Read a state dict; return its arrays, keyed by name.
 
     Raises:
       UserError: PyTorch is not installed, or too old.
@@ -48,7 +48,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
         )
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
-    # Errors of pickle, archives, the system and PyTorch's checks have many types.
+    # pickle, archives, the system and PyTorch's checks raise errors of many types.
     except Exception as error:
         reason = shown(str(error).strip().partition("\n")[0])
         raise ValueError(f"PyTorch raises {type(error).__name__}: {reason}") from None
@@ -85,7 +85,7 @@ def _array(name: str, tensor: Any, torch: Any) -> np.ndarray:
         return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
     try:
         return tensor.numpy()
-    except (TypeError, RuntimeError) as error:  # Sparse, quantized or float8.
+    except (TypeError, RuntimeError) as error:  # Sparse, quantized or float8 tensor.
         raise ValueError(
             f"{shown(name)} cannot be converted to a NumPy array ({error})"
         ) from None

@@ -1,4 +1,4 @@
-"""Loading of trained weights: runs, exported models, other libraries, the hub."""
+"""Loading of weights from runs, exported models, other libraries and the hub."""
 
 import contextlib
 import dataclasses
@@ -80,7 +80,7 @@ def load_named(
       models: Models of the recipe.
 
     Raises:
-      UserError: The weights are missing, damaged, have another digest, or differ
+      UserError: The weights are missing or damaged, have another digest, or differ
         between processes.
     """
     named = f"{field} = {spec!r}"
@@ -121,8 +121,8 @@ def with_checkpoint(
 
     Args:
       workdir: Directory of the run.
-      checkpoint: Checkpoint: `best` by validation, `latest`, or a step.
-      use: Function of the weights.
+      checkpoint: `best` by the validation metric, `latest`, or a step.
+      use: Function to call with the weights.
 
     Raises:
       UserError: The checkpoint does not exist, or is of an unsupported version.

@@ -1,4 +1,4 @@
-"""Equivalent models of other libraries, whose weights can be loaded."""
+"""Models of timm and torchvision that are equivalent to jaxtrain models."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -19,15 +19,15 @@ class WeightsSource(NamedTuple):
     """A model of another library that is equivalent to one of ours.
 
     Attributes:
-      library: Library with the model.
+      library: Name of the library.
       architecture: Name of the model in the library.
       names: Names of the arrays in the library.
-      options: Options of our model that make it equivalent, if not our defaults.
+      options: Non-default options of our model that make it equivalent.
       auxiliary: Arguments of the library's model that enable its auxiliary heads, if
         the heads are disabled by default.
-      image_size: Height and width in training, in pixels.
+      image_size: Height and width of the training images, in pixels.
       max_size: Maximum image side for which the models are equivalent. None means any.
-      crop_pct: Ratio of the centre crop to the shorter side in evaluation.
+      crop_pct: Ratio of the centre-crop size to the shorter image side in evaluation.
       interpolation: Interpolation of resizing in evaluation.
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
@@ -50,7 +50,7 @@ class WeightsSource(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def takes(self, image_shape: tuple[int, int, int]) -> bool:
-        """Whether the model is equivalent to ours for (height, width, channels)."""
+        """Whether the model is equivalent to ours for an image shape (H, W, C)."""
         return self.max_size is None or max(image_shape[:2]) <= self.max_size
 
 
@@ -75,8 +75,8 @@ def _vgg(name: str) -> Sources:
     )
 
 
-# Weights ported from TensorFlow: options, and normalization to -1..1. torchvision's
-# models convert from ImageNet normalization inside the model (`transform_input`).
+# Options, and normalization to -1..1, of weights ported from TensorFlow. torchvision
+# converts from ImageNet normalization inside the model (`transform_input`).
 _TF = {"padding": "same", "norm_epsilon": 1e-3}
 _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
@@ -84,7 +84,6 @@ _HALF: dict[str, Any] = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 def _inverted(
     library: Library, ours: str, architecture: str, **fields: Any
 ) -> WeightsSource:
-    """Create the source of a MobileNet or EfficientNet, with its array names."""
     model: Any = MODELS[ours]
     names = (
         families.timm_inverted if library == "timm" else families.torchvision_inverted
@@ -144,8 +143,8 @@ _RESNETS = (
 )
 _INCEPTION_V3: dict[str, Any] = {"image_size": 299, **_HALF}
 
-# torchvision's files lack preprocessing parameters: these are the values of its V1
-# weights. Directories in timm's format contain the parameters.
+# Preprocessing parameters are from torchvision's V1 weights, as torchvision's files
+# lack them. Directories in timm's format contain the parameters.
 SOURCES: dict[str, Sources] = {
     **{name: _both(name, families.RESNET) for name in _RESNETS},
     "resnet18d": (_timm("resnet18d", families.RESNET_D),),
@@ -195,7 +194,7 @@ SOURCES: dict[str, Sources] = {
     "convnext_small": _convnext("convnext_small", 230),
     "convnext_base": _convnext("convnext_base", 232),
 }
-# Model of a plug-in -> equivalent models of other libraries.
+# Equivalent models of other libraries, by name of a plug-in's model.
 WEIGHTS: Table[Sources] = Table("weights", {})
 
 

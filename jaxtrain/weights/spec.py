@@ -17,9 +17,9 @@ from jaxtrain.weights.description import MODEL
 from jaxtrain.weights.names import Library
 
 FILES = (*files.SAFETENSORS, *files.TORCH)
-# File of the program that `export --format saved` writes.
+# Name of the program file that `export --format saved` writes.
 PROGRAM = "program.stablehlo"
-# Maximum number of entries to inspect in a directory and its subdirectories.
+# Maximum number of entries to inspect per directory.
 MAX_ENTRIES = 1000
 
 RUN = "give the directory of a run"
@@ -39,7 +39,7 @@ class Spec(NamedTuple):
     """Location of trained weights.
 
     Attributes:
-      path: Directory of a run or of a model, or a weight file.
+      path: Weight file, or directory of a run or model.
       names: Names of weight files in a model's directory; the first existing one is
         used.
       reference: Architecture of the file, if the user specifies it.
@@ -60,7 +60,7 @@ class Spec(NamedTuple):
 
 
 class PathDiagnosis(NamedTuple):
-    """Diagnosis of a path that is not a run, a model or a weight file, and the fix."""
+    """Description of a path that is not a run, model or weight file, with a fix."""
 
     what: str
     fix: str
@@ -70,7 +70,7 @@ def parse_reference(text: str) -> Reference | None:
     """Parse LIBRARY:ARCHITECTURE=FILE; return None for other forms.
 
     Raises:
-      UserError: A library without an architecture or a file.
+      UserError: The architecture or the file is missing after a library.
     """
     library, colon, rest = text.partition(":")
     if not colon or library not in get_args(Library):
@@ -92,7 +92,7 @@ def path_of(text: str) -> Path:
 
 
 def weights_in(config: Config) -> dict[str, str]:
-    """Return the specs of weights in a config, by field."""
+    """Return the weight specs in a config, by field name."""
     options = config.method.arguments()
     specs = {"model.pretrained": config.model.pretrained}
     specs |= {f"method.{x}": options.get(x) for x in weights_options()}
@@ -114,7 +114,7 @@ def check_kept(config: Config, workdir: Path) -> None:
 
 
 def find(text: str) -> Spec:
-    """Resolve a spec to existing weights; download weights from the hub.
+    """Resolve a spec to a local path; download weights from the Hugging Face Hub.
 
     Raises:
       UserError: The path does not exist, or is not a run, a model or a weight file.
@@ -156,7 +156,7 @@ def check_is_model(text: str) -> None:
 
 
 def diagnose_path(path: Path) -> PathDiagnosis | None:
-    """Diagnose a path that is not a run, a model or a weight file; else return None."""
+    """Diagnose a path; return None if it may be a run, a model or a weight file."""
     if path.is_dir():
         return _diagnose_folder(path)
     if path.suffix in FILES or not path.exists():
@@ -212,7 +212,6 @@ def _diagnose_folder(path: Path) -> PathDiagnosis | None:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return up to `MAX_ENTRIES` entries of a directory, sorted by name."""
     try:
         return sorted(itertools.islice(folder.iterdir(), MAX_ENTRIES))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Weights: arrays by name, with the description of their model."""
+"""Trained weights: named arrays, with the description of the model."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -26,14 +26,14 @@ class Weights:
 
     Attributes:
       where: Location of the weights, for messages.
-      about: Description of their model.
-      shapes: Shapes of the arrays, by name in the file.
+      about: Description of the trained model.
+      shapes: Shapes of the arrays, keyed by name in the file.
       digest: Function that returns the SHA-256 of the file, or of a checkpoint's list
         of arrays.
-      read: Function that returns the arrays by name in the file, possibly as views of
-        the file.
+      read: Function that returns the arrays, keyed by name in the file; views of the
+        file where possible.
       names: Names and layouts of the arrays.
-      origin: Origin with `step`, `run` and a digest of the weights; None for other
+      origin: Dict with `step`, `run` and a digest of the weights; None for other
         libraries.
     """
 
@@ -53,7 +53,7 @@ class Weights:
         stored: Mapping[str, np.ndarray],
         names: ArrayNames,
     ) -> "Weights":
-        """Create `Weights` from the arrays of a file, which may be views of it."""
+        """Create `Weights` from the arrays of a file, or from views of the file."""
         shapes = {name: x.shape for name, x in stored.items()}
         digest = functools.cache(lambda: files.digest(path))
         return cls(str(path), about, shapes, digest, lambda: stored, names)
@@ -67,7 +67,7 @@ class Weights:
         """Compare the shapes of the weights with the arrays of a model.
 
         Args:
-          wanted: Shapes of the model's arrays, by our paths such as `conv1/kernel`.
+          wanted: Shapes of the model's arrays, keyed by path such as `conv1/kernel`.
         """
         return self.names.differences(self.shapes, self.names.shapes(wanted))
 
@@ -91,14 +91,15 @@ class Weights:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Plan of the arrays to transfer to a model.
+    """Plan for transferring trained weights to a model.
 
     Attributes:
       weights: Trained weights.
-      kept: Paths of arrays that are not replaced: the last layer for other classes,
-        layers after a backbone, auxiliary heads and transforms that the weights lack.
-      converted: Paths of first-layer kernels to convert to other channels.
-      rows: Rows of the start-up table on arrays that are `kept` or `converted`.
+      kept: Paths of arrays that retain their initial values: the last layer if the
+        classes differ, layers after a backbone, and auxiliary heads and transforms that
+        the weights lack.
+      converted: Paths of first-layer kernels to convert to another number of channels.
+      rows: Rows of the start-up table about the arrays in `kept` and `converted`.
     """
 
     weights: Weights
@@ -117,12 +118,13 @@ class Transfer:
         *,
         check_finite: bool = True,
     ) -> Any:
-        """Replace initial values by the trained weights, one array at a time.
+        """Replace initial values with the trained weights, one array at a time.
 
         Args:
-          values: Parameters and other state, or their shapes, dtypes and shardings.
-          put: Function (array, value) -> array on devices, with the shape, dtype and
-            sharding of the replaced value.
+          values: Initial parameters and other state of the model, as arrays or
+            `jax.ShapeDtypeStruct`s.
+          put: Function (array, initial value) -> array on devices, with the shape,
+            dtype and sharding of the initial value.
           check_finite: Whether to reject non-finite arrays.
 
         Raises:
@@ -160,7 +162,7 @@ def abstract_weights(about: Description) -> tuple[Any, Any]:
 
 
 def abstract_members(about: Description) -> tuple[Any, Any]:
-    """Return the shapes and dtypes of an ensemble, in dicts keyed by member number."""
+    """Return the abstract weights of ensemble members, in dicts by member number."""
     weights = abstract_weights(about)
     if about.members == 1:
         return weights
@@ -185,7 +187,7 @@ def fit_arrays(
     Grouped batch-norm statistics are averaged over the groups, as in evaluation.
 
     Raises:
-      UserError: The arrays do not match the model, or its task belongs to a missing
+      UserError: The arrays do not match the model, or the task belongs to a missing
         plug-in.
     """
     check_task(about, where)
@@ -222,7 +224,7 @@ def _fit_one(
 
 
 def shapes_of(weights: tuple[Any, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of parameters and other state, by path in jaxtrain."""
+    """Return the shapes of parameters and other state, keyed by path in the model."""
     return {path_in_weights(path): x.shape for path, x in by_path(weights).items()}
 
 

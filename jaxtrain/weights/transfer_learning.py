@@ -27,10 +27,10 @@ def transfer(
       weights: Weights from `load`.
       blueprint: Blueprint of the model; `weights.about.blueprint()` is the blueprint
         of the trained model.
-      seed: Seed of the arrays that the weights lack.
+      seed: Seed to initialize the arrays that the weights lack.
 
     Returns:
-      Parameters and other state of the model, and the report.
+      Parameters and other state of the model, and the plan that was applied.
 
     Raises:
       UserError: The weights do not match the model, or are damaged.
@@ -77,7 +77,7 @@ def compare(
         blueprint's.
       class_names: Class names of the model, if any.
       column_names: Names of the numbers that the model predicts, if any.
-      inferred: Task options resolved from the training targets.
+      inferred: Task options inferred from the training targets.
 
     Raises:
       UserError: The weights do not match the model.
@@ -110,7 +110,7 @@ def compare(
         if p in model_shapes
     }
     model_shapes = {p: x for p, x in model_shapes.items() if p not in behind}
-    # Kernels (rows, columns, in, out) that differ in their input channels.
+    # Kernels (rows, columns, in, out) with another number of input channels.
     first = {
         p
         for p in model_shapes
@@ -121,7 +121,7 @@ def compare(
     renamed = _names_differ(
         class_names or column_names, about.class_names or about.column_names
     )
-    # The training targets determine the scale of the outputs, such as mean and std.
+    # Options inferred from the targets, such as mean and std, set the output scale.
     given = (inferred or {}).items()
     rescaled = [name for name, x in given if about.task_options.get(name) != x]
     if not classes and (renamed or rescaled):
@@ -152,11 +152,11 @@ def compare(
 def _as_trained(
     blueprint: Blueprint, about: Description, of_backbone: bool
 ) -> Blueprint:
-    """Return the blueprint, or its backbone, with the weights' channels and outputs."""
+    """Adapt the blueprint, or its backbone, to the weights' channels and outputs."""
     size, backbone = blueprint.image_shape[:2], blueprint.backbone
     if of_backbone and backbone is not None:
-        # Take `aux_weight` and `channels` from the weights: the backbone has no
-        # auxiliary heads, and as many channels as the full model.
+        # Take both options from the weights: as a part of a larger model, the backbone
+        # has no auxiliary heads, and has the channels of the larger model.
         names = "aux_weight", "channels"
         theirs = {x: getattr(about.model, x) for x in names if hasattr(about.model, x)}
         blueprint = replace(backbone, config=replace(backbone.config, **theirs))
@@ -175,7 +175,7 @@ def _as_trained(
 def _without_changes(
     blueprint: Blueprint, about: Description, named: str
 ) -> tuple[Blueprint, set[str]]:
-    """Return the blueprint without new transforms, and the array paths that they add.
+    """Return the blueprint without new transforms, and the array paths they add.
 
     Raises:
       UserError: A new transform changes existing arrays.
@@ -201,7 +201,7 @@ def _without_changes(
 
 
 def _with_more_features(blueprint: Blueprint) -> Blueprint:
-    """Add a feature to each output, to identify the arrays of the last layer."""
+    """Increase each output size by 1, to identify the arrays of the last layer."""
 
     def more(spec: Any) -> Any:  # `jax.tree.map` would change the order of dict keys.
         if isinstance(spec, dict):
@@ -233,7 +233,7 @@ def _shapes(blueprint: Blueprint) -> dict[str, tuple[int, ...]]:
 def _names_differ(
     names: tuple[str, ...] | None, trained: tuple[str, ...] | None
 ) -> bool:
-    """Whether class or column names differ; missing and numbered names never do."""
+    """Whether class or column names differ; missing or numbered names are ignored."""
     if names is None or trained is None or names == trained:
         return False
     return tuple(map(str, range(len(names)))) not in (names, trained)

@@ -1,7 +1,7 @@
 """`--trust`: permission to run the custom modules of a saved run or model.
 
-Their files are shown, and compared with the digests recorded at training or export. A
-module whose file differs is refused when it is loaded.
+The files of the modules are shown, and compared with the digests recorded at training
+or export. Loading a module with another digest fails.
 """
 
 import importlib.util
@@ -20,13 +20,13 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# (Field, custom module) pairs of a directory; recorded SHA-256 of the module files by
-# `own.module_of`; advice on recording the current files.
+# Custom modules of a directory: pairs (config field, module); recorded SHA-256 of the
+# files, by `own.module_of`; advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 
 def trust(path: str | os.PathLike[str]) -> None:
-    """Show, compare and allow the custom modules of a saved run or model.
+    """Show and allow the custom modules of a run or model, unless digests differ.
 
     Args:
       path: Path of a run or model; see `load_model`.
@@ -47,7 +47,7 @@ def trust_recipe(recipe: Path | None, config: Config) -> None:
     """Apply `trust` to the runs and models that a recipe starts from.
 
     Args:
-      recipe: Path of the recipe. If it is a run's config.json, the run is trusted, too.
+      recipe: Path of the recipe. For a run's config.json, the run is trusted, too.
       config: Config of the recipe.
 
     Raises:
@@ -95,7 +95,7 @@ def _modules_of(about: Description) -> list[tuple[str, str]]:
 
 
 def _decide(shown: str, name: str, recorded: str | None, again: str) -> None:
-    """Allow a custom module, or refuse it with a reason, and report the decision.
+    """Allow or refuse a custom module, and print the decision.
 
     Args:
       shown: Field and value that name the module, for messages.
@@ -133,7 +133,7 @@ def _renew_bytecode(file: Path) -> str | None:
     """Recompile the cached bytecode of a module, so that it matches the source.
 
     Returns:
-      The reason of a failure, or None on success.
+      The reason for a failure, or None on success.
     """
     compiled = Path(importlib.util.cache_from_source(str(file)))
     if file.suffix == ".py" and compiled.exists():

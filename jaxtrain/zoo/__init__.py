@@ -1,1 +1,1 @@
-"""Published results and costs of the models, readable without JAX."""
+"""Published results and costs of the models, importable without JAX."""

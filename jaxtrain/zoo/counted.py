@@ -1,4 +1,4 @@
-"""Parameters, FLOPs and memory of each model, measured by `benchmarks/zoo.py`."""
+"""Parameter counts, FLOPs and memory of the models, from `benchmarks/zoo.py`."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ FILE = Path(__file__).with_name("counted.json")
 
 
 class MatchingWeights(NamedTuple):
-    """Weights of another library that a model can load.
+    """Weights of another library that a jaxtrain model can load.
 
     Attributes:
       library: Library, timm or torchvision.
@@ -28,7 +28,7 @@ class Counted(NamedTuple):
       num_params: Number of trainable parameters.
       forward_flops: FLOPs of the forward pass of one image in evaluation, without
         padding; a multiply-add is two FLOPs.
-      step_bytes: Memory of a training step on 32 images with SGD and momentum, bytes:
+      step_bytes: Memory in bytes of a training step on 32 images with SGD and momentum:
         parameters, momentum, images, and activations stored for the backward pass.
       weights: Compatible weights of other libraries.
     """

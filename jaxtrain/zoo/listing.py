@@ -17,7 +17,7 @@ WIDTHS = (19, 9, 11, 8, 9, 10, 18)
 
 
 class ListedModel(NamedTuple):
-    """A row of the listing; unknown values are None."""
+    """A model in the listing; unknown values are None."""
 
     name: str
     published: Published | None
@@ -58,7 +58,7 @@ def to_dict(model: ListedModel) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Format all models as text of up to 100 columns, by plug-in."""
+    """Format a table of all models by plug-in, at most 100 characters wide."""
     headings = {
         names[0]: plugin.name
         for plugin, names in resolve("jaxtrain.models:MODELS").rows_by_plugin()
@@ -100,7 +100,7 @@ def details(model: ListedModel) -> str:
 
 
 def cells(model: ListedModel) -> tuple[str, ...]:
-    """Table cells of a model, in the columns of `HEAD`."""
+    """Table cells of a model, in the order of `HEAD`."""
     about, counts = model.published, model.counted
     image = result = num_params = flops = memory = libraries = NONE
     if about:

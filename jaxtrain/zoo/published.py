@@ -1,7 +1,7 @@
 """Image size and published results of each model.
 
 Results are single-crop accuracies in percent on the 50,000 validation images of
-ImageNet, or the test images of CIFAR-10. For segmentation models they are mean IoU.
+ImageNet, or the test images of CIFAR-10. Results of segmentation models are mean IoU.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Result(NamedTuple):
 
     Attributes:
       top1: Top-1 accuracy in percent.
-      of: Origin of the weights, or the paper.
+      of: Name of the weights, or of the paper.
       source: URL or reference of the result.
       mean_iou: Mean IoU in percent, which segmentation models have instead of `top1`.
     """
@@ -70,12 +70,12 @@ def _paper(top1: float, number: str) -> Result:
 
 
 def _maps(*results: Result, size: int) -> Published:
-    """Segmentation model for the 20 classes of Pascal VOC and background."""
+    """Segmentation model for the 20 Pascal VOC classes and background."""
     return Published((size, size, 3), 21, results, has_maps=True)
 
 
 def _coco(mean_iou: float) -> Result:
-    """Result on the COCO validation images, for the classes of Pascal VOC."""
+    """Result on the COCO validation images, for the Pascal VOC classes."""
     return Result(None, "torchvision, COCO with VOC's labels", SEGMENTATION, mean_iou)
 
 
@@ -127,7 +127,7 @@ PUBLISHED: dict[str, Published] = {
     "regnet_y_3_2gf": _imagenet(_v1(78.948), _v2(81.982)),
     "regnet_y_4gf": _imagenet(_paper(79.4, "2003.13678")),
     "regnet_y_8gf": _imagenet(_v1(80.032), _v2(82.828)),
-    # Stage widths of the paper, which differ from torchvision's regnet_y_8gf.
+    # The paper's stage widths differ from torchvision's regnet_y_8gf.
     "regnet_y_8gf_paper": _imagenet(_paper(79.9, "2003.13678")),
     "whitened_cnn": Published((32, 32, 3), 10),
     "whitened_cnn_small": Published((28, 28, 1), 10),

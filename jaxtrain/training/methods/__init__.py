@@ -1,6 +1,6 @@
-"""Training methods: computations of the gradients of a step.
+"""Training methods, which compute the gradients of a training step.
 
-To add a method, subclass `Method` in a new file, and add a row to `METHODS`.
+To add a method, subclass `Method` in a new file, and add an entry to `METHODS`.
 """
 
 from typing import TYPE_CHECKING
@@ -20,5 +20,5 @@ METHODS: "Table[type[Method]]" = Table(
 
 
 def weights_options() -> list[str]:
-    """Names of the method options whose value is a path of trained weights."""
+    """Names of the method options that are paths to trained weights."""
     return [name for plugin in installed() for name in plugin.weights_options]

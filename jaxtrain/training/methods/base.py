@@ -29,19 +29,19 @@ Gradients = tuple[Any, Any, Metrics]
 
 @dataclass(frozen=True)
 class Objective:
-    """Objective of a step, a function of the trainable parameters.
+    """Objective function of a training step.
 
     Attributes:
       losses: Function `(params, model_state, batch, key, *, training=True) -> (losses
-        (B,), metrics, new model_state)`; `key` is the model's random key. Without
+        (B,), metrics, new model_state)`; `key` is the model's PRNG key. Without
         `training` the model runs in evaluation mode.
       scale: Loss scale of the gradients; 1 without loss scaling.
       normalization: Mean and standard deviation of the pixel normalization.
       all_reduce: Function that all-reduces gradients over the micro-batch, then applies
         `StepTransform.project`. The all-reduce has an effect only on parameters with a
         separate copy per device.
-      norm: Function from the gradients of the full micro-batch, or arrays of the same
-        shapes, to their global norm, in at least float32.
+      norm: Function that computes the global norm of full micro-batch gradients, or of
+        arrays of the same shapes, in at least float32.
       task: Task of the run, for methods with additional losses.
       forward: Function `(params, model_state, images, key, *, training=True) ->
         (outputs, new model_state)`, one forward pass, for methods with additional
@@ -63,13 +63,13 @@ class Objective:
     def __call__(
         self, params: Any, model_state: Any, batch: Batch, key: jax.Array
     ) -> tuple[jax.Array, tuple[Any, Metrics]]:
-        """Compute the scaled mean loss, and (new model state, metrics)."""
+        """Compute the scaled mean loss, and the pair (new model state, metrics)."""
         losses, metrics, model_state = self.losses(params, model_state, batch, key)
         loss = losses.mean()
         return loss * self.scale, (model_state, {**metrics, "loss": loss})
 
     def pixels(self, images: jax.Array) -> jax.Array:
-        """Undo the pixel normalization of images (B, H, W, C): pixel values in 0..1."""
+        """Undo the pixel normalization of images (B, H, W, C), to values in 0..1."""
         return self.normalization.pixels(images)
 
     def normalized(self, pixels: jax.Array) -> jax.Array:
@@ -78,14 +78,14 @@ class Objective:
 
 
 class Method:
-    """Computation of the gradients of an objective.
+    """Base class of training methods.
 
     Options of the config section `method` are the keyword arguments of `__init__`.
 
     Attributes:
-      Options: Frozen dataclass, a `jaxtrain.config.base.Section`, of the keyword
-        arguments of `__init__`; None passes the options of `CustomConfig` unchecked.
-        Not inherited if a subclass overrides only `__init__`.
+      Options: Frozen dataclass with the keyword arguments of `__init__` as fields, a
+        subclass of `jaxtrain.config.base.Section`; None passes the options of
+        `CustomConfig` unchecked. Not inherited if a subclass overrides only `__init__`.
     """
 
     Options: ClassVar[type[Section] | None] = None
@@ -119,8 +119,8 @@ class Method:
         """Plan the input arrays of the method, `objective.method_arrays`.
 
         Returns:
-          The method, changed to read the inputs, and the inputs; (self, None) for a
-          method without inputs.
+          A method that reads the inputs, and the inputs; (self, None) for a method
+          without inputs.
 
         Raises:
           UserError: The inputs are incompatible with model, task or data of the run.
@@ -158,8 +158,8 @@ class Method:
           objective: Objective to differentiate.
           params: Trainable parameters, nested dicts.
           model_state: Model state before the micro-batch, nested dicts.
-          batch: Prepared batch: normalized `image` (B, H, W, C); `target`, as stored;
-            `index` (B,), indices of the examples.
-          key: Key of the micro-batch.
+          batch: Preprocessed batch: normalized `image` (B, H, W, C); `target` in the
+            format of the data source; `index` (B,), indices of the examples.
+          key: PRNG key of the micro-batch.
         """
         raise NotImplementedError

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class MethodContext:
-    """Context from which a method plans its inputs.
+    """Arguments of `Method.plan_inputs`.
 
     Attributes:
       config: Config of the run.
@@ -74,5 +74,5 @@ class MethodInputs:
         raise NotImplementedError
 
     def describe(self) -> dict[str, str]:
-        """Rows of the start-up table."""
+        """Rows of the start-up table, by label."""
         return {}

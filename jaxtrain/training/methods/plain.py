@@ -10,7 +10,7 @@ from jaxtrain.training.methods.base import Gradients, Method, Objective
 
 
 class Plain(Method):
-    """Gradients of the mean loss of the batch."""
+    """Computes the gradients of the mean loss."""
 
     Options = PlainConfig
 

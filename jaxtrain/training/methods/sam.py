@@ -20,7 +20,7 @@ ETA = 0.01
 class Sam(Plain):
     """Two forward and backward passes per step, the second at perturbed weights.
 
-    The gradients are from the second pass, the batch-norm statistics and metrics from
+    The gradients are from the second pass; batch-norm statistics and metrics are from
     the first. Both passes use the same PRNG key. The perturbation is along the gradient
     of the full micro-batch, over all devices.
     """
@@ -40,11 +40,11 @@ class Sam(Plain):
         return grads, after, metrics
 
     def _perturbed(self, objective: Objective, params: Any, grads: Any) -> Any:
-        """Compute the weights of approximately the highest loss within distance rho."""
+        """Perturb the weights towards the highest loss within distance rho."""
         weights, grads = widen(params), widen(objective.all_reduce(grads))
         scales = jax.tree.map(self._perturbation_scale, weights)
         scaled = jax.tree.map(jnp.multiply, grads, scales)
-        # Zero gradients give a zero perturbation; non-finite ones propagate.
+        # Zero gradients give a zero perturbation; non-finite gradients propagate.
         norm = objective.norm(scaled)
         rho = self._rho / jnp.where(norm > 0, norm, 1)
         return jax.tree.map(
@@ -53,7 +53,7 @@ class Sam(Plain):
         )
 
     def _perturbation_scale(self, weight: jax.Array) -> jax.Array:
-        """Scale of the perturbation of each weight."""
+        """Diagonal of ASAM's normalization operator: |w| + eta; 1 in SAM."""
         if self._adaptive:
             return jnp.abs(weight) + ETA
         return jnp.ones((), weight.dtype)

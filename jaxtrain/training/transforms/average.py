@@ -20,17 +20,17 @@ class WeightAverage(StepTransform):
     """Average of the weights, updated at each step.
 
     The arrays in `TrainState.extras` are `params` and `model_state`, in at least
-    float32, and `memory`, the state of the average.
+    float32, and `memory`, the averaging state.
 
-    For an EMA, `model_state` averages the batch-norm statistics of each batch,
-    recovered from the running statistics: an average of running averages would lag
+    For an EMA, `model_state` contains averages of batch-norm batch statistics, which
+    are recovered from the running statistics: an average of running averages would lag
     behind the weights. The result is as accurate as recomputed statistics
     (docs/decisions.md). Integers such as counts are copied from the last step. For
     other averages `model_state` is a copy of the state of the current weights, and the
     statistics are recomputed before each evaluation.
 
     Attributes:
-      average: Rule of the average, such as `Ema`.
+      average: Averaging rule, such as `Ema`.
     """
 
     average: Average

@@ -19,18 +19,18 @@ StateField = Literal["params", "model_state", "opt_state"]
 
 @dataclass(frozen=True, kw_only=True)
 class StepContext:
-    """Context of `on_update`, `accepts` and `after`: a step with its new state.
+    """Data of a step, for `on_update`, `accepts` and `after`.
 
     Attributes:
       loss: Loss of the step, a scalar.
       finite: Whether loss, gradients and new values are finite.
-      steps_taken: Number of earlier steps, without skipped steps: the argument of the
-        learning-rate schedule.
+      steps_taken: Step count for the learning-rate schedule: number of earlier steps
+        that were not skipped.
       learning_rate: Learning rate of the schedule, without `rate_factor`; None with a
         line search.
-      taken: Whether the step is taken, not skipped. In `on_update` it equals `finite`.
-      momenta: Momentum of each running statistic of batch norm, for one micro-batch, by
-        path.
+      taken: Whether the step is not skipped. In `on_update`, equal to `finite`.
+      momenta: Momentum per micro-batch of the batch-norm running statistics, keyed by
+        path in the model state.
       num_micro: Number of micro-batches.
       frozen: Layers that are not trained.
     """
@@ -47,10 +47,10 @@ class StepContext:
 
 @dataclass(frozen=True, kw_only=True)
 class GradientContext:
-    """Context of `on_gradients`: a step with its mean gradients.
+    """Data of a step, for `on_gradients`.
 
     Attributes:
-      key: Key of the step for one transform, the same on all devices.
+      key: PRNG key of the transform in this step, the same on all devices.
       loss: Loss of the step, a scalar.
     """
 
@@ -61,16 +61,17 @@ class GradientContext:
 class StepTransform:
     """Pure functions around the optimizer update, with state in `TrainState.extras`.
 
-    A step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
+    The training step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
     `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
-    transforms; all are traced. Each stage of a pipeline calls them with the layers of
-    the stage. Pipelines do not support transforms with `gradient_params` or
+    transforms. These methods are traced. Each stage of a pipeline calls the methods for
+    its layers. Pipelines do not support transforms with `gradient_params` or
     `on_gradients`.
 
     Attributes:
       name: Key in `TrainState.extras`.
-      sharded_as: Key of `Extra` -> field of `TrainState`: each array is sharded as the
-        field's array of the same path. Arrays of other keys are replicated.
+      sharded_as: Mapping from keys of `Extra` to fields of `TrainState`. Arrays of
+        these keys are sharded like the field's arrays of the same path; other arrays
+        are replicated.
     """
 
     name: str
@@ -80,13 +81,12 @@ class StepTransform:
     def settled_after(self) -> int:
         """First step at which evaluations may rank checkpoints or stop the run.
 
-        Weights of earlier steps are not comparable, for example because they are not
-        pruned yet.
+        Weights of earlier steps are not comparable, for example before pruning ends.
         """
         return 0
 
     def init(self, params: Any, model_state: Any) -> Extra:
-        """Create the initial arrays."""
+        """Create the initial arrays of the transform."""
         return {}
 
     def first_params(self, params: Any, extra: Extra) -> Any:
@@ -103,13 +103,13 @@ class StepTransform:
         return overrides(self, "gradient_params")
 
     def loss_factor(self, extra: Extra) -> jax.Array | None:
-        """Factor on the loss, by which the gradients are divided; None means 1."""
+        """Loss scale, by which the gradients are divided later; None means 1."""
         return None
 
     def on_gradients(
         self, grads: Any, state: TrainState, context: GradientContext
     ) -> tuple[Any, Extra, Metrics]:
-        """Transform the mean gradients; return them, new `extras` arrays and metrics.
+        """Transform the mean gradients; return gradients, new arrays and metrics.
 
         Called once per step, before `project`, the norm and clipping. The new arrays
         are part of the `new` state in `on_update`; a skipped step discards them.
@@ -118,7 +118,7 @@ class StepTransform:
           grads: Mean gradients of the trainable parameters over all micro-batches and
             devices, without the loss scale.
           state: State before the step.
-          context: Random key and loss of the step.
+          context: PRNG key and loss of the step.
         """
         return grads, state.extras[self.name], {}
 
@@ -126,8 +126,9 @@ class StepTransform:
         """Project a direction onto the subspace in which the parameters may change.
 
         Args:
-          direction: Gradients of the trainable parameters, or arrays of the same
-            shapes, by path. Within a method, per-device copies have a leading dim.
+          direction: Gradients of the trainable parameters, or another pytree of the
+            same structure and shapes. Within a training method, per-device copies have
+            a leading dim.
           extra: Arrays of this transform.
         """
         return direction
@@ -144,28 +145,28 @@ class StepTransform:
         Args:
           new: State with the new parameters, model state and optimizer state.
           old: State before the step.
-          context: Context of the step; whether it is taken is not known yet.
+          context: Data of the step; `accepts` may still change `taken`.
         """
         return new
 
     def accepts(self, extra: Extra, context: StepContext) -> jax.Array | None:
-        """Whether a step with finite values is taken, bool scalar; None means yes."""
+        """Whether to take a step with finite values, a bool scalar; None means yes."""
         return None
 
     def after(
         self, new: TrainState, old: TrainState, context: StepContext
     ) -> tuple[TrainState, Metrics]:
-        """Transform the state after a taken or skipped step; return it and metrics.
+        """Transform the state after a taken or skipped step; return state and metrics.
 
         Args:
           new: State after the step: from `on_update` if taken, else the old arrays.
           old: State before the step.
-          context: Context of the step that was taken or skipped.
+          context: Data of the taken or skipped step.
         """
         return new, {}
 
     def describe(self, abstract: TrainState) -> dict[str, str]:
-        """Rows of the start-up table.
+        """Rows of the start-up table, by label.
 
         Args:
           abstract: State whose leaves are `jax.ShapeDtypeStruct`.
@@ -173,7 +174,7 @@ class StepTransform:
         return {}
 
     def summarize(self, state: TrainState) -> dict[str, Any]:
-        """Entries of the summary of a run."""
+        """Entries of the transform for summary.json."""
         return {}
 
 

@@ -26,7 +26,7 @@ def core_transforms(
     Args:
       optimizer: Config section of the optimizer.
       train: Config section of the training.
-      average: Average of the weights that the run evaluates; None for no average.
+      average: Weight average that evaluations use; None without averaging.
       total_steps: Number of steps of the run.
       scales_loss: Whether to scale the loss, for float16 gradients.
       sets_rate: Whether a callback scales the learning rate.

@@ -18,8 +18,8 @@ INITIAL_SCALE = 2.0**15
 SCALE_FACTOR = 2.0
 GROWTH_PERIOD = 2000
 MIN_SCALE = 1.0
-# jmp has no maximum: with small gradients its scale grows until the scaled loss
-# overflows. The value is the default of NVIDIA's Apex.
+# Maximum scale, the default of NVIDIA's Apex. jmp has none: with small gradients, its
+# scale grows until the scaled loss overflows.
 MAX_SCALE = 2.0**24
 
 
@@ -27,10 +27,11 @@ MAX_SCALE = 2.0**24
 class Guard(StepTransform):
     """Skips and counts non-finite steps; scales the loss for float16.
 
-    The int32 arrays `total` and `in_a_row` in `TrainState.extras` count skipped steps
-    and consecutive skipped steps. Loss scaling adds float32 `scale` and int32
-    `good_steps`, the number of finite steps since the scale last changed. With
-    loss scaling, `in_a_row` counts a non-finite step only at the scale `MIN_SCALE`.
+    In `TrainState.extras`, int32 `total` is the number of skipped steps, and int32
+    `in_a_row` the current number of consecutive skipped steps. Loss scaling adds
+    float32 `scale` and int32 `good_steps`, the number of finite steps since the scale
+    last changed. With loss scaling, `in_a_row` includes a non-finite step only at the
+    scale `MIN_SCALE`.
 
     Attributes:
       scales: Whether to scale the loss, for float16 gradients.

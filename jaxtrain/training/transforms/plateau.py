@@ -9,9 +9,9 @@ PLATEAU = "plateau"
 
 
 class RateFactor(StepTransform):
-    """Factor on the learning rate, float32 `factor`.
+    """Multiplies the learning rate by the float32 array `factor`.
 
-    `RunState.set_rate_factor` sets it between steps.
+    `RunState.set_rate_factor` sets the factor between steps.
     """
 
     name = PLATEAU

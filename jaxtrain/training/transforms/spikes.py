@@ -17,20 +17,19 @@ from jaxtrain.training.transforms.base import (
 )
 
 # Smallest standard deviation, relative to the mean, so that rounding of a nearly
-# constant loss does not count as a spike.
+# constant loss is not detected as a spike.
 MIN_DEVIATION = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpikeDetector(StepTransform):
-    """Exponentially weighted mean and standard deviation of the losses.
+    """Detects loss spikes with an exponentially weighted mean and standard deviation.
 
-    The limit is the mean plus `sigma` standard deviations. A loss above the limit is
-    clipped to it, so that a spike hardly changes the statistics and a loss that stays
-    higher is accepted after some steps (Gelper, Fried and Croux 2010, Robust
-    forecasting with exponential and Holt-Winters smoothing, J. Forecasting 29). While
-    the loss falls, the mean lags behind it: the limit is then too high rather than too
-    low.
+    The limit is the mean plus `sigma` standard deviations. The statistics use losses
+    clipped to the limit, so that a spike has little effect and a loss that stays higher
+    is accepted after some steps (Gelper, Fried and Croux 2010, Robust forecasting with
+    exponential and Holt-Winters smoothing, J. Forecasting 29). While the loss falls,
+    the mean lags behind the loss, so the limit is too high rather than too low.
 
     Attributes:
       sigma: Number of standard deviations from the mean to the limit.
@@ -55,7 +54,7 @@ class SpikeDetector(StepTransform):
     def follow(self, stats: Extra, loss: jax.Array) -> Extra:
         """Update the statistics with a finite loss.
 
-        `limit` is infinite before `window / 2` losses.
+        `limit` remains infinite for the first `window / 2` losses.
         """
         count = stats["count"] + 1
         # All losses have equal weight during the first half window (Finch 2009,
