@@ -127,7 +127,7 @@ def _describe_mesh(setup: Setup) -> dict[str, str]:
     names = whole_layers(setup.abstract_state.params) if size > 1 else []
     if names:
         shown = ", ".join(names)
-        rows["not split"] = f"parallel.model = {size} could split {shown}, but does not"
+        rows["not split"] = f"parallel.model = {size} could shard {shown}, but does not"
     return rows
 
 

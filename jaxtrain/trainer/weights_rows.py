@@ -48,7 +48,7 @@ def _describe_settled(
     rows = {
         "weights": trained.where + digest,
         "from the weights": "; ".join(taken),
-        "by the recipe": "; ".join(changed),
+        "set in the recipe": "; ".join(changed),
     }
     return {name: text for name, text in rows.items() if text}
 

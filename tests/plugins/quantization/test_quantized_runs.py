@@ -169,7 +169,7 @@ def test_outputs_in_units_of_the_data_are_not_rounded(task: str):
     ("words", "message"),
     [
         (["--train.freeze", "conv1*"], "never calibrated"),
-        (["--model.transform", "a.py:b"], "weights that are not rounded"),
+        (["--model.transform", "a.py:b"], "unquantized weights"),
     ],
 )
 def test_what_is_refused(cli: Cli, write_config: Any, words: list[str], message: str):
