@@ -176,7 +176,7 @@ class Saves:
             message = f"{self._record_error(error)}: {count}"
             if self._failures < MAX_FAILURES:
                 self._run.warn(
-                    f"{message}; training continues; the next checkpoint retries the save"
+                    f"{message}; training continues, and the next save retries"
                 )
                 return
             self._run.warn(message)
