@@ -132,7 +132,7 @@ class _Decoder:
             name="decoder",
             daemon=True,
         )
-        # Start the resource tracker before signals are blocked: its start unblocks them.
+        # Start the resource tracker before blocking signals: its start unblocks them.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_THE_SERVER)
         try:

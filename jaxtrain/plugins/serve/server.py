@@ -51,7 +51,7 @@ def serve(
     Args:
       model: Model to serve.
       limits: Limits of requests and batches.
-      opened: Listening socket.
+      opened: Socket that already listens.
       temperature: Divisor of the logits, for classifiers. Defaults to 1.
     """
     program = make_program(model, temperature)
