@@ -289,9 +289,8 @@ def _number(*names: str) -> int | None:
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
     """Index of the only GPU that this process uses; None if it uses all visible GPUs.
 
-    It uses one GPU if the machine runs several processes of the job, unless only one
-    GPU is visible to each process anyway. The arguments are names of environment
-    variables.
+    It uses one GPU if the machine runs several processes of the job, unless only one is
+    visible anyway. The arguments are names of environment variables.
     """
     # For SLURM, 2(x3),1 means two tasks on each of three machines, and one on a fourth.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"
