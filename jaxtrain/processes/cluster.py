@@ -22,7 +22,7 @@ WAIT_SECONDS = 7 * 24 * 3600.0
 
 
 class Cluster:
-    """The processes of a run, as seen by one of them: this process.
+    """The processes of a run, including this process.
 
     Attributes:
       index: Index of this process, from 0.
@@ -38,7 +38,7 @@ class Cluster:
         heartbeat_seconds: float = 0.0,
         notify: Callable[[], None] = lambda: None,
     ):
-        """Set the attributes, and `notify`.
+        """Initialize the attributes.
 
         Args:
           index: Index of this process, from 0.
@@ -58,7 +58,7 @@ class Cluster:
         self.gather(None)
 
     def gather(self, value: Any) -> list[Any]:
-        """Gather a JSON value from each process; return them in process order.
+        """Gather a JSON value from each process, by process index.
 
         Waiting does not use a device, so other processes may compile or save for longer
         than the timeout of device collectives. If another process has failed, this
@@ -144,7 +144,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def connecting(self) -> Iterator[None]:
-        """Context manager: failures are not reported, as no process is connected."""
+        """Context manager: do not report failures of connecting to other processes."""
         self._cut_off = True
         yield
         self._cut_off = False

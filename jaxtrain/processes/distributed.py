@@ -289,7 +289,7 @@ def _number(*names: str) -> int | None:
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
     """Index of the only GPU that this process uses; None if it uses all visible GPUs.
 
-    It uses one GPU if the machine runs several processes of the job, unless only one is
+    A process uses one GPU if its machine runs several processes, unless only one GPU is
     visible anyway. The arguments are names of environment variables.
     """
     # For SLURM, 2(x3),1 means two tasks on each of three machines, and one on a fourth.

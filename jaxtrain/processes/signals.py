@@ -1,9 +1,9 @@
 """Handling of SIGINT, SIGTERM and SIGUSR1.
 
-At the first signal, the run saves and stops; at the second, the process exits at once.
-It also exits at the end of a grace period, because batch systems kill a program soon
-after the first signal. A background thread enforces this: Python runs signal handlers
-only in the main thread, and not while that thread waits for a hanging device.
+At the first signal, the run saves and stops. The process exits at the second signal, or
+at the end of a grace period, because batch systems kill a program soon after the first
+signal. A background thread ends the process: Python runs signal handlers only in the
+main thread, and not while the main thread waits for a hanging device.
 """
 
 import contextlib
@@ -120,7 +120,7 @@ class Grace:
         while (left := until - time.monotonic()) > 0:
             self._read.settimeout(None if left == math.inf else left)
             try:
-                # Python writes a byte per signal; `end` closes the socket: b"" is read.
+                # Python writes one byte per signal; b"" means that `end` was called.
                 number = self._read.recv(1)
             except TimeoutError:
                 break
@@ -135,7 +135,7 @@ class Grace:
         os._exit(code)  # When this process exits, JAX ends the other processes.
 
     def _with_resume_step(self, message: str, newest: int | None) -> str:
-        """Append the step from which the same command resumes to a message."""
+        """Append to a message the step from which the same command resumes."""
         if newest is None:
             return f"{message}: the same command resumes from the last checkpoint"
         if self.step > newest:
@@ -148,7 +148,7 @@ class Grace:
 
 
 def _in_time(newest: Callable[[], int]) -> int | None:
-    """Result of `newest`, the last saved step; None if the disk hangs."""
+    """Call `newest`, and return its result; None if the disk hangs."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
     thread.start()
@@ -208,7 +208,7 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if not self._entered:
             return
-        # Keep a hook that other code has installed since: it may call this hook.
+        # Keep a hook that other code has installed since; that hook may call this one.
         if sys.unraisablehook == self._repeat:
             sys.unraisablehook = self._unraisable
         self._entered = False

@@ -16,7 +16,7 @@ from jaxtrain.processes import cluster
 # Time limit of a save in seconds, generous because storage may be slow.
 LONG_SECONDS = 1800.0
 # Delay in seconds before the watchdog ends process 0: JAX aborts the other processes
-# within a second of the end of process 0, and their watchdogs should report before.
+# within a second of the end of process 0, and their watchdogs should report first.
 LINGER_SECONDS = 5.0
 
 
@@ -29,8 +29,8 @@ class Watchdog:
     Args:
       seconds: Time limit in seconds between steps, or between batches of an evaluation;
         None for no limit.
-      compiling: Function that returns whether this or another process is compiling,
-        which has no time limit.
+      compiling: Function that returns whether this or another process is compiling.
+        Compilations have no time limit.
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):

@@ -35,7 +35,7 @@ def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[
 
 @contextlib.contextmanager
 def created(folder: Path) -> Iterator[None]:
-    """Context manager: create a directory with its parents; remove them on failure."""
+    """Context manager: create missing directories; remove them if the block fails."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -49,7 +49,7 @@ def created(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(option: str, path: Path) -> Iterator[None]:
-    """Context manager: convert OSError to UserError, with option and path."""
+    """Context manager: convert OSError to a UserError that names option and path."""
     try:
         yield
     except OSError as error:

@@ -24,11 +24,11 @@ from jaxtrain.weights.description import MODEL
 
 T = TypeVar("T")
 
-# Keys of the lines of metrics.jsonl other than metrics.
+# Keys in a line of metrics.jsonl that are not names of metrics.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
 PLACE |= {"model_step", "wall_seconds"}
 
-# Counters that are plotted only if a value is above 0.
+# Counters that are plotted only if they are ever above 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 
 # Metric -> split, such as validation -> points (step, value).
@@ -80,17 +80,16 @@ class ModelFile(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Contents of a run's files; those missing or damaged are empty or None.
+    """Contents of a run's files; empty or None for missing and damaged files.
 
     Attributes:
       workdir: Directory of the run.
-      config: Config at the start of the run; None if missing, or if this version of
-        jaxtrain cannot read it.
+      config: Config at the start of the run; None if this version cannot read it.
       lines: Parsed lines of metrics.jsonl, in file order.
       summary: Values of summary.json, written at the end of the run.
       data: Values of data.json.
       model: Values of model.json.
-      checkpoint: Manifest of the newest checkpoint, with its `step`.
+      checkpoint: Manifest of the newest checkpoint, with the additional key `step`.
       profile: Time per operation in the profiled steps; None if no step was profiled.
       missing: Error messages for missing and unreadable files.
     """
@@ -136,7 +135,7 @@ class History:
 
     @property
     def tested_step(self) -> int:
-        """Step of the weights that were evaluated on the test split."""
+        """Training step of the weights that were evaluated on the test split."""
         return _number(_inner(self.summary, "model").get("step")) or self.step
 
     @property
@@ -146,12 +145,12 @@ class History:
 
     @property
     def best(self) -> dict[str, Any]:
-        """Best evaluation so far: step, metric and value."""
+        """Best evaluation so far, with the keys `step`, `metric` and `value`."""
         return _inner(self.summary if self.finished else self.progress, "best")
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Progress saved with the newest checkpoint."""
+        """Host-side state (`Progress`) saved with the newest checkpoint."""
         return _inner(self.checkpoint, "progress")
 
     @property
@@ -194,7 +193,7 @@ class History:
             for name, value in line.items():
                 if name not in PLACE and (value is None or is_number(value)):
                     points = found.setdefault(name, {}).setdefault(part, [])
-                    # The final test may evaluate earlier weights.
+                    # The final evaluation on the test split may use earlier weights.
                     step = _number(line.get("model_step")) or line["step"]
                     points.append((step, value))
         for name in COUNTS:
@@ -204,7 +203,7 @@ class History:
 
 
 def read_history(workdir: Path) -> History:
-    """Read the files of a run; missing and damaged files are noted in `missing`.
+    """Read the files of a run; missing and damaged ones are listed in `missing`.
 
     Raises:
       UserError: The directory is not the workdir of a run.

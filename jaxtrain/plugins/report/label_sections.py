@@ -8,7 +8,7 @@ from markupsafe import Markup
 from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of labels to show, lowest average precision first.
+# Maximum number of labels to show: those with the lowest average precision.
 MAX_LABELS = 60
 # Metrics per label, in column order.
 COLUMNS = ("positives", "average_precision", "auroc", "f1", "thresholds")
@@ -26,7 +26,7 @@ class LabelRow(NamedTuple):
 
 
 def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of metrics per label, lowest average precision first.
+    """Render a table of metrics per label, in order of average precision.
 
     Args:
       values: Recorded metrics by name. If one of `COLUMNS` is missing or invalid,

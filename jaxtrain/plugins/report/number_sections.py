@@ -14,10 +14,11 @@ HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval
 
 
 def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of regression metrics per target column; empty if none are recorded.
+    """Render a table of regression metrics per target column.
 
     Args:
-      values: Recorded metrics by name.
+      values: Recorded metrics by name; without the metrics of the columns, the table
+        is empty.
       names: Names of the target columns.
     """
     found = {}

@@ -22,7 +22,7 @@ ACCOUNTS = {
 }
 # Maximum Unix time to format, in seconds: `datetime` supports years up to 9999.
 MAX_TIME = 253_000_000_000
-# Keys of an event that the details column omits.
+# Keys that the details column of an event omits.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 

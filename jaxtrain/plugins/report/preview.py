@@ -70,7 +70,7 @@ def first_images(
       setup: Setup of the run.
       num_steps: Number of steps, from step 0.
       num_images: Maximum number of images per step.
-      order: Order of the training split. Computed by default.
+      order: Order of the training examples. Computed by default.
       statistics: Mean and standard deviation per channel. Computed by default.
       rows: Slice of each global batch to load and augment. Defaults to this process's
         slice.

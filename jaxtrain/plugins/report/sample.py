@@ -36,7 +36,7 @@ from jaxtrain.training.eval_step import prepare_plain
 # Maximum number of examples in the sample, and in a batch.
 MAX_EXAMPLES = 2000
 BATCH = 64
-# Number of examples to draw: those with the largest losses.
+# Number of examples to show: those with the largest losses.
 NUM_WORST = 12
 
 # Traced function (outputs, batch) -> pytree of arrays (B, ...) to collect.
@@ -165,7 +165,7 @@ def find_worst(
 
 
 def example_names(source: Source, index: np.ndarray) -> list[str]:
-    """File name of each example; "no. 3" for index 3 without a file."""
+    """File names of examples, or "no. 3" for index 3 if they have no files."""
     if isinstance(source.store, ImageFileStore):
         # Paths relative to the directory of the data set.
         return [shown(source.store.names[i]) for i in source.indices[index]]

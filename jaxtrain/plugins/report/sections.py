@@ -8,8 +8,8 @@ from markupsafe import Markup
 from jaxtrain.plugin import Table
 from jaxtrain.plugins.report.class_sections import class_sections
 
-# Task -> function (test metrics by name, names of classes or columns) -> HTML. Metrics
-# may be missing or invalid, and the names may be empty.
+# Task -> function that renders the test metrics, given the names of classes or columns.
+# Metrics may be missing or invalid, and the names may be empty.
 REPORT_SECTIONS: Table[Callable[[dict[str, Any], Sequence[str]], Markup]] = Table(
     "report_sections", {}
 )

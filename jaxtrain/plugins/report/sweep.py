@@ -24,8 +24,7 @@ class TrialTable(NamedTuple):
       heading: Heading of the page.
       columns: Headings of the table columns.
       rows: Table cells of each trial, best trial first.
-      best: Whether the first row is the best complete trial; False if no trial is
-        complete.
+      best: Whether the first row is the best trial; False if no trial is complete.
       note: Sentence below the table, on the number of runs compared.
     """
 

@@ -28,7 +28,8 @@ FIRST_STEP = 2.0
 # distance from one pair of checkpoints to the next, and the minimum distance.
 FIRST_CHECKPOINT, NEARER, LEAST_DISTANCE = 0.22, 0.03, 0.06
 
-# Images in 0..1, (B, H, W, C) -> loss, and whether the prediction is wrong, both (B,).
+# Function of images in 0..1, (B, H, W, C), that returns the loss, and whether the
+# prediction is wrong, both (B,).
 Judge = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
@@ -45,7 +46,7 @@ class Climb(NamedTuple):
       best_loss: Loss of `best`, f_max.
       best_gradient: Gradient of the loss at `best`.
       size: Step size of the next step, eta.
-      rises: Number of steps since the last checkpoint that increased the loss.
+      rises: Number of steps that increased the loss since the last checkpoint.
       last_best: `best_loss` at the last checkpoint.
       is_halved: Whether `size` was halved at the last checkpoint.
       answer: Result of the attack: the first image that fooled the model, or `best` if
@@ -125,8 +126,8 @@ class Apgd:
         here = image, loss, gradient
         best = at.best, at.best_loss, at.best_gradient
         best = _where(loss > at.best_loss, here, best)
-        # As in the paper, the first checkpoint compares with the best loss after the
-        # first step.
+        # As in the paper, the first checkpoint compares `best_loss` to its value after
+        # the first step.
         last_best = jnp.where(is_first, best[1], at.last_best)
 
         distance = jnp.asarray(self._distances())[at.number]
@@ -153,7 +154,10 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """At checkpoints: distance from the previous one; else 0. int32 (steps,)."""
+        """Distance of each checkpoint from the previous one, int32 (steps,).
+
+        Steps that are not checkpoints have a distance of 0.
+        """
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
         for before, place in itertools.pairwise(places):

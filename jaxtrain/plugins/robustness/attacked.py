@@ -63,7 +63,11 @@ class ThreatModel:
         return STEPS[name] if name == "fgsm" or self.steps is None else self.steps
 
     def check(self, task: Task, name: str) -> None:
-        """Check that the task, given with its name, supports the attacks.
+        """Check that a task supports the attacks.
+
+        Args:
+          task: Task to check.
+          name: Name of the task, for messages.
 
         Raises:
           UserError: The task has no loss per image, or too few classes for an attack.
@@ -133,7 +137,7 @@ class Attacker:
     Args:
       model: Model to attack.
       task: Task of the model.
-      view: Test-time augmentation, through which gradients are computed.
+      view: Test-time augmentation, which is a part of the attacked model.
       threat: Attacks and allowed perturbations.
     """
 

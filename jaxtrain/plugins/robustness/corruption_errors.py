@@ -34,7 +34,7 @@ def error(goal: Goal, values: Values) -> float:
       values: Metrics of a split, by name.
 
     Raises:
-      UserError: The metric is not a number, or is higher-is-better and exceeds 1.
+      UserError: The metric is not a number, or exceeds 1 although higher is better.
     """
     value = values[goal.metric]
     if not isinstance(value, int | float) or (goal.higher and value > 1):
@@ -79,7 +79,7 @@ def compared(
       table: Name of the severity table (see `levels`).
 
     Returns:
-      The values `baseline` and `relative`, None without a baseline.
+      Dict of `baseline` and `relative`, which are None without a baseline.
 
     Raises:
       UserError: The file lacks errors, or is for another image size or metric.
@@ -153,7 +153,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
 
 
 def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
-    """Return AlexNet's errors; None for other classes or severities than ImageNet-C."""
+    """Return AlexNet's errors; None if classes or table are not ImageNet-C's."""
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None
     return dict(zip(CORRUPTIONS, ALEXNET, strict=True))

@@ -28,9 +28,9 @@ def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
 
     `auroc` is the area under the ROC curve. `aupr_in` and `aupr_out` are average
     precisions, with in-distribution or out-of-distribution as the positive class.
-    `fpr_at_95_tpr` is the fraction of out-of-distribution images above the threshold
-    that accepts 95 % of the in-distribution images (Hendrycks and Gimpel 2017,
-    arXiv:1610.02136; Liu et al. 2020, arXiv:2010.03759).
+    `fpr_at_95_tpr` is the false positive rate at the threshold that accepts 95 % of the
+    in-distribution images (Hendrycks and Gimpel 2017, arXiv:1610.02136; Liu et al.
+    2020, arXiv:2010.03759).
 
     Args:
       ordinary: Scores of in-distribution images, (N,); higher is more in-distribution.

@@ -1,4 +1,4 @@
-"""Predicted masks at the original image size, and class fractions of predictions."""
+"""Conversion of logits to masks at the original image size, and to class fractions."""
 
 import math
 

@@ -65,7 +65,7 @@ class MaskDecoder(RowDecoder):
     """Decoder of segmentation logits, (B, H, W, classes).
 
     Args:
-      facts: Properties of the outputs from the model's metadata, with class names.
+      facts: Properties of the outputs, recorded with the model. Must have class names.
     """
 
     logits_name = "mask_logits"
@@ -109,7 +109,7 @@ class MaskDecoder(RowDecoder):
         return outputs.argmax(-1).astype(np.uint8)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Fraction of pixels with equal predicted class (see `pixel_agreement`)."""
+        """Agreement of the logits of two models (see `pixel_agreement`)."""
         return pixel_agreement(ours, theirs)
 
 

@@ -30,7 +30,7 @@ CHANNELS, RATES = 256, (12, 24, 36)
 
 
 class AuxiliaryFCN(AuxiliaryHead):
-    """Auxiliary FCN head on the features of the last stage but one, for training."""
+    """Auxiliary FCN head on the third stage's features, used only in training."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AuxiliaryFCN(AuxiliaryHead):
 class ASPP(nnx.Module):
     """Atrous spatial pyramid pooling: parallel dilated convolutions and global pooling.
 
-    The batch norm after global pooling has one value per image and channel.
+    In the pooling branch, batch norm gets one value per image and channel.
     """
 
     def __init__(
@@ -84,9 +84,10 @@ class ASPP(nnx.Module):
 
 
 class DilatedNet(DenseModel):
-    """Base class: dilated ResNet, decode head, and auxiliary head for training.
+    """Base class of dilated ResNets with a decode head and an auxiliary head.
 
-    The logits are upsampled bilinearly to the height and width of the images.
+    The logits are upsampled bilinearly to the height and width of the images. The
+    auxiliary head is used only in training.
     """
 
     Options: ClassVar = DeepLabConfig

@@ -74,8 +74,9 @@ class DenseModel(Model):
           name: Name of the classifier in the config, such as resnet50.
           image_shape: Height, width and channels of the images.
           layers: Factory of the layers.
-          keep: Names of layers whose piece's input is saved as a feature map. Defaults
-            to saving the last feature map of each stride.
+          keep: Names of layers. The input of a piece that contains one of these layers
+            is saved as a feature map. By default, the last feature map of each stride
+            is saved.
           output_stride: Maximum stride; beyond it, dilation replaces strides. Defaults
             to the classifier's stride.
           **options: Options of the classifier; None selects the classifier's default.
@@ -175,7 +176,7 @@ def _levels(
 
 
 def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[Any]:
-    """Output shapes of the first pieces of a model, by abstract evaluation."""
+    """Outputs of the first pieces of a model, as `jax.ShapeDtypeStruct`."""
     model.eval()  # The trace must not update running statistics.
 
     def all_outputs(x: Any) -> list[Any]:
@@ -228,7 +229,7 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Upsample activations (B, rows, columns, C) by 2, with nearest-neighbour values.
+    """Upsample activations (B, rows, columns, C) by 2 (nearest neighbour).
 
     If the result exceeds `size` by one row or column, the last one is dropped. If it
     differs from `size` by more, it is resized bilinearly.

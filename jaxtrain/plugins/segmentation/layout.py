@@ -1,4 +1,4 @@
-"""Directory layout of segmentation data, recognized by `jaxtrain.data.layouts`."""
+"""Directory layout of images and masks, for `jaxtrain.data.layouts`."""
 
 import os
 from collections.abc import Sequence

@@ -70,7 +70,7 @@ class MaskFiles:
 
 
 def open_masks(name: str, config: DataConfig) -> Opened:
-    """Open a data set with a directory of images and one of masks, matched by name.
+    """Open a data set of images and masks in two directories, matched by file name.
 
     Raises:
       UserError: The directories are missing or have invalid files; one message lists
@@ -188,7 +188,7 @@ def _by_stem(
 def _drop_unread(
     masks: SplitFolder | None, images: SplitFolder, unread: Iterable[bytes]
 ) -> SplitFolder | None:
-    """Drop the masks of the images `unread`, which have unsupported formats."""
+    """Drop masks whose images, `unread`, have unsupported formats."""
     if masks is None:
         return None
     stems = {

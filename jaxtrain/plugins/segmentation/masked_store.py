@@ -120,7 +120,7 @@ class MaskedStore:
             return np.full(crop.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
         turned = self.drawn_on_stored and crop.orientation != 1
-        # Masks with an EXIF orientation of their file were rotated by decoding.
+        # Decoding has already rotated a mask whose file has an EXIF orientation.
         if turned and files.orientation_of(target, self.max_pixels) == 1:
             numbers = upright.upright_pixels(numbers, crop.orientation)
         if numbers.shape != crop.image_size:
@@ -190,8 +190,8 @@ def make_masked(
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
     """Check a few masks; raise UserError if all are invalid, or hold only 0 and 255.
 
-    The loss ignores the value 255, which is probably a white foreground here. If some
-    masks are valid, invalid ones are reported when they are read.
+    Masks of 0 and 255 probably have a white foreground, which the loss would ignore. If
+    only some masks are invalid, they are reported when they are read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]
@@ -221,7 +221,7 @@ def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
 
 
 def _size_of(image: np.ndarray | StoredFile, max_pixels: int) -> tuple[int, int, int]:
-    """Height, width and EXIF orientation of an image; the size is after its rotation.
+    """Height and width of an upright image in pixels, and its EXIF orientation.
 
     Raises:
       UnreadableError: The file is not an image.

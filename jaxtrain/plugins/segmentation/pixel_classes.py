@@ -41,7 +41,7 @@ StoredMask = StoredFile | np.ndarray
 
 @dataclass(frozen=True)
 class PixelClasses:
-    """Classes of mask values.
+    """Class list of a data set with masks.
 
     Attributes:
       names: Names of the classes, in index order.

@@ -20,7 +20,7 @@ def cross_entropy_of_pixels(
     class_weights: Sequence[float] | None = None,
     gamma: float = 0.0,
 ) -> jax.Array:
-    """Cross entropy per image: mean over its pixels, weighted by their true class.
+    """Cross entropy per image: mean over its pixels, weighted by class.
 
     With `gamma` > 0, this is the focal loss: the loss of a pixel is also multiplied by
     (1 - p)^gamma, where p is the predicted probability of the true class (Lin et al.
@@ -50,8 +50,8 @@ def dice_of_pixels(
 ) -> jax.Array:
     """Soft Dice loss per image: mean over the classes present in the image.
 
-    The loss of a class is 1 - 2 sum(p t) / (sum(p) + sum(t)): sums over the pixels of
-    its probability p and one-hot target t (Milletari et al. 2016, arXiv:1606.04797).
+    The loss of a class is 1 - 2 sum(p t) / (sum(p) + sum(t)), where p and t are its
+    probability and one-hot target at a pixel (Milletari et al. 2016, arXiv:1606.04797).
     """
     p, true = _shares(logits, classes, counts)
     both, whole = (p * true).sum(1), (p + true).sum(1)

@@ -1,7 +1,7 @@
 """Segmentation metrics, computed on the host from sums on the device.
 
-The pixels of a split may overflow int32, so each pixel count is a pair of int32: the
-quotient and the remainder of its division by `UNIT`.
+The number of pixels in a split may exceed int32, so a pixel count is a pair of int32:
+the quotient and the remainder of its division by `UNIT`.
 """
 
 import math
@@ -96,7 +96,7 @@ def mean_of(values: list[float | None]) -> float | None:
 
 
 def tolerance_of(height: int, width: int) -> int:
-    """Tolerance of `boundary_sums` in pixels, given the image size."""
+    """Maximum distance in pixels of matching boundaries, given the image size."""
     return math.ceil(TOLERANCE * math.hypot(height, width))
 
 
@@ -109,8 +109,9 @@ def boundary_sums(
     """Per class: sum of the boundary F-score over images, and number of images.
 
     Precision is the fraction of predicted boundary pixels whose distance from the true
-    boundary is at most `tolerance_of`; recall is the same with the roles exchanged. Per
-    class, only images with a true or predicted boundary count (Csurka et al. 2013).
+    boundary is at most `tolerance_of`; recall is the same with true and predicted
+    exchanged. For a class, images without a true or predicted boundary are excluded
+    (Csurka et al. 2013).
 
     Args:
       outputs: Logits, (B, H, W, C).

@@ -10,16 +10,16 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of classes to show, lowest IoU first.
+# Maximum number of classes to show: those with the lowest IoU.
 MAX_CLASSES = 60
 
 
 class PixelClassRow(NamedTuple):
-    """Metrics of a class.
+    """Metrics of a class, for a table.
 
     Attributes:
       name: Name of the class.
-      share: Fraction of the valid pixels whose true class it is; None if unknown.
+      share: Fraction of the valid pixels with this true class; None if unknown.
       iou: Intersection over union.
       dice: Dice coefficient.
     """
@@ -31,7 +31,7 @@ class PixelClassRow(NamedTuple):
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Render a table of classes, lowest IoU first, and the confusion matrix.
+    """Render a table of classes, in order of IoU, and the confusion matrix.
 
     Args:
       values: Recorded metrics by name; missing and invalid ones are not shown.

@@ -11,7 +11,7 @@ from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import FIRST_TURNED
 from jaxtrain.data.stores import Remark
 
-# Value of `data.boxes_drawn_on`, and title of the remark of `remarks_on`.
+# Value of `data.boxes_drawn_on`, and title of the remark that `remarks_on` returns.
 STORED, TITLE = "stored", "rotated by EXIF"
 # Maximum number of images that `remarks_on` checks.
 NUM_LOOKED = 100
@@ -23,7 +23,7 @@ class _Readable(Protocol):
 
 
 def stored_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Convert (height, width) from upright to stored pixels, or the reverse."""
+    """Swap height and width if the EXIF orientation rotates the image by 90 degrees."""
     height, width = size
     return (width, height) if orientation >= FIRST_TURNED else size
 
@@ -80,7 +80,7 @@ def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -
 
     Args:
       size: Height and width of the upright image.
-      drawn: Height and width according to the targets.
+      drawn: Height and width of the image on which the targets were drawn.
       orientation: EXIF orientation of the image, 1 to 8.
     """
     if orientation == 1:

@@ -44,8 +44,8 @@ AVERAGE = Required(
 class SelfSupervised(Embedding):
     """Task that learns embeddings (B, size) from two augmented views of each image.
 
-    Training ignores labels. Evaluations use the labels of each image and of its nearest
-    neighbours, like the task `embedding`.
+    Training ignores labels. Evaluations, as in the task `embedding`, compare the label
+    of each image with its nearest neighbours' labels.
 
     Args:
       image_shape: Height, width and channels of the images.
@@ -126,10 +126,10 @@ class SelfSupervised(Embedding):
 
 
 def spread(projection: jax.Array) -> jax.Array:
-    """Standard deviation over the batch of the normalized projections, float32 ().
+    """Total standard deviation of normalized projections in a batch, float32 ().
 
-    The variances of all features are summed. The result is near 1 if the directions are
-    uniformly distributed, and 0 if all are equal: a collapse (Chen and He 2020,
+    The square root of the summed feature variances: near 1 for uniformly distributed
+    directions, and 0 for equal projections, a collapse (Chen and He 2020,
     arXiv:2011.10566, figure 2).
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 
-# Function of a batch of images, (n, H, W, C), that returns one pytree per image.
+# Function that computes one pytree for each image of a batch, (n, H, W, C).
 RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
 # (image, future with its outputs).

@@ -23,7 +23,7 @@ from jaxtrain.data.files import UnreadableError
 # Picklable function: contents of an image file -> pixels, uint8.
 Decode = Callable[[bytes], np.ndarray]
 
-# First byte of a worker's response: pixels or an error message follow.
+# First byte of a worker's response, before pixels or an error message.
 PIXELS, REASON = b"p", b"r"
 MAX_REASON_BYTES = 2**16
 # Signals that worker processes block: a signal to the entire process group must not end

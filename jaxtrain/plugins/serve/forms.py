@@ -59,7 +59,7 @@ class _Form:
     _header: bytes = b""
     _value: bytes = b""
     _disposition: bytes = b""
-    # Of the current part: file name, None if it is not a file; and contents.
+    # File name of the current part, None if the part is not a file; and its contents.
     _name: str | None = None
     _content: list[bytes] = field(default_factory=list)
 

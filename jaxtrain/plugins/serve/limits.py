@@ -26,7 +26,7 @@ class ServiceLimits:
       decode_seconds: CPU time limit of decoding an image, in seconds.
       grace_seconds: Time limit of receiving a request, from the start of the connection
         or the first byte of the request.
-      bytes_per_second: Number of received bytes that extend this time limit by 1 s.
+      bytes_per_second: Number of received bytes that extend `grace_seconds` by 1 s.
       stalled_seconds: Idle time after which a connection may be closed to admit a new
         one.
     """

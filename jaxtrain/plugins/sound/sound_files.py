@@ -174,7 +174,7 @@ def _opened(data: FileData) -> Iterator[Any]:
 
 
 def _check(file: Any) -> None:
-    """Check the length, channels and sample rate of a file.
+    """Check the length, number of channels and sample rate of a file.
 
     Raises:
       UnreadableError: The file is empty or exceeds a limit.

@@ -26,7 +26,7 @@ def make_sampler(
 
     Args:
       name: Name of a class in `optuna.samplers`.
-      options: Arguments of the class; `seed` overrides the argument `seed`.
+      options: Arguments of the class. The key `seed` replaces the config's seed.
       seed: Seed of the config.
       number: Index of the trial in the sweep, from 0.
 

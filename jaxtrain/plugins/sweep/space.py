@@ -26,7 +26,7 @@ FIXED = {
 
 
 class SearchSpace:
-    """Search space: the function `space(trial) -> {"section.field": value}` of a user.
+    """Search space: `space(trial) -> {"section.field": value}` from a user's file.
 
     Args:
       path: Python file that defines the function; the file is executed.

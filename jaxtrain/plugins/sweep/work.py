@@ -92,7 +92,7 @@ class SweepWorker:
         self._trials.write()
 
     def _objective(self, trial: optuna.Trial) -> float:
-        """Train a trial; return its validation metric, NaN on failure."""
+        """Train a trial; return its validation metric, or NaN if the trial failed."""
         try:
             self._signals.defer = False
             return self._train(trial)

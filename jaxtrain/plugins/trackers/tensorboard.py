@@ -75,7 +75,7 @@ class TensorBoardWriter(ConfiguredWriter):
         self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        """Write an event as a TFRecord: length, its checksum, data, its checksum."""
+        """Write an event as a TFRecord: length and data, each with a checksum."""
         data = Event(wall_time=time.time(), **fields).SerializeToString()
         size = struct.pack("<Q", len(data))
         sums = (struct.pack("<I", masked_crc32c(part)) for part in (size, data))

@@ -56,7 +56,7 @@ class WandbWriter(ConfiguredWriter):
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),
-                allow_val_change=True,  # Some fields may change when a run resumes.
+                allow_val_change=True,  # Some config fields may change on resumption.
             )
             self._run.define_metric(AXIS)
             self._run.define_metric("*", step_metric=AXIS)

@@ -14,7 +14,8 @@ from jaxtrain.plugins.report.pages.text import text
 
 WIDTH, HEIGHT = 360, 210
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 22
-# Points per line; longer series keep each bucket's minimum and maximum.
+# Approximate maximum number of points per line. A longer line is reduced to the minimum
+# and maximum of each interval.
 MAX_POINTS = 400
 # Lines with up to this number of points have dots with tooltips.
 MAX_DOTS = 40
@@ -85,7 +86,7 @@ def line_chart(
       series: Lines of the chart.
       span: Range of the x axis. Defaults to the range of the points.
       marks: x values of dashed vertical lines.
-      log: Whether to use a log y scale if `LOG_RATIO` is exceeded.
+      log: Whether to use a logarithmic y axis if `LOG_RATIO` is exceeded.
     """
     drawn = [one for one in series if one.finite]
     if not drawn:
@@ -185,7 +186,7 @@ def thin(points: Sequence[Point]) -> Sequence[Point]:
 def make_scale(
     values: Sequence[float], start: float, stop: float, *, num: int, log: bool = False
 ) -> Scale:
-    """Create a scale from the range of the values, rounded to tick marks.
+    """Create a scale that covers the values, with round numbers at its ends.
 
     Args:
       values: Finite values, at least one.

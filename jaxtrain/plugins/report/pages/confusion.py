@@ -27,7 +27,7 @@ class ConfusedPair(NamedTuple):
       true: Name of the true class.
       predicted: Name of the predicted class.
       num: Number of images.
-      part: Fraction of the images of the true class.
+      part: `num` divided by the number of images of the true class.
     """
 
     true: str

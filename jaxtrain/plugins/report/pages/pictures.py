@@ -10,7 +10,7 @@ from PIL import Image
 SIDE, LARGE_SIDE = 112, 320
 # Images with at most this height and width in pixels are shown enlarged.
 TINY = 48
-# Supported numbers of channels.
+# Numbers of channels that are encoded without changes.
 CHANNELS = (1, 3, 4)
 
 

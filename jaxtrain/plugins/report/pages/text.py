@@ -45,7 +45,7 @@ def share(value: Any) -> str:
 
 
 def duration(seconds: Any) -> str:
-    """Format a duration, given in seconds, as hours, minutes or seconds."""
+    """Format a duration in seconds, such as "1.5 s", "3 min 20 s" or "2 h 5 min"."""
     if not isinstance(seconds, int | float) or not math.isfinite(seconds):
         return "-"
     if seconds < 120:

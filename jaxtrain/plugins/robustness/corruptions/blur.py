@@ -1,4 +1,4 @@
-"""Blur corruptions; filters match OpenCV, scikit-image and ImageMagick."""
+"""Blur corruptions, with filters as in OpenCV, scikit-image and ImageMagick."""
 
 import functools
 import math
@@ -51,8 +51,8 @@ def glass_blur(
     `level` is (sigma of both blurs in pixels, maximum displacement in pixels, number of
     passes over the image).
 
-    The authors' code, which created ImageNet-C and CIFAR-10-C, should swap pairs of
-    pixels, but copies one pixel to the other, because NumPy slices are views. This
+    The authors' code, which created ImageNet-C and CIFAR-10-C, was meant to swap pairs
+    of pixels, but copies one pixel to the other, because NumPy slices are views. This
     function copies, too.
     """
     sigma, reach, times = level
@@ -133,7 +133,7 @@ def zoom(images: np.ndarray, factor: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _zoom_matrix(size: int, factor: float) -> np.ndarray:
-    """Interpolation matrix that zooms one axis, (output size, input size), both `size`.
+    """Interpolation matrix that zooms an image axis, (size, size); rows are outputs.
 
     The central pixels are resized linearly with aligned corners, as by
     `scipy.ndimage.zoom`, then cropped to `size`.

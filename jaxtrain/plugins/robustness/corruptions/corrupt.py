@@ -15,7 +15,7 @@ from jaxtrain.plugins.robustness.corruptions.levels import levels
 
 # Maximum size in bytes of the float64 images that are corrupted together.
 MAX_BYTES = 2**27
-# Offset of the second word of the Philox key, larger than this word in other streams.
+# Offset of the second word of the Philox key; smaller words belong to other streams.
 STREAM = 2**34
 
 
@@ -30,7 +30,7 @@ def gaussian_noise(
 def shot_noise(
     image: np.ndarray, photons: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Shot noise: photon counts drawn from Poisson; white has a mean of `photons`."""
+    """Shot noise: Poisson-distributed photon counts, with mean `photons` for white."""
     return draw.poisson(image * photons) / photons
 
 
@@ -38,7 +38,7 @@ def shot_noise(
 def impulse_noise(
     image: np.ndarray, amount: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Impulse noise: set a fraction of the values to 0 or 1 (salt and pepper)."""
+    """Salt-and-pepper noise: set the fraction `amount` of the values to 0 or 1."""
     where, salt = draw.random((2, *image.shape))
     return np.where(where < amount, (salt < 0.5).astype(image.dtype), image)
 

@@ -67,7 +67,7 @@ def _displace(
 def _smoother(size: int, sigma: float) -> np.ndarray:
     """Matrix of a 1-D Gaussian filter with reflected borders, (size, size).
 
-    The cost of a matrix product, unlike a convolution, does not depend on `sigma`.
+    Unlike a convolution, the matrix product costs the same for any `sigma`.
     """
     if sigma == 0:
         return np.eye(size)

@@ -12,7 +12,7 @@ LARGE: dict[str, tuple[Any, ...]] = {
     "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
     "glass_blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-    # Number of zoom factors, and step; equal to the authors' calls of `np.arange`.
+    # (number of zoom factors, step between them), as in the authors' `np.arange`.
     "zoom_blur": ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03)),
     "snow": (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
