@@ -40,7 +40,7 @@ class ProblemList:
         self._first: UserError | None = None
 
     def add(self, problems: Iterable[Problem]) -> None:
-        """Add problems, but no duplicate messages."""
+        """Add problems, without duplicate messages."""
         for problem in problems:
             if problem.text not in [known.text for known in self.found]:
                 self.found.append(problem)

@@ -144,7 +144,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def connecting(self) -> Iterator[None]:
-        """Context manager: do not report failures of connecting to other processes."""
+        """Context manager: a failure to connect is not reported to other processes."""
         self._cut_off = True
         yield
         self._cut_off = False

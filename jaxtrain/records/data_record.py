@@ -49,7 +49,7 @@ def are_known_equal(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
-    """Raise UserError if the processes of a run, in order, have different data."""
+    """Raise UserError if the data records of a run's processes differ."""
     for process, data in enumerate(found):
         if changes := describe_changes(found[0], data):
             raise UserError(

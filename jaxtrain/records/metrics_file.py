@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Writer of all records to `metrics.jsonl`; from evaluations, only scalars."""
+    """Writer of records to `metrics.jsonl`; evaluations are reduced to scalars."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS

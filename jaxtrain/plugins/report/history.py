@@ -203,7 +203,7 @@ class History:
 
 
 def read_history(workdir: Path) -> History:
-    """Read the files of a run; missing and damaged ones are listed in `missing`.
+    """Read the files of a run; `History.missing` lists missing and damaged files.
 
     Raises:
       UserError: The directory is not the workdir of a run.

@@ -17,8 +17,7 @@ def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     """Render a table of regression metrics per target column.
 
     Args:
-      values: Recorded metrics by name; without the metrics of the columns, the table
-        is empty.
+      values: Recorded metrics by name. Without metrics per column, the table is empty.
       names: Names of the target columns.
     """
     found = {}

@@ -18,8 +18,8 @@ class TrialRecord(TypedDict):
     Attributes:
       number: Index of the trial, from 0; its workdir is `trial_folder(number)`.
       state: Outcome of the trial, or "running".
-      value: Metric of the trial: the best value if it is complete, else the last value.
-        None before the first evaluation, or if the value is not finite.
+      value: Best value of the metric for complete trials, else the last value. None
+        before the first evaluation, or if the value is not finite.
       evaluations: Number of evaluations so far.
       overrides: Config values that the trial sets, by field path.
       reason: Reason for pruning or failure; None in other states.

@@ -54,7 +54,7 @@ def _auroc(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Mean precision over thresholds at the scores of the positive examples."""
+    """Mean of the precision with each positive score as the threshold."""
 
     def num_from(values: np.ndarray) -> np.ndarray:
         return len(values) - np.searchsorted(np.sort(values), positive, side="left")

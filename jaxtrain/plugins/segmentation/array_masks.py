@@ -43,7 +43,7 @@ def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStor
     """Combine images with masks; the names of the classes are "0", "1" and so on.
 
     Raises:
-      ValueError: Only class 0 or no class occurs in the masks.
+      ValueError: No class but 0 occurs in the masks.
     """
     counted = masks[masks != IGNORED]
     num = int(counted.max()) + 1 if counted.size else 0

@@ -65,7 +65,7 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
 def draw_masks(
     data: FileData, logits: np.ndarray, fit: Fit
 ) -> tuple[Image.Image, Image.Image]:
-    """Predicted mask of an image file: as a palette image, and as an image overlay.
+    """Draw the predicted mask of an image file: as a palette image, and on the image.
 
     Args:
       data: Encoded image file, or its path.

@@ -231,8 +231,8 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
 def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
     """Upsample activations (B, rows, columns, C) by 2 (nearest neighbour).
 
-    If the result exceeds `size` by one row or column, the last one is dropped. If it
-    differs from `size` by more, it is resized bilinearly.
+    If the result has one row or column more than `size`, the last row or column is
+    dropped. If it differs from `size` by more, it is resized bilinearly.
     """
     batch, rows, columns, channels = x.shape
     x = jnp.broadcast_to(

@@ -142,9 +142,10 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
-    """Files by split: from a directory per split if there is a directory `train`.
+    """Files by split.
 
-    Otherwise all files belong to the training split.
+    Each split is a subdirectory. Without a subdirectory `train`, all files belong to
+    the training split.
     """
     folders, _ = scan.listing(top)
     named = {name: SPLITS.get(shown(name).lower()) for name in folders}

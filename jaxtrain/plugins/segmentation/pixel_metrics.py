@@ -18,7 +18,7 @@ from jaxtrain.tasks.metrics import Metric
 # Divisor of pixel counts. int32 quotients suffice for 2^43 pixels per class; int32 sums
 # of remainders suffice for 2^19 batches.
 UNIT = 2**12
-# Maximum number of classes with which the confusion matrix is recorded.
+# The confusion matrix is recorded for up to this number of classes.
 MAX_MATRIX = 100
 # Boundary tolerance as a fraction of the image diagonal, as in DAVIS (Perazzi et al.
 # 2016, section 5.1).
@@ -64,7 +64,8 @@ def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
 
     Args:
       counts: Confusion matrix, int (C, C).
-      ignored: Class whose IoU is None. Pixels predicted as this class are errors.
+      ignored: Class that gets no IoU, if any. Pixels predicted as this class are
+        errors.
 
     Returns:
       IoU per class; None for the ignored class, and for classes without true or

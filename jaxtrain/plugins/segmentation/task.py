@@ -49,8 +49,8 @@ class Segmentation(Task):
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: Metadata of the data set: the class names at `PIXEL_CLASSES`, and in
-        training, at `pixel_counts`, a function that counts the mask pixels per value.
+      facts: Metadata of the data set, with the class names (key `PIXEL_CLASSES`) and,
+        in training, a function that counts the mask pixels per value (`pixel_counts`).
       **given: Fields of `SegmentationConfig`.
 
     Raises:
@@ -233,7 +233,7 @@ class Segmentation(Task):
             )
         return tuple(relative_weights("balanced", counts[: self.num_classes]).tolist())
 
-    # --- sums, on the device ---------------------------------------------------------
+    # --- metrics: sums on the device -------------------------------------------------
 
     def _counts(self, target: Any) -> Any:
         """Mask of valid pixels, bool, with the shape of the target."""

@@ -13,7 +13,7 @@ from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 # Function that computes one pytree for each image of a batch, (n, H, W, C).
 RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
-# (image, future with its outputs).
+# (image, future of its outputs).
 Waiting = tuple[np.ndarray, asyncio.Future[Any]]
 
 
@@ -21,7 +21,8 @@ class Batcher:
     """Dynamic batching of concurrent requests.
 
     A batch is computed when it is full, or `max_wait_seconds` after its first image.
-    Meanwhile the next batch fills, so a busy server has full batches.
+    During the computation, images queue for the next batch, so a busy server has full
+    batches.
 
     Args:
       run_batch: Function that computes a batch; called in a thread.

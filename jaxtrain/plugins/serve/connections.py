@@ -34,7 +34,7 @@ class Connections:
         """Add a connection; if a limit is reached, close a stalled connection first.
 
         Returns:
-          None, or if the connection is refused, the HTTP status of the refusal.
+          None if the connection was added, else the HTTP status of the refusal.
         """
         own = self._of_client.get(client, set())
         if len(own) >= self.limits.max_per_client and not self._drop_stalled(client):

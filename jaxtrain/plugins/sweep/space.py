@@ -117,7 +117,7 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
 
 def _named(overrides: Mapping[str, Any]) -> Overrides:
-    """Append `.name` to the paths of config parts, such as `optimizer.schedule`."""
+    """Append `.name` to keys that are config parts, such as `optimizer.schedule`."""
     parts = part_tables(Config)
     return {f"{p}.name" if p in parts else p: x for p, x in overrides.items()}
 

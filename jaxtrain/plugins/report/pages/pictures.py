@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-# Maximum height and width in pixels of thumbnails, and of images shown by a click.
+# Maximum height and width in pixels of thumbnails, and of images shown on a click.
 SIDE, LARGE_SIDE = 112, 320
 # Images with at most this height and width in pixels are shown enlarged.
 TINY = 48

@@ -15,7 +15,7 @@ from jaxtrain.plugins.robustness.corruptions.levels import levels
 
 # Maximum size in bytes of the float64 images that are corrupted together.
 MAX_BYTES = 2**27
-# Offset of the second word of the Philox key; smaller words belong to other streams.
+# Offset of the second word of the Philox key; smaller values belong to other streams.
 STREAM = 2**34
 
 

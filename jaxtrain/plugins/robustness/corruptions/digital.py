@@ -33,7 +33,7 @@ def elastic_transform(
 
 
 def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
-    """Warp an image (H, W, C) by the affine map of three points to jittered points."""
+    """Warp an image (H, W, C) by the affine map that jitters three points."""
     height, width, _ = image.shape
     # Points are (x, y), but the centre is (y, x), as in the authors' code; in a square
     # image this makes no difference.

@@ -36,8 +36,8 @@ def frost(
 ) -> np.ndarray:
     """Add synthetic frost.
 
-    Replaces the authors' photographs of frosted panes by two plasma fractals: one is
-    added as haze, and the ridges of the other, which branch like crystals, as ice.
+    Two plasma fractals replace the authors' photographs of frosted panes: one is added
+    as haze, and the ridges of the other, which branch like crystals, as ice.
     """
     kept, amount = level
     height, width, channels = image.shape
