@@ -50,8 +50,8 @@ class ProblemList:
 
         Args:
           check: Function that returns problems or raises UserError.
-          *args: Arguments of the check. If one is None, because it could not be built,
-            the check is skipped.
+          *args: Arguments of the check. If an argument is None, because of an earlier
+            problem, the check is skipped.
         """
         self.build(lambda *known: self.add(check(*known) or ()), *args)
 
@@ -60,8 +60,8 @@ class ProblemList:
 
         Args:
           function: Function whose result is returned.
-          *args: Positional arguments. If one is None, the function is not called, and
-            the result is None.
+          *args: Positional arguments. If an argument is None, the function is not
+            called, and the result is None.
           **options: Keyword arguments, which may be None.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Coordination of the processes of a run by JAX's coordination service.
+"""Communication between the processes of a run, by JAX's coordination service.
 
 `barrier`, `gather` and `should_stop` are collective: all processes must call them in
 the same order. All methods except `request_stop` are called in the main thread.

@@ -94,7 +94,7 @@ def _from_environment() -> Processes | None:
     """Determine the processes from variables of Kubernetes, Open MPI, SLURM or TPUs.
 
     Open MPI is checked before SLURM, because `mpirun` in a SLURM job starts one SLURM
-    task per machine. None for a single process.
+    task per machine. Returns None for a single process.
     """
     env = os.environ
     address = env.get("JAX_COORDINATOR_ADDRESS")
@@ -289,8 +289,8 @@ def _number(*names: str) -> int | None:
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
     """Index of the only GPU that this process uses; None if it uses all visible GPUs.
 
-    A process uses one GPU if its machine runs several processes, unless only one GPU is
-    visible anyway. The arguments are names of environment variables.
+    A process uses one GPU if its machine runs several processes, unless the launcher
+    shows it only one GPU. The arguments are names of environment variables.
     """
     # For SLURM, 2(x3),1 means two tasks on each of three machines, and one on a fourth.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"

@@ -94,7 +94,7 @@ def truncate_after(path: Path, step: int) -> None:
 
 
 def read_last(path: Path, name: str) -> dict[str, Any] | None:
-    """Return the last line in which the field `name` is a number; None without one."""
+    """Return the last line whose field `name` is a number, or None."""
     with contextlib.suppress(OSError):
         for text in reversed(read_bytes(path, MAX_TABLE_BYTES).splitlines()):
             with contextlib.suppress(UserError):

@@ -140,7 +140,7 @@ def find_worst(
     size = min(model.in_windows(BATCH), len(source))
     found = over_sample(setup, model, source, limits, losses, size)
     index, loss = found.numbers, found.values.astype(np.float64)
-    # NaN counts as an infinite loss.
+    # A loss of NaN is treated as infinite.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
     # The outputs of the entire sample may be too large to collect, so the model is
     # applied again to the worst examples.

@@ -1,8 +1,8 @@
 """Auto-PGD: an attack with an adaptive step size.
 
-Algorithm 1, with the same constants, of Croce and Hein 2020, "Reliable evaluation of
-adversarial robustness with an ensemble of diverse parameter-free attacks",
-arXiv:2003.01690.
+Croce and Hein 2020, "Reliable evaluation of adversarial robustness with an ensemble of
+diverse parameter-free attacks", arXiv:2003.01690: algorithm 1, with the constants in
+the paper.
 """
 
 import itertools

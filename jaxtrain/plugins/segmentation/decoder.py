@@ -15,8 +15,8 @@ from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
-# Minimum fraction of pixels for a class to count in `pixel_agreement`: rounding alone
-# may change most pixels of a rarer class.
+# `pixel_agreement` excludes classes with a smaller fraction of the pixels, because
+# rounding alone may change most of their pixels.
 RARE = 1e-3
 
 

@@ -15,7 +15,7 @@ _AUXILIARY = {
     "aux/conv/norm": "aux_classifier.1",
     "aux/head/linear": "aux_classifier.4",
 }
-# Torchvision's last layers, linear here, are 1x1 convolutions.
+# The last layers are 1x1 convolutions in torchvision, but linear layers in jaxtrain.
 _MAPS: dict[str, Any] = {
     "layouts": {r"(aux/)?head/linear/kernel": POINTWISE},
     # Weights that a model without an auxiliary head does not use.

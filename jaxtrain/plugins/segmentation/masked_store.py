@@ -72,7 +72,7 @@ class MaskedStore:
         return self.images.read(indices)[0], self.masks.read(indices)
 
     def count_pixels(self, indices: np.ndarray) -> np.ndarray:
-        """Number of pixels of each value in the masks of examples, int64 (256,).
+        """Histogram of the pixel values in the masks of examples, int64 (256,).
 
         Unreadable masks are skipped; they are reported when their examples are read.
         """

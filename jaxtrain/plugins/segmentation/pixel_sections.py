@@ -34,7 +34,7 @@ def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
     """Render a table of classes, in order of IoU, and the confusion matrix.
 
     Args:
-      values: Recorded metrics by name; missing and invalid ones are not shown.
+      values: Recorded metrics by name; missing and invalid metrics are not shown.
       names: Names of the classes.
     """
     matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])

@@ -50,7 +50,8 @@ class Segmentation(Task):
     Args:
       image_shape: Height, width and channels of the images.
       facts: Metadata of the data set, with the class names (key `PIXEL_CLASSES`) and,
-        in training, a function that counts the mask pixels per value (`pixel_counts`).
+        in training, a function that computes the histogram of the pixel values in the
+        training masks (key `pixel_counts`).
       **given: Fields of `SegmentationConfig`.
 
     Raises:
@@ -218,7 +219,7 @@ class Segmentation(Task):
         Classes without pixels get the weight 0.
 
         Args:
-          pixels: Number of pixels of each value in the training masks, (256,).
+          pixels: Histogram of the pixel values in the training masks, (256,).
 
         Raises:
           UserError: The masks have fewer than two classes.

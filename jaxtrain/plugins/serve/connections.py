@@ -90,8 +90,8 @@ class GuardedProtocol(H11Protocol):
         super().__init__(**options)
         self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
-        # Start time of the current request, number of bytes since, and time of the last
-        # byte.
+        # For the current request: start time, number of received bytes, and time of the
+        # last byte.
         self._began, self._num_bytes, self._last = 0.0, 0, 0.0
         self._client = ""
 

@@ -1,7 +1,7 @@
 """Decoding of images in worker processes, as protection against malicious files.
 
 A thread that runs a C library cannot be interrupted, and Pillow holds the GIL while it
-parses metadata. A process can be killed: here, after a CPU time limit per file.
+parses metadata. A process can be killed, and is killed after a CPU time limit per file.
 """
 
 import asyncio

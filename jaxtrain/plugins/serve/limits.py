@@ -24,8 +24,8 @@ class ServiceLimits:
       timeout_seconds: Time limit of a request, from its header to the response.
       num_decoders: Number of decoding processes.
       decode_seconds: CPU time limit of decoding an image, in seconds.
-      grace_seconds: Time limit of receiving a request, from the start of the connection
-        or the first byte of the request.
+      grace_seconds: Time limit for receiving a request, from its first byte, or from
+        the start of a new connection.
       bytes_per_second: Number of received bytes that extend `grace_seconds` by 1 s.
       stalled_seconds: Idle time after which a connection may be closed to admit a new
         one.

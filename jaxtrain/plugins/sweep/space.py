@@ -91,8 +91,8 @@ class SearchSpace:
 def apply(config: Config, overrides: Overrides) -> Config:
     """Apply overrides to a config.
 
-    Some settings have two fields, one in steps and one in epochs, of which only one may
-    be set. An override of one field clears the other field.
+    Some settings have a field in steps and a field in epochs, which exclude each other.
+    An override of either field clears the other field.
 
     Args:
       config: Base config of the trials.

@@ -108,7 +108,7 @@ def exists(folder: Path) -> bool:
 def create(folder: Path, config: Config, goal: Goal) -> None:
     """Create the study of a sweep, which ranks trials by the metric `goal`.
 
-    If several processes start together, only the first one creates the database.
+    If several processes start together, only the first process creates the database.
     """
     path = folder / STUDY
     with contextlib.suppress(FileExistsError), atomic_file.replacing(path) as new:

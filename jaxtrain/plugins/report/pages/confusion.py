@@ -10,7 +10,8 @@ from markupsafe import Markup
 from jaxtrain.font import fitted, font
 from jaxtrain.plugins.report.pages.text import text
 
-# Matrices with more classes than this show shades without counts or names.
+# Maximum number of classes to draw with names and counts; larger matrices have only
+# shades.
 MAX_WRITTEN = 20
 MAX_PAIRS = 12
 CELL = 26

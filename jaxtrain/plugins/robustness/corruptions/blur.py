@@ -53,7 +53,7 @@ def glass_blur(
 
     The authors' code, which created ImageNet-C and CIFAR-10-C, was meant to swap pairs
     of pixels, but copies one pixel to the other, because NumPy slices are views. This
-    function copies, too.
+    function reproduces the copy.
     """
     sigma, reach, times = level
     _, height, width, channels = images.shape
