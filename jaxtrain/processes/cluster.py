@@ -62,7 +62,7 @@ class Cluster:
 
         Waiting does not use a device, so other processes may compile or save for longer
         than the timeout of device collectives. If another process has failed, this
-        process exits with its message and exit code.
+        process exits with the message and exit code of the failed process.
 
         Raises:
           StartAgainError: Another process was lost.

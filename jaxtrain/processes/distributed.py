@@ -131,7 +131,7 @@ def start(
 
     Args:
       processes: Processes of the run; None for a single process.
-      init_timeout: Timeout in seconds of connecting all processes.
+      init_timeout: Timeout in seconds for connecting all processes.
       heartbeat_timeout: Seconds without heartbeat after which a process is lost.
 
     Raises:

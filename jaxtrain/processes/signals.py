@@ -65,7 +65,7 @@ class Grace:
 
         Args:
           seconds: Time from the first signal, in seconds; None for no limit.
-          newest: Function that returns the last saved step; it may hang with the disk.
+          newest: Function that returns the last saved step; blocks if the disk hangs.
         """
         self._seconds, self._newest = seconds, newest
 

@@ -14,9 +14,9 @@ class DataRecord(TypedDict):
 
     Attributes:
       num_examples: Name of the split -> number of examples.
-      num_classes: Number of classes; None for other targets.
-      class_names: Names of the classes, in index order; None for other targets, or if
-        the classes have no names.
+      num_classes: Number of classes; None if the targets are not classes.
+      class_names: Names of the classes, in index order; None if the classes have no
+        names, or if the targets are not classes.
       digest: Digest of file names or file contents; None if unknown.
     """
 

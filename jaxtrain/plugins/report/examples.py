@@ -183,7 +183,7 @@ class Examples:
       shown: Name of the group (see `GROUPS`) -> its examples.
       sample: Evaluated sample for tasks other than single-label classification; None if
         unavailable.
-      drawn: Examples of `sample` with the largest losses, largest first.
+      drawn: Examples with the largest losses in `sample`, largest first.
       nearest: One list per query: the query, then its nearest neighbours. Only for
         embedding tasks.
       pairs: Training images before and after augmentation.

@@ -84,7 +84,7 @@ class History:
 
     Attributes:
       workdir: Directory of the run.
-      config: Config at the start of the run; None if this version cannot read it.
+      config: Config at the start of the run; None if it cannot be read.
       lines: Parsed lines of metrics.jsonl, in file order.
       summary: Values of summary.json, written at the end of the run.
       data: Values of data.json.

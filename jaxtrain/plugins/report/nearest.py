@@ -61,7 +61,7 @@ def find_nearest(
     Queries whose nearest neighbour has another class come first.
 
     Raises:
-      UserError: This version cannot read the model.
+      UserError: This version of jaxtrain cannot read the model.
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """

@@ -61,7 +61,7 @@ NO_LIMITS = SampleLimits(seconds=math.inf)
 
 @dataclass(frozen=True, eq=False)
 class WorstExamples:
-    """Examples of a sample with the largest losses, largest first.
+    """Examples with the largest losses in a sample, largest first.
 
     Attributes:
       sample: Random sample from which the examples were chosen.
@@ -91,7 +91,7 @@ def predict_some(
     """Predict the classes of a random sample, with the checkpoint of a step.
 
     Raises:
-      UserError: This version cannot read the model.
+      UserError: This version of jaxtrain cannot read the model.
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -123,7 +123,7 @@ def find_worst(
     """Find the examples with the largest losses in a random sample of a split.
 
     Raises:
-      UserError: This version cannot read the model.
+      UserError: This version of jaxtrain cannot read the model.
       CheckpointError: The checkpoint is damaged.
     """
     source, model = setup.splits.named()[split], load_model(workdir, step)

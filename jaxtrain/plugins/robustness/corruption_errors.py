@@ -27,7 +27,7 @@ IMAGENET_CLASSES = 1000
 
 
 def error(goal: Goal, values: Values) -> float:
-    """Convert the main metric to an error: 1 - metric if higher metrics are better.
+    """Convert the main metric to an error: 1 - metric if higher values are better.
 
     Args:
       goal: Main metric and its direction.
@@ -69,7 +69,7 @@ def measure(
 def compared(
     errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
-    """Name of the baseline model, and errors divided by the errors of the baseline.
+    """Return the name of the baseline model, and errors relative to the baseline.
 
     Args:
       errors: Corruption -> errors at severities 1 to 5.

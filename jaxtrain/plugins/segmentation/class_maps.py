@@ -68,7 +68,7 @@ def draw_masks(
     """Draw the predicted mask of an image file: as a palette image, and on the image.
 
     Args:
-      data: Encoded image file, or its path.
+      data: Contents of the image file, or the error of reading it.
       logits: Logits at the model's input size, (rows, columns, classes).
       fit: Resize and crop that convert the image to the model's input.
 

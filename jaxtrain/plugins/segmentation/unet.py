@@ -3,7 +3,7 @@
 As in segmentation_models.pytorch, each decoder block upsamples by 2, concatenates the
 backbone features of the same stride (skip connection), and applies two convolutions
 with batch norm. At strides without backbone features, such as stride 1 with a ResNet,
-there is no skip connection. A decoder with fewer blocks ends at a larger stride; its
+there is no skip connection. If the decoder has too few blocks to reach stride 1, its
 logits are resized to the image size, as in FCN.
 
 With `aux_weight`, an auxiliary 1x1 head on the last backbone features adds a loss in
