@@ -29,7 +29,7 @@ AGAIN_SECONDS = 0.01
 # Time in seconds within which further signals are ignored: a signal to a process group
 # often arrives twice, because a parent process also forwards it.
 REPEAT_SECONDS = 1.0
-# Timeout in seconds of listing the checkpoints, because the file system may hang.
+# Timeout in seconds for listing the checkpoints, because the file system may hang.
 LISTING_SECONDS = 1.0
 
 
@@ -187,7 +187,7 @@ class StopSignals:
         self._num_calls += 1
         if here.should_stop(self._num_calls) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # If the platform notified JAX of a preemption, no process has a signal.
+            # The platform may notify JAX of a preemption without sending a signal.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed

@@ -31,7 +31,7 @@ PLACE |= {"model_step", "wall_seconds"}
 # Counters that are plotted only if they are ever above 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 
-# Metric -> split, such as validation -> points (step, value).
+# Metric -> split -> points (step, value).
 Curves = dict[str, dict[str, list[Point]]]
 
 

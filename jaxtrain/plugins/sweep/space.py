@@ -14,7 +14,7 @@ from jaxtrain.config.part import make_part, part_tables
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.errors import UserError, hint
 
-# Config overrides: field path, such as optimizer.learning_rate -> JSON value.
+# Config overrides: JSON values by field path, such as optimizer.learning_rate.
 Overrides = dict[str, Any]
 
 FUNCTION = "space"

@@ -32,10 +32,10 @@ from jaxtrain.plugins.report.sweep_file import SweepRecord, TrialRecord, trial_f
 from jaxtrain.tasks.metrics import Goal
 
 STUDY, NAME = "study.db", "sweep"
-# Timeout in seconds of waiting for the database, which another process may lock.
+# Timeout in seconds for waiting for the database, which another process may lock.
 WAIT_SECONDS = 60.0
-# Interval of heartbeats, and time without heartbeat after which a running trial is
-# enqueued again, in seconds.
+# In seconds: interval of heartbeats, and time without heartbeat after which a running
+# trial is enqueued again.
 HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
 # A trial has failed after this number of kills without a new checkpoint.
 MAX_KILLS = 3
