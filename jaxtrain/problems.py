@@ -1,4 +1,4 @@
-"""Problems of a config, collected by checks and reported together."""
+"""Problems of a config, collected by several checks and reported together."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class Problem(NamedTuple):
-    """A user error with its fix.
+    """A problem that a check found, with its fix.
 
     Attributes:
-      text: Message with the value and the fix.
-      fields: Paths of the fields with wrong values, as far as known.
+      text: Message with the wrong value and the fix.
+      fields: Paths of the config fields with wrong values; may be incomplete.
     """
 
     text: str
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
 
 
 class ProblemsError(UserError):
-    """One or more problems in one message (exit 2)."""
+    """One or more problems, reported in one message (exit code 2)."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -33,61 +33,62 @@ class ProblemsError(UserError):
 
 
 class ProblemList:
-    """Collector of problems; a failed check does not stop the others."""
+    """Runs checks and collects their problems, so that one does not hide others."""
 
     def __init__(self) -> None:
         self.found: list[Problem] = []
         self._first: UserError | None = None
 
     def add(self, problems: Iterable[Problem]) -> None:
-        """Add problems without duplicates."""
+        """Add problems, without duplicate messages."""
         for problem in problems:
             if problem.text not in [known.text for known in self.found]:
                 self.found.append(problem)
 
     def check(self, check: Callable[..., Iterable[Problem] | None], *args: Any) -> None:
-        """Run a check that returns problems or raises a UserError.
+        """Run a check, and add its problems.
 
         Args:
-          check: Function that takes `args`.
-          *args: Arguments of the check. The check is skipped if an argument is None
-            because of an earlier problem.
+          check: Function that returns problems or raises UserError.
+          *args: Arguments of the check. If an argument is None, because of an earlier
+            problem, the check is skipped.
         """
         self.build(lambda *known: self.add(check(*known) or ()), *args)
 
     def build(self, function: Callable[..., T], *args: Any, **options: Any) -> T | None:
-        """Return the result of a function, or None if it fails or an argument is None.
+        """Call a function; if it raises UserError, add the problem and return None.
 
         Args:
-          function: Function that raises UserError on failure.
-          *args: Positional arguments; the function is not called if one is None.
+          function: Function whose result is returned.
+          *args: Positional arguments. If an argument is None, the function is not
+            called, and the result is None.
           **options: Keyword arguments, which may be None.
 
         Raises:
-          UntrustedError: The function raises it.
+          UntrustedError: The function raised this error.
         """
         if any(arg is None for arg in args):
             return None
         try:
             return function(*args, **options)
         except UntrustedError:
-            raise  # Later checks may open files or run code of unknown origin.
+            raise  # Later checks may open untrusted files, or run untrusted code.
         except ProblemsError as error:
             self.add(error.problems)
         except UserError as error:
             self._first = self._first or error
             self.add([Problem(str(error))])
         except Exception:
-            # After a reported problem, later checks may raise any error.
+            # A check may raise any error as a consequence of an earlier problem.
             if not self.found:
                 raise
         return None
 
     def stop(self) -> None:
-        """Raise the collected problems, if there are any.
+        """Raise an error if there are problems.
 
         Raises:
-          UserError: The problems; a single one with its original type.
+          UserError: The original error for a single problem, else a ProblemsError.
         """
         if len(self.found) == 1 and self._first is not None:
             raise self._first

@@ -1,7 +1,7 @@
-"""Coordination of the processes of a run, over JAX's coordination service.
+"""Communication between the processes of a run, by JAX's coordination service.
 
-All methods except `request_stop` are collective: all processes call them in the same
-order, from the main thread.
+`barrier`, `gather` and `should_stop` are collective: all processes must call them in
+the same order. All methods except `request_stop` are called in the main thread.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from jaxtrain.errors import StartAgainError
 if TYPE_CHECKING:
     import numpy as np
 
-# Longest wait in seconds for another process, which may be preparing data or saving.
+# Maximum wait for another process in seconds; it may be preparing data or saving.
 WAIT_SECONDS = 7 * 24 * 3600.0
 
 
 class Cluster:
-    """The processes of a run.
+    """The processes of a run, including this process.
 
     Attributes:
-      index: Number of this process, from 0.
-      num: Number of processes; 1 needs no network.
-      heartbeat_seconds: Seconds without heartbeat after which JAX considers a process
-        lost.
+      index: Index of this process, from 0.
+      num: Number of processes. With 1, the methods do not communicate.
+      heartbeat_seconds: Time without heartbeat, in seconds, after which JAX considers a
+        process lost.
     """
 
     def __init__(
@@ -38,14 +38,13 @@ class Cluster:
         heartbeat_seconds: float = 0.0,
         notify: Callable[[], None] = lambda: None,
     ):
-        """Describe the processes.
+        """Initialize the attributes.
 
         Args:
-          index: Number of this process.
+          index: Index of this process, from 0.
           num: Number of processes.
-          heartbeat_seconds: Seconds without heartbeat after which JAX considers a
-            process lost.
-          notify: Function that notifies JAX of a preemption; async-signal-safe.
+          heartbeat_seconds: JAX's heartbeat timeout in seconds.
+          notify: Async-signal-safe function that notifies JAX of a preemption.
         """
         self.index, self.num = index, num
         self.heartbeat_seconds, self._notify = heartbeat_seconds, notify
@@ -55,15 +54,15 @@ class Cluster:
         self._cut_off = False
 
     def barrier(self) -> None:
-        """Wait for all processes."""
+        """Wait until all processes have called this method."""
         self.gather(None)
 
     def gather(self, value: Any) -> list[Any]:
-        """Gather the JSON values of all processes, by process index.
+        """Gather a JSON value from each process, by process index.
 
-        Waiting does not use a device, so that a process may compile or save for longer
-        than the timeout of a collective. If another process has failed, this process
-        exits with the message and exit code of the failed process.
+        Waiting does not use a device, so other processes may compile or save for longer
+        than the timeout of device collectives. If another process has failed, this
+        process exits with the message and exit code of the failed process.
 
         Raises:
           StartAgainError: Another process was lost.
@@ -88,10 +87,10 @@ class Cluster:
         return [message["value"] for message in messages]
 
     def should_stop(self, step: int) -> bool:
-        """Whether all processes stop here, because one received a signal.
+        """Whether all processes stop at this call, because one received a signal.
 
         Args:
-          step: Number of this call, counted from 1.
+          step: 1 at the first call, then incremented at each call.
         """
         if self.num == 1 or self._stopping:
             return self._stopping
@@ -101,21 +100,21 @@ class Cluster:
         return self._stopping
 
     def request_stop(self) -> None:
-        """Make all processes stop at one of their next calls of `should_stop`."""
+        """Let a later call of `should_stop` return True in all processes."""
         self._notify()
 
     def announce(self, code: int, reason: str, seconds: float | None = None) -> bool:
         """Report a failure of this process to all others, at their next `gather`.
 
         Args:
-          code: Exit code of all processes.
+          code: Exit code for all processes.
           reason: Message for the user.
           seconds: Maximum wait for the other processes, in seconds. Defaults to the
             heartbeat timeout.
 
         Returns:
-          Whether all processes received the report; False if a process was lost, or
-            waits outside of `gather`.
+          Whether all processes received the report: False if one was lost, or did not
+            call `gather` in time.
         """
         if self.num > 1 and not (self._announced or self._cut_off):
             limit = self.heartbeat_seconds if seconds is None else seconds
@@ -127,31 +126,31 @@ class Cluster:
         return self._announced
 
     def confirm_lost(self, reason: str) -> bool:
-        """Whether a failure of this process may be caused by the loss of another one.
+        """Whether another process was lost, and may have caused this process's failure.
 
-        Otherwise the failure is reported to the other processes, with exit code 1.
+        If none was lost, the failure is reported to all processes, with exit code 1.
         """
-        # Wait for half of the heartbeat timeout, before JAX aborts this process.
+        # JAX aborts this process after the heartbeat timeout, so wait only for half.
         return self.num > 1 and not self.announce(1, reason, self.heartbeat_seconds / 2)
 
     def leave(self, code: int, reason: str) -> None:
-        """Exit all processes with an error."""
+        """Exit all processes after a failure of this process."""
         if self.num == 1:
             return
         if not self.announce(code, reason):
             _flush()
-            os._exit(code)  # Skip JAX's shutdown, which waits for all processes.
+            os._exit(code)  # Skip JAX's shutdown, which would wait for all processes.
         self._end(code)
 
     @contextlib.contextmanager
     def connecting(self) -> Iterator[None]:
-        """Context manager: a failure inside exits only this process."""
+        """Context manager: a failure to connect is not reported to other processes."""
         self._cut_off = True
         yield
         self._cut_off = False
 
     def _end(self, code: int) -> NoReturn:
-        """Exit together with the other processes, which call this method, too."""
+        """Exit this process when all other processes have called this method, too."""
         import jax
 
         _flush()
@@ -170,7 +169,7 @@ class Cluster:
         text = np.frombuffer(json.dumps(message).encode(), np.uint8)
         with jax.transfer_guard("allow"):
             sizes = _all_gather(np.array([text.size], np.int32))[:, 0]
-            # Round up to a power of two, as each new length needs a compilation.
+            # Round up to a power of two, because each length needs a compilation.
             length = 1 << max(8, int(sizes.max() - 1).bit_length())
             rows = _all_gather(np.pad(text, (0, length - text.size)))
         return [
@@ -180,9 +179,10 @@ class Cluster:
 
 
 def _all_gather(row: "np.ndarray") -> "np.ndarray":
-    """All-gather an array (N,) per process to (processes, N), by a device per process.
+    """All-gather an array (N,) from each process to an array (processes, N).
 
-    `multihost_utils.process_allgather` requires equal device counts per process.
+    Uses one device per process. `multihost_utils.process_allgather` would require the
+    same number of devices in all processes.
     """
     import jax
     import numpy as np
@@ -212,11 +212,11 @@ _current = Cluster()
 
 
 def current() -> Cluster:
-    """Cluster of this process."""
+    """Return the cluster to which this process belongs."""
     return _current
 
 
 def enter(cluster: Cluster) -> None:
-    """Set the cluster of this process."""
+    """Set the cluster to which this process belongs."""
     global _current
     _current = cluster

@@ -1,4 +1,4 @@
-"""Suspension of Python's garbage collector during imports."""
+"""Suspension of Python's garbage collection during imports."""
 
 import contextlib
 import gc
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 def held_back() -> Iterator[None]:
     """Context manager: suspend garbage collection during the import of JAX.
 
-    Modules live until the process ends, so collections during imports find nothing to
-    free. Afterwards all objects are frozen (`gc.freeze`). This saves 0.6 s of CPU time
-    per start (docs/decisions.md). No effect if JAX is already imported, as in a
-    notebook: `gc.freeze` would make existing garbage permanent.
+    Modules live until the process ends, so a collection during imports frees almost
+    nothing. Afterwards all objects are frozen (`gc.freeze`). This saves 0.6 s of CPU
+    time per start (docs/decisions.md). Does nothing if JAX is already imported, as in a
+    notebook, because `gc.freeze` would make existing garbage permanent.
     """
     if "jax" in sys.modules:
         yield

@@ -1,4 +1,4 @@
-"""Start of `jax.distributed`, by flags or by the environment of a launcher."""
+"""Initialization of `jax.distributed` from flags or from a launcher's environment."""
 
 import ctypes
 import errno
@@ -18,21 +18,21 @@ from jaxtrain.errors import UserError
 from jaxtrain.processes import cluster, launcher_port
 from jaxtrain.processes.cluster import Cluster
 
-# Environment variable with the address of process 0, set by Open MPI before version 5.
+# Environment variable in which Open MPI before version 5 sets the address of process 0.
 OPEN_MPI_ADDRESS = "OMPI_MCA_orte_hnp_uri"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """The processes of a run, and the index of this process.
+    """Arguments of `jax.distributed.initialize`.
 
     Attributes:
-      coordinator: HOST:PORT of process 0. None lets JAX detect the address with SLURM,
-        Open MPI or TPUs.
+      coordinator: HOST:PORT of process 0. None lets JAX detect the address, which works
+        with SLURM, Open MPI and TPUs.
       num: Number of processes.
-      index: Number of this process, from 0.
-      local_device_ids: Ordinals of the GPUs for this process. None uses all visible
-        GPUs.
+      index: Index of this process, from 0.
+      local_device_ids: Indices of the GPUs that this process uses. None uses all
+        visible GPUs.
     """
 
     coordinator: str | None
@@ -53,7 +53,7 @@ class Processes:
 
 
 def split(address: str) -> tuple[str, int]:
-    """Split HOST:PORT or [IPV6]:PORT; raise UserError for other forms."""
+    """Split HOST:PORT or [IPV6]:PORT into (host, port); raise UserError on failure."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise UserError(
@@ -65,10 +65,10 @@ def split(address: str) -> tuple[str, int]:
 def find(
     coordinator: str | None, num_processes: int | None, process_id: int | None
 ) -> Processes | None:
-    """Find the processes of the run, from flags or the environment.
+    """Determine the processes of the run from flags, else from the environment.
 
     Returns:
-      The processes; None for a single process.
+      The processes; None if the environment describes a single process.
 
     Raises:
       UserError: Flags are missing or inconsistent.
@@ -91,10 +91,10 @@ def find(
 
 
 def _from_environment() -> Processes | None:
-    """Find the processes from variables of Kubernetes, Open MPI, SLURM and TPUs.
+    """Determine the processes from variables of Kubernetes, Open MPI, SLURM or TPUs.
 
-    Open MPI is checked before SLURM, as `mpirun` inside SLURM starts one SLURM task per
-    machine. A single process or task is not a cluster.
+    Open MPI is checked before SLURM, because `mpirun` in a SLURM job starts one SLURM
+    task per machine. Returns None for a single process.
     """
     env = os.environ
     address = env.get("JAX_COORDINATOR_ADDRESS")
@@ -105,7 +105,7 @@ def _from_environment() -> Processes | None:
     if num is None and (num := _number("OMPI_COMM_WORLD_SIZE")) is not None:
         index, known = _number("OMPI_COMM_WORLD_RANK"), known or OPEN_MPI_ADDRESS in env
         local = _own_gpu("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE")
-    # srun sets these variables for its tasks; a shell in the allocation is not a task.
+    # SLURM_STEP_NUM_TASKS is set in srun tasks, but not in a shell in the allocation.
     elif num is None and (num := _number("SLURM_STEP_NUM_TASKS")) is not None:
         index, known = _number("SLURM_PROCID"), known or "SLURM_STEP_NODELIST" in env
         local = _own_gpu("SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE")
@@ -127,15 +127,15 @@ def _from_environment() -> Processes | None:
 def start(
     processes: Processes | None, init_timeout: float, heartbeat_timeout: float
 ) -> None:
-    """Connect this process with the other processes, before JAX's backend starts.
+    """Connect this process to the other processes, before JAX's backend starts.
 
     Args:
-      processes: Processes of the run. None, or a single process, is not connected.
-      init_timeout: Timeout of the start in seconds.
+      processes: Processes of the run; None for a single process.
+      init_timeout: Timeout in seconds for connecting all processes.
       heartbeat_timeout: Seconds without heartbeat after which a process is lost.
 
     Raises:
-      UserError: The start timed out, or process 0 cannot listen.
+      UserError: A timeout is invalid, or the processes cannot be connected.
     """
     for name, value in (("init", init_timeout), ("heartbeat", heartbeat_timeout)):
         if not 0 < value <= MAX_SECONDS:
@@ -161,8 +161,8 @@ def _connect(
         launcher_port.check()
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
-    # With local_device_ids = None JAX chooses one GPU or reads JAX_LOCAL_DEVICE_IDS;
-    # with [] JAX uses all visible GPUs.
+    # If JAX detects the launcher and local_device_ids is None, a process uses the GPUs
+    # in JAX_LOCAL_DEVICE_IDS, or one GPU. With [], it uses all visible GPUs.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []
@@ -176,7 +176,7 @@ def _connect(
                 processes.local_device_ids or local,
                 cluster_detection_method=None if address is None else "deactivate",
                 coordinator_bind_address=bind,
-                # JAX aborts this process on a timeout, so `join` below must time out
+                # At this timeout JAX aborts the process, so `join` below must time out
                 # first.
                 initialization_timeout=math.ceil(init_timeout) + 3600,
                 heartbeat_timeout_seconds=math.ceil(heartbeat_timeout),
@@ -184,7 +184,7 @@ def _connect(
         except Exception as error:
             failed.append(error)
 
-    # Connect in a thread, as JAX waits without running Python's signal handlers.
+    # Connect in a thread: JAX would block Python's signal handlers in the main thread.
     thread = threading.Thread(target=initialize, daemon=True)
     thread.start()
     thread.join(init_timeout)
@@ -205,18 +205,18 @@ def _connect(
 
 
 def _address_to_bind(coordinator: str) -> str:
-    """Address that process 0 binds: the coordinator's, or all addresses.
+    """Address that process 0 binds: the coordinator's, or else all local addresses.
 
-    If the hostname resolves to the loopback address, as on Debian, other machines could
-    not connect.
+    On Debian, the coordinator's hostname may resolve to a loopback address, to which
+    other machines cannot connect; then all addresses are bound.
 
     Raises:
-      UserError: The port is in use.
+      UserError: The port is in use, or no address can be bound.
     """
     host, port = split(coordinator)
     try:
         found = str(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0])
-    except socket.gaierror:  # Perhaps only other machines can resolve the name.
+    except socket.gaierror:  # Other machines may be able to resolve the name.
         found = "::"
     loopback = ipaddress.ip_address(found.partition("%")[0]).is_loopback
     own = [] if loopback and host not in (found, "localhost") else [found]
@@ -251,15 +251,15 @@ def _unresolved(coordinator: str | None) -> str:
     return ""
 
 
-# JAX's handler of SIGTERM, which makes all processes agree on a step to stop at.
+# JAX's handler of SIGTERM, which lets all processes agree on a step at which to stop.
 _jax_handler = ctypes.CFUNCTYPE(None, ctypes.c_int)()
 
 
 def _take_over_sigterm() -> None:
-    """Restore Python's SIGTERM handler; JAX's handler is called by `_notify_jax`.
+    """Replace JAX's SIGTERM handler by Python's; `_notify_jax` calls JAX's handler.
 
-    JAX's handler hides SIGTERM from Python. Python's handlers also stop a run on SIGINT
-    and SIGUSR1, and end it on a second signal.
+    JAX's handler hides SIGTERM from Python's handler, which treats SIGINT, SIGTERM and
+    SIGUSR1 alike.
     """
     global _jax_handler
     replace = ctypes.CDLL(None).signal
@@ -287,12 +287,12 @@ def _number(*names: str) -> int | None:
 
 
 def _own_gpu(local_index: str, tasks_on_machine: str) -> list[int] | None:
-    """Ordinal of the GPU of this process, if a machine runs several processes.
+    """Index of the only GPU that this process uses; None if it uses all visible GPUs.
 
-    None if the machine runs one process, or if the launcher restricts each process to
-    one GPU: the process then uses all visible GPUs.
+    A process uses one GPU if its machine runs several processes, unless the launcher
+    shows it only one GPU. The arguments are names of environment variables.
     """
-    # SLURM writes 2(x3),1: two tasks on each of three machines, one on the fourth.
+    # For SLURM, 2(x3),1 means two tasks on each of three machines, and one on a fourth.
     several = os.environ.get(tasks_on_machine, "1").split("(")[0].split(",")[0] != "1"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     one_visible = bool(visible) and "," not in visible

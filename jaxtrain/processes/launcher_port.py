@@ -1,4 +1,4 @@
-"""Check of the coordinator port under a launcher detected by JAX."""
+"""Check of the coordinator port that JAX derives from the launcher's environment."""
 
 import errno
 import os
@@ -7,16 +7,18 @@ from typing import Any
 
 from jaxtrain.errors import UserError
 
-# Variables of Open MPI and SLURM from which JAX derives the address of process 0. On
-# TPU hosts JAX queries the metadata server.
+# Environment variables of Open MPI and SLURM from which JAX derives the address of
+# process 0. On TPU hosts, JAX queries the metadata server instead.
 _ADDRESS_VARIABLES = ("OMPI_MCA_orte_hnp_uri", "SLURM_STEP_NODELIST")
 
 
 def check() -> None:
-    """Check that process 0 can listen; otherwise JAX crashes (segmentation fault).
+    """Check that the coordinator port is free; else JAX crashes (segmentation fault).
+
+    Called in process 0.
 
     Raises:
-      UserError: The port chosen by JAX is in use on this machine.
+      UserError: The port is in use on this machine.
     """
     known = any(name in os.environ for name in _ADDRESS_VARIABLES)
     if not known or "JAX_COORDINATOR_BIND_ADDRESS" in os.environ:

@@ -1,9 +1,8 @@
 """Messages between background threads of different processes.
 
-Messages use the key-value store of JAX's coordination service, without devices: a
-collective in a background thread would interleave with the step's collectives in a
-different order per process. The store is not in the public API of JAX; Orbax uses the
-same private API.
+Messages use the key-value store of JAX's coordination service. They cannot use device
+collectives, whose order relative to the collectives of the training step would differ
+between processes. The store is not in JAX's public API, but Orbax uses it, too.
 """
 
 import json
@@ -12,15 +11,15 @@ from typing import Any
 
 from jaxtrain.errors import StartAgainError
 
-# Longest single wait in milliseconds, after which a receiver checks `given_up`.
+# Interval in milliseconds at which a receiver calls `given_up`.
 _POLL_MS = 1000
 
 
 def send(key: str, value: Any) -> None:
-    """Send a JSON value under a key that is not in use.
+    """Send a JSON value under a new key.
 
     Raises:
-      StartAgainError: Process 0 was lost.
+      StartAgainError: Process 0, which holds the store, was lost.
     """
     try:
         _client().key_value_set(key, json.dumps(value))
@@ -29,13 +28,15 @@ def send(key: str, value: Any) -> None:
 
 
 def receive(key: str, given_up: Callable[[], bool]) -> Any:
-    """Wait for the JSON value of a key with one receiver, and delete the key.
+    """Wait for the JSON value sent under a key, and delete the key.
 
     Args:
+      key: Key for which no other process waits.
       given_up: Function that returns whether to stop waiting.
 
     Raises:
-      StartAgainError: Process 0 was lost, or the wait was given up.
+      StartAgainError: Process 0, which holds the store, was lost, or `given_up`
+        returned True.
     """
     client = _client()
     while True:

@@ -1,9 +1,9 @@
 """Handling of SIGINT, SIGTERM and SIGUSR1.
 
-The first signal saves and stops the run, the second exits at once. Batch systems kill a
-program soon after the first signal. A background thread watches for signals: Python
-runs handlers only in the main thread, between bytecode instructions, and not while the
-main thread blocks on a hanging device.
+At the first signal, the run saves and stops. The process exits at the second signal, or
+at the end of a grace period, because batch systems kill a program soon after the first
+signal. A background thread ends the process: Python runs signal handlers only in the
+main thread, and not while the main thread waits for a hanging device.
 """
 
 import contextlib
@@ -23,35 +23,35 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Delay in seconds before an `Interrupted` that Python swallowed in a destructor is
-# raised again: by then Python must have left the destructor.
+# Delay in seconds after which an `Interrupted` that Python swallowed in a destructor is
+# raised again. The destructor must have ended by then.
 AGAIN_SECONDS = 0.01
-# Seconds within which repeated signals count once: a signal to the process group often
-# arrives twice, as a parent process forwards it.
+# Time in seconds within which further signals are ignored: a signal to a process group
+# often arrives twice, because a parent process also forwards it.
 REPEAT_SECONDS = 1.0
-# Timeout in seconds of listing the checkpoints, as the file system may hang.
+# Timeout in seconds for listing the checkpoints, because the file system may hang.
 LISTING_SECONDS = 1.0
 
 
 def ignore() -> None:
-    """Ignore signals from now on.
+    """Ignore SIGINT, SIGTERM and SIGUSR1 from now on.
 
-    Called by data workers, because the main process stops them, and at the end of the
-    program, when a repeated signal may still arrive.
+    Called in data workers, which the main process ends, and at the end of the program,
+    when a signal may arrive a second time.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
 
 
 class Grace:
-    """Ends the process on a second signal, or when the grace period is over.
+    """Ends the process at a second signal, or at the end of the grace period.
 
-    A thread waits for signals between `start` and `end`.
+    Between `start` and `end`, a thread waits for signals.
 
     Attributes:
-      call_seconds: Measured duration of a call of the training step, in seconds. A run
-        can only save after the current call.
-      step: Number of steps dispatched so far, set by the loop.
+      call_seconds: Measured duration in seconds of a call of the compiled training
+        step. A run can only save after the current call.
+      step: Number of steps dispatched so far, set by the training loop.
     """
 
     def __init__(self) -> None:
@@ -61,27 +61,26 @@ class Grace:
         self.step = 0
 
     def limit(self, seconds: float | None, newest: Callable[[], int]) -> None:
-        """Set the grace period of a stop.
+        """Set the grace period.
 
         Args:
-          seconds: Seconds from the first signal; None for no limit.
-          newest: Function that returns the last saved step; it may block on a hanging
-            disk.
+          seconds: Time from the first signal, in seconds; None for no limit.
+          newest: Function that returns the last saved step; blocks if the disk hangs.
         """
         self._seconds, self._newest = seconds, newest
 
     def allowed(self) -> float:
-        """Grace period in seconds from the first signal.
+        """Grace period in seconds, at least twice `call_seconds`.
 
-        The period is at least twice the duration of a call of the training step: the
-        current call must end first, and saving may take as long as a call.
+        The current call of the training step must end before the run can save, and
+        saving may take as long as a call.
         """
         if self._seconds is None:
             return math.inf
         return max(self._seconds, 2 * self.call_seconds)
 
     def start(self) -> None:
-        """Start waiting for signals; must be called in the main thread."""
+        """Start the thread that waits for signals. Called in the main thread."""
         self._read, self._write = socket.socketpair()
         self._write.setblocking(False)
         self._previous = signal.set_wakeup_fd(
@@ -113,11 +112,15 @@ class Grace:
             self._leave(1, "not saved, as a second signal arrived")
 
     def _next(self, until: float = math.inf) -> int | None:
-        """Wait for a signal until a monotonic time; 0 after `end`, None on timeout."""
+        """Wait for a signal, until a time of `time.monotonic`.
+
+        Returns:
+          Number of the signal; 0 after a call of `end`, None on timeout.
+        """
         while (left := until - time.monotonic()) > 0:
             self._read.settimeout(None if left == math.inf else left)
             try:
-                # Each signal writes a byte; an empty read means that `end` was called.
+                # Python writes one byte per signal; b"" means that `end` was called.
                 number = self._read.recv(1)
             except TimeoutError:
                 break
@@ -145,7 +148,7 @@ class Grace:
 
 
 def _in_time(newest: Callable[[], int]) -> int | None:
-    """Result of `newest`, the last saved step; None if the disk hangs."""
+    """Call `newest`, and return its result; None if the disk hangs."""
     found: list[int] = []
     thread = threading.Thread(target=lambda: found.append(newest()), daemon=True)
     thread.start()
@@ -154,18 +157,19 @@ def _in_time(newest: Callable[[], int]) -> int | None:
 
 
 class StopSignals:
-    """Context manager: a signal stops the program gracefully, a second one immediately.
+    """Context manager: a first signal stops the program gracefully, a second at once.
 
-    Before there is anything to save, a signal raises `Interrupted`; later it is only
-    recorded. Several processes stop at the same step, whichever received the signal.
+    The first signal raises `Interrupted`, unless `defer` is set: then `requested`
+    returns True. All processes stop at the same step, even if only one received a
+    signal.
 
     Attributes:
-      signum: Number of the signal, or None; SIGUSR1, an early warning of batch systems,
-        counts as SIGTERM.
+      signum: Number of the first signal, None before. It is SIGTERM for SIGUSR1, which
+        batch systems send as an early warning.
       agreed: Whether all processes have agreed to stop.
-      defer: Whether to record signals instead of raising `Interrupted`. Set during a
-        loop that checks `requested`, and at the end of the program.
-      grace: Ends the program if it does not stop in time.
+      defer: Whether signals are only recorded. Set during a loop that checks
+        `requested`, and at the end of the program.
+      grace: Ends the process if it does not stop in time.
     """
 
     def __init__(self) -> None:
@@ -176,20 +180,20 @@ class StopSignals:
         self._entered = False
 
     def requested(self) -> bool:
-        """Whether to stop here; called at the same points in all processes."""
+        """Whether to stop now. All processes must call this at the same steps."""
         here = cluster.current()
         if here.num == 1:
             return self.signum is not None
         self._num_calls += 1
         if here.should_stop(self._num_calls) and not self.agreed:
             received = [one for one in here.gather(self.signum) if one is not None]
-            # No process received a signal if the platform notified JAX of a preemption.
+            # The platform may notify JAX of a preemption without sending a signal.
             self.signum = received[0] if received else signal.SIGTERM
             self.agreed = True
         return self.agreed
 
     def __enter__(self) -> "StopSignals":
-        # Python allows changes of signal handlers only in the main thread.
+        # Python allows setting signal handlers only in the main thread.
         if threading.current_thread() is threading.main_thread():
             self.grace.start()
             self._previous: dict[int, Any] = {
@@ -204,7 +208,7 @@ class StopSignals:
     def __exit__(self, *_: object) -> None:
         if not self._entered:
             return
-        # Keep a hook that other code installed later, as it calls this hook.
+        # Keep a hook that other code has installed since; that hook may call this one.
         if sys.unraisablehook == self._repeat:
             sys.unraisablehook = self._unraisable
         self._entered = False
@@ -221,23 +225,23 @@ class StopSignals:
 
     def _act(self, *_: Any) -> None:
         if self.signum is None:
-            return  # The alarm was set by other code.
+            return  # Other code had set the alarm.
         if not self.defer:
             raise Interrupted(
                 self.signum, "no step was finished yet, so no progress is lost"
             )
         cluster.current().request_stop()
-        # Do not use print, which the signal may have interrupted.
+        # `print` is not reentrant, and the signal may have interrupted it.
         text = f"\n{self._name}: saving, then stopping; a second signal stops at once\n"
         with contextlib.suppress(OSError):
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Re-raise an `Interrupted` that Python swallowed.
+        """Hook for swallowed exceptions: let a timer raise `Interrupted` again.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
-        collector, such as JAX's. A timer raises `Interrupted` again by SIGALRM, which
-        `Grace` does not count as a second signal.
+        collector, such as JAX's callback. The timer's signal, SIGALRM, is not counted
+        by `Grace`.
         """
         if self._entered and swallowed.exc_type is Interrupted:
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)

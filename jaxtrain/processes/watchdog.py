@@ -13,22 +13,24 @@ from jaxtrain.console import print_stderr
 from jaxtrain.errors import START_AGAIN
 from jaxtrain.processes import cluster
 
-# Time limit of a save in seconds: storage may be slow.
+# Time limit of a save in seconds, generous because storage may be slow.
 LONG_SECONDS = 1800.0
-# Delay in seconds before the watchdog ends process 0, so that the watchdogs of other
-# processes report first: JAX aborts them within a second of the end of process 0.
+# Delay in seconds before the watchdog ends process 0: JAX aborts the other processes
+# within a second of the end of process 0, and their watchdogs should report first.
 LINGER_SECONDS = 5.0
 
 
 class Watchdog:
     """Context manager: ends the process if no step completes within a time limit.
 
+    With several processes, the first step has the time limit of a save, because other
+    processes may take longer to load their data.
+
     Args:
-      seconds: Time limit between two steps, or two evaluation batches; None for no
-        limit.
-      compiling: Function that returns whether a compilation, which has no time limit,
-        is running in this or another process. With several processes the first step
-        has the limit of a save, as another process may take longer to load its data.
+      seconds: Time limit in seconds between steps, or between batches of an evaluation;
+        None for no limit.
+      compiling: Function that returns whether this or another process is compiling.
+        Compilations have no time limit.
     """
 
     def __init__(self, seconds: float | None, compiling: Callable[[], bool]):
@@ -40,17 +42,17 @@ class Watchdog:
         self._done = threading.Event()
 
     def beat(self) -> None:
-        """Record progress of the run."""
+        """Restart the time limit, after progress of the run."""
         self._at = time.monotonic()
 
     def step_done(self) -> None:
-        """Record a completed step."""
+        """Restart the time limit, after a completed training step."""
         self.beat()
         self._limit = self._seconds
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Context manager: use the time limit of a save."""
+        """Context manager: apply the time limit of a save, `LONG_SECONDS` or more."""
         limit, self._limit = self._limit, self._long
         yield
         self.beat()

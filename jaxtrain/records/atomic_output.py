@@ -1,4 +1,4 @@
-"""Atomic output files and directories for command-line options."""
+"""Atomic writing of files and directories that command-line options name."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from jaxtrain.system_errors import LIMITS
 
 @contextlib.contextmanager
 def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary path, which is renamed to `path` at the end.
+    """Context manager: yield a temporary path, and rename it to `path` at the end.
 
-    The temporary path is removed after an error or a signal. An existing file is
-    replaced; a directory must be new or empty.
+    After an error or a signal, the temporary path is removed. An existing file is
+    replaced; an existing directory must be empty.
 
     Args:
-      option: Option that names the path, for messages.
+      option: Command-line option that names the path, for messages.
       path: Path of the output.
       folder: Whether the output is a directory.
     """
@@ -35,12 +35,12 @@ def atomic_output(option: str, path: Path, *, folder: bool = False) -> Iterator[
 
 @contextlib.contextmanager
 def created(folder: Path) -> Iterator[None]:
-    """Create a directory and its parents; remove new ones if the block fails."""
+    """Context manager: create missing directories; remove them if the block fails."""
     new = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
-    except BaseException:  # Including exceptions of signal handlers.
+    except BaseException:  # Includes exceptions raised by signal handlers.
         with contextlib.suppress(OSError):
             for path in new:
                 path.rmdir()
@@ -49,7 +49,7 @@ def created(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reported(option: str, path: Path) -> Iterator[None]:
-    """Convert an OSError on writing the path of an option to UserError."""
+    """Context manager: convert OSError to a UserError that names option and path."""
     try:
         yield
     except OSError as error:
@@ -62,13 +62,13 @@ def reported(option: str, path: Path) -> Iterator[None]:
 
 
 def check_new_folder(option: str, path: Path) -> None:
-    """Fail early if the path of a new directory exists."""
+    """Raise UserError if the path of a directory to create already exists."""
     if path.exists():
         raise UserError(f"{option} {path} already exists: choose a new directory")
 
 
 def _check(option: str, path: Path, folder: bool) -> None:
-    if not path.name:  # `.` and `/` cannot be replaced.
+    if not path.name:  # The directories `.` and `/` cannot be replaced.
         raise UserError(f"{option} {path} already exists: choose a new file name")
     if folder and os.path.lexists(path) and not path.is_dir():
         raise UserError(f"{option} {path} is a file: give a directory")

@@ -1,11 +1,11 @@
-"""Record of a run's data, to detect changes when the run resumes."""
+"""Description of a run's data, to detect changes when the run resumes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from jaxtrain.errors import UserError, first_of
 
-# Maximum number of class names in a message.
+# Maximum number of new or removed class names in a message.
 NUM_NAMED = 5
 
 
@@ -13,10 +13,11 @@ class DataRecord(TypedDict):
     """Contents of `data.json`.
 
     Attributes:
-      num_examples: Number of examples by split.
-      num_classes: Number of classes, or None for other targets.
-      class_names: Names by class index, or None for data without class names.
-      digest: Digest of the file names or contents, or None if unknown.
+      num_examples: Name of the split -> number of examples.
+      num_classes: Number of classes; None if the targets are not classes.
+      class_names: Names of the classes, in index order; None if the classes have no
+        names, or if the targets are not classes.
+      digest: Digest of file names or file contents; None if unknown.
     """
 
     num_examples: dict[str, int]
@@ -26,7 +27,7 @@ class DataRecord(TypedDict):
 
 
 def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Return the differences between recorded and current data."""
+    """Describe each difference between recorded and current data."""
     changes = [
         f"examples of the {split} split: {before} -> {after}"
         for split, before in old["num_examples"].items()
@@ -43,12 +44,12 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def are_known_equal(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether equal digests prove that the data are equal, even at other paths."""
+    """Whether equal digests show that data are equal; the paths may differ."""
     return _both_known(old, new) and not describe_changes(old, new)
 
 
 def check_agree(found: Sequence[Mapping[str, Any]]) -> None:
-    """Check that all processes of a run have the same data."""
+    """Raise UserError if the data records of a run's processes differ."""
     for process, data in enumerate(found):
         if changes := describe_changes(found[0], data):
             raise UserError(

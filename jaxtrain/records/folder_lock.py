@@ -13,19 +13,20 @@ from jaxtrain import links
 from jaxtrain.console import print_stderr
 from jaxtrain.errors import UserError
 
-# Lock file, which exists while a run is active; a killed run leaves it behind.
+# Name of the lock file, which is removed at the end of a run unless the run is killed.
 LOCK = ".lock"
-# Error numbers that `flock` raises on file systems without locks.
+# `errno` values of `flock` on file systems that do not support locks.
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
-# Maximum number of attempts while other processes remove the lock file.
+# Maximum number of attempts to lock, as other processes may remove the lock file.
 MAX_TRIES = 100
 
 
 @contextlib.contextmanager
 def locked(workdir: Path) -> Iterator[None]:
-    """Context manager: lock a run's directory; process 0 locks for all processes.
+    """Context manager: lock a run's directory. Only process 0 takes the lock.
 
-    The directory is created if it is missing, and removed at the end if it is empty.
+    The directory is created if it is missing; if it is still empty at the end, it is
+    removed.
 
     Raises:
       UserError: Another run holds the lock, or the directory is not writable.
@@ -56,9 +57,10 @@ def cannot_write(workdir: Path, error: OSError) -> UserError:
 
 
 def _lock(path: Path) -> int:
-    """Create and lock the lock file, verify its path, and return its descriptor.
+    """Create and lock the lock file; return its file descriptor.
 
-    The lock is on a file, because NFS does not lock directories between machines.
+    A file is locked instead of the directory, because NFS does not lock directories
+    between machines.
     """
     gone = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for _ in range(MAX_TRIES):
@@ -67,7 +69,7 @@ def _lock(path: Path) -> int:
             flags = os.O_RDWR | os.O_CREAT
             descriptor = links.open_in_place(path, flags, refuse_hard_links=False)
         except FileNotFoundError as error:
-            gone = error  # Another run ended and removed the directory.
+            gone = error  # Another run ended, and removed the directory.
             continue
         except OSError as error:
             raise cannot_write(path.parent, error) from None
@@ -90,7 +92,7 @@ def _lock(path: Path) -> int:
             )
         if _is_file_of(path, descriptor):
             return descriptor
-        os.close(descriptor)  # Another run ended and removed the file.
+        os.close(descriptor)  # Another run ended, and removed this lock file.
     raise cannot_write(path.parent, gone)
 
 

@@ -1,4 +1,4 @@
-"""`metrics.jsonl`, one JSON object per line: writing, truncating and reading."""
+"""Writing, truncating and reading `metrics.jsonl`, which has a JSON object per line."""
 
 import contextlib
 import json
@@ -19,12 +19,12 @@ from jaxtrain.system_errors import remedy
 from jaxtrain.tasks.base import Values
 from jaxtrain.tasks.metrics import scalars
 
-# Maximum number of damaged lines in a message.
+# Maximum number of damaged lines listed in a warning.
 NUM_NAMED = 5
 
 
 class MetricsLine(TypedDict):
-    """A line of `metrics.jsonl`; further fields are metrics, or details of an event."""
+    """A line of `metrics.jsonl`; other fields are metrics, or details of an event."""
 
     kind: str
     step: int
@@ -35,7 +35,7 @@ class MetricsLine(TypedDict):
 
 
 class JsonLinesWriter(ConfiguredWriter):
-    """Writer of records to `metrics.jsonl`, with only the scalars of evaluations."""
+    """Writer of records to `metrics.jsonl`; evaluations are reduced to scalars."""
 
     def __init__(self, run: LoggedRun):
         path = run.workdir / METRICS
@@ -53,20 +53,20 @@ class JsonLinesWriter(ConfiguredWriter):
 
 
 def parse_line(line: str | bytes, where: str) -> MetricsLine:
-    """Parse a line of `metrics.jsonl`, or raise UserError.
+    """Parse a line of `metrics.jsonl`; raise UserError if it is invalid.
 
     Args:
-      line: JSON object, in UTF-8.
+      line: JSON object; bytes are UTF-8.
       where: Name of the file, for messages.
     """
     return typed.convert(parse_object(line, where), MetricsLine, where)
 
 
 def truncate_after(path: Path, step: int) -> None:
-    """Remove the lines after a step, which the run will write again.
+    """Remove the lines of later steps, which the resumed run will write again.
 
-    Damaged and truncated lines are moved to `metrics.damaged.jsonl`, with a warning:
-    the run does not need them.
+    Damaged and truncated lines, which the run does not need, are moved to
+    `metrics.damaged.jsonl` with a warning.
 
     Raises:
       UserError: The file cannot be read or written.
@@ -94,7 +94,7 @@ def truncate_after(path: Path, step: int) -> None:
 
 
 def read_last(path: Path, name: str) -> dict[str, Any] | None:
-    """Return the last line with a number in the field `name`, or None."""
+    """Return the last line whose field `name` is a number, or None."""
     with contextlib.suppress(OSError):
         for text in reversed(read_bytes(path, MAX_TABLE_BYTES).splitlines()):
             with contextlib.suppress(UserError):
@@ -105,10 +105,10 @@ def read_last(path: Path, name: str) -> dict[str, Any] | None:
 
 
 def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Return the evaluations of a run so far, without unreadable lines.
+    """Return the evaluations of a run so far; unreadable lines are skipped.
 
-    `train_loss` of an evaluation is the mean loss of the training lines since the
-    previous evaluation, and is missing without such lines.
+    The added field `train_loss` is the mean loss of the training lines since the
+    previous evaluation; it is missing if there are none.
     """
     evaluations, losses = list[dict[str, Any]](), list[float]()
     with contextlib.suppress(OSError):
@@ -131,7 +131,8 @@ def _plain(line: MetricsLine) -> dict[str, Any]:
 
 def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
     aside = path.with_stem(f"{path.stem}.damaged")
-    # The lines are copied before the file is truncated, so that a kill loses no line.
+    # Copy the lines before the file is truncated, so that no line is lost if the run is
+    # killed.
     with open(links.open_in_place(aside, APPEND), "ab") as file:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"

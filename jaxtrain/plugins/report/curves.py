@@ -34,7 +34,7 @@ class DrawnCurves(NamedTuple):
     Attributes:
       charts: Charts as SVG.
       notes: Sentences below the charts.
-      resumed: Whether the charts have dashed lines at the steps of resumption.
+      resumed: Whether dashed lines mark the steps at which the run resumed.
     """
 
     charts: list[Markup]
@@ -79,12 +79,12 @@ def chart(
       suffix: Text to append to the title.
       marks: Steps with a dashed vertical line.
     """
-    log = metric != "learning_rate"  # Schedules are recognizable on a linear axis.
+    log = metric != "learning_rate"  # A linear axis shows the shape of the schedule.
     return line_chart(title(metric) + suffix, series, span=span, marks=marks, log=log)
 
 
 def steps_of(*found: Curves) -> tuple[float, float]:
-    """First and last step of all curves, the range of their shared x axis."""
+    """Minimum and maximum step over all curves; (0, 1) without points."""
     steps = [
         x
         for curves in found
@@ -114,10 +114,10 @@ def _notes(history: History, found: Curves) -> list[str]:
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Sort metric names in the order of the page.
+    """Sort metric names for the page.
 
-    Metrics of tasks come first; other metrics, such as custom ones, follow
-    alphabetically.
+    The loss and other built-in metrics come first, system metrics last; the remaining
+    names are sorted alphabetically.
     """
     names, rates = set(names), ("learning_rate", "grad_norm", "examples_per_second")
     first = ("loss", *tasks.first_metrics(), *rates)

@@ -37,11 +37,11 @@ GROUPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """Predicted example with its image.
+    """Classified example with its image.
 
     Attributes:
       picture: Image as a data: URL; None if it could not be reread.
-      name: Name of the file, or index in the split.
+      name: File name, or "no. 3" for index 3 in the split.
       tiny: Whether the image is enlarged without smoothing.
     """
 
@@ -56,12 +56,12 @@ class Shown:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnExample:
-    """Example with images and texts from its task.
+    """Example with the images and texts that the task makes for it.
 
     Attributes:
       picture: Input image of the model, as a data: URL.
-      name: Name of the file, or index in the split.
-      loss: Loss of this example.
+      name: File name, or "no. 3" for index 3 in the split.
+      loss: Loss of the example.
       pictures: Title -> image drawn by the task, as a data: URL.
       texts: Title -> text from the task.
       tiny: Whether images are enlarged without smoothing.
@@ -77,13 +77,13 @@ class DrawnExample:
 
 @dataclass(frozen=True, kw_only=True)
 class NearExample:
-    """Query example, or one of its nearest neighbours.
+    """Query image, or one of its nearest neighbours.
 
     Attributes:
       picture: Image as a data: URL; None if it could not be reread.
-      name: Name of the file, or index in the split.
+      name: File name, or "no. 3" for index 3 in the split.
       label: Name of the class.
-      same: Whether the example has the class of the query.
+      same: Whether the class equals the query's class.
       tiny: Whether the image is enlarged without smoothing.
     """
 
@@ -99,9 +99,10 @@ class Sample:
     """Random sample of a split.
 
     Attributes:
-      split: Name of the split, which has `num_split` examples.
+      split: Name of the split.
       step: Step of the checkpoint.
-      index: Indices of the examples in the split, (n,).
+      num_split: Number of examples in the entire split.
+      index: Indices into the split, (n,).
     """
 
     split: str
@@ -110,7 +111,7 @@ class Sample:
     index: np.ndarray
 
     def describe(self) -> str:
-        """Sentence on the size of the sample and the step of the model."""
+        """Sentence with the size of the sample and the checkpoint's step."""
         num = len(self.index)
         images = f"all {num:,} images of the {self.split} split"
         if num < self.num_split:
@@ -121,7 +122,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions(Sample):
-    """Predicted classes of a sample of a split; all arrays are (n,).
+    """Predicted classes of a random sample; all arrays are (n,).
 
     Attributes:
       label: True class of each example.
@@ -140,18 +141,15 @@ class Predictions(Sample):
         return self.label == self.predicted
 
     def describe(self) -> str:
-        """Sentence on the sample, with the number of wrong predictions."""
+        """Sentence of `Sample.describe` with the number of wrong predictions."""
         wrong = int((~self.right).sum())
         return f"{super().describe().removesuffix('.')}: {wrong:,} wrong."
 
     def choose(self) -> dict[str, list[int]]:
-        """Choose the examples to show, by group in `GROUPS`.
-
-        The worst mistakes have the lowest probability of the true class; the least
-        certain examples have the lowest confidence.
+        """Choose the examples to show in each of `GROUPS`.
 
         Returns:
-          Group -> indices into the arrays of the sample, in display order.
+          Name of the group -> indices into the arrays, in display order.
         """
         order = {
             "worst": (np.flatnonzero(~self.right), self.true_probability),
@@ -182,11 +180,12 @@ class Examples:
 
     Attributes:
       predictions: Predicted classes of a sample; None if unavailable.
-      shown: Group -> classified examples.
+      shown: Name of the group (see `GROUPS`) -> its examples.
       sample: Evaluated sample for tasks other than single-label classification; None if
         unavailable.
-      drawn: Examples of the sample with the largest losses, in descending order.
-      nearest: Rows of a query and its nearest neighbours, for embedding tasks.
+      drawn: Examples with the largest losses in `sample`, largest first.
+      nearest: One list per query: the query, then its nearest neighbours. Only for
+        embedding tasks.
       pairs: Training images before and after augmentation.
       notes: Sections that do not apply to the run, with reasons.
       failed: Sections that could not be computed, with error messages.

@@ -1,4 +1,4 @@
-"""Records of a run, read from its directory; missing files become notes."""
+"""Recorded files of a run, such as metrics.jsonl and summary.json."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -24,14 +24,14 @@ from jaxtrain.weights.description import MODEL
 
 T = TypeVar("T")
 
-# Keys of a line of metrics.jsonl that are not metrics.
+# Keys in a line of metrics.jsonl that are not names of metrics.
 PLACE = {"kind", "step", "epoch", "time", "split", "event", "num_examples"}
 PLACE |= {"model_step", "wall_seconds"}
 
-# Counters that are plotted only if a value is above 0.
+# Counters that are plotted only if they are ever above 0.
 COUNTS = ("skipped_steps", "loss_spikes", "bad_steps")
 
-# Metric -> train, validation or test -> points by step.
+# Metric -> split -> points (step, value).
 Curves = dict[str, dict[str, list[Point]]]
 
 
@@ -80,18 +80,18 @@ class ModelFile(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """Records of a run; unknown values are empty or None.
+    """Contents of a run's files; empty or None for missing and damaged files.
 
     Attributes:
       workdir: Directory of the run.
-      config: Config at the start of the run; None if this version cannot read it.
+      config: Config at the start of the run; None if it cannot be read.
       lines: Parsed lines of metrics.jsonl, in file order.
       summary: Values of summary.json, written at the end of the run.
       data: Values of data.json.
       model: Values of model.json.
-      checkpoint: Metadata of the newest checkpoint, with its step.
-      profile: Time per operation of profiled steps, if any.
-      missing: Unreadable or missing records, with reasons.
+      checkpoint: Manifest of the newest checkpoint, with the additional key `step`.
+      profile: Time per operation in the profiled steps; None if no step was profiled.
+      missing: Error messages for missing and unreadable files.
     """
 
     workdir: Path
@@ -116,7 +116,7 @@ class History:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has finished: it wrote a summary at its last step."""
+        """Whether there is a summary of the last recorded step."""
         return bool(self.summary) and _number(self.summary.get("step")) >= self.step
 
     @property
@@ -135,22 +135,22 @@ class History:
 
     @property
     def tested_step(self) -> int:
-        """Step of the weights that were evaluated on the test split."""
+        """Training step of the weights that were evaluated on the test split."""
         return _number(_inner(self.summary, "model").get("step")) or self.step
 
     @property
     def last_validation(self) -> dict[str, Any]:
-        """Validation metrics of the weights at the end of the run."""
+        """Validation metrics of the final weights."""
         return _inner(_inner(self.summary, "last"), "validation")
 
     @property
     def best(self) -> dict[str, Any]:
-        """Best evaluation so far: step, metric and value."""
+        """Best evaluation so far, with the keys `step`, `metric` and `value`."""
         return _inner(self.summary if self.finished else self.progress, "best")
 
     @property
     def progress(self) -> dict[str, Any]:
-        """Progress saved with the newest checkpoint."""
+        """Host-side state (`Progress`) saved with the newest checkpoint."""
         return _inner(self.checkpoint, "progress")
 
     @property
@@ -161,7 +161,7 @@ class History:
 
     @property
     def seconds(self) -> dict[str, Any]:
-        """Wall-clock seconds per time account (`trainer/clock.py`)."""
+        """Wall-clock seconds by activity, such as evaluation (`trainer/clock.py`)."""
         source = self.summary if self.finished else self.progress
         return _inner(source, "seconds")
 
@@ -184,7 +184,7 @@ class History:
         return [line for line in self.lines if line["kind"] == "event"]
 
     def curves(self) -> Curves:
-        """Points of all metrics: name -> split -> step -> value."""
+        """Points (step, value) of all metrics, by metric and split."""
         found: Curves = {}
         for line in self.lines:
             if line["kind"] not in ("train", "eval"):
@@ -193,7 +193,7 @@ class History:
             for name, value in line.items():
                 if name not in PLACE and (value is None or is_number(value)):
                     points = found.setdefault(name, {}).setdefault(part, [])
-                    # The final test may evaluate earlier weights.
+                    # The final evaluation on the test split may use earlier weights.
                     step = _number(line.get("model_step")) or line["step"]
                     points.append((step, value))
         for name in COUNTS:
@@ -203,10 +203,10 @@ class History:
 
 
 def read_history(workdir: Path) -> History:
-    """Read the available records of a run.
+    """Read the files of a run; `History.missing` lists missing and damaged files.
 
     Raises:
-      UserError: The directory has no records of a run.
+      UserError: The directory is not the workdir of a run.
     """
     has_any = any((workdir / name).is_file() for name in (CONFIG, METRICS, SUMMARY))
     if not has_any or not is_run(workdir):

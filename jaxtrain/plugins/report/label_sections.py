@@ -8,14 +8,14 @@ from markupsafe import Markup
 from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of labels to show, lowest average precision first.
+# Maximum number of labels to show: those with the lowest average precision.
 MAX_LABELS = 60
 # Metrics per label, in column order.
 COLUMNS = ("positives", "average_precision", "auroc", "f1", "thresholds")
 
 
 class LabelRow(NamedTuple):
-    """Metrics of a label; None if unknown or undefined."""
+    """Name and metrics of a label; unknown or undefined metrics are None."""
 
     name: str
     positives: float | None
@@ -26,10 +26,11 @@ class LabelRow(NamedTuple):
 
 
 def label_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of the metrics per label, lowest average precision first.
+    """Render a table of metrics per label, in order of average precision.
 
     Args:
-      values: Recorded metrics by name; an invalid or missing metric omits the table.
+      values: Recorded metrics by name. If one of `COLUMNS` is missing or invalid,
+        the table is omitted.
       names: Names of the labels.
     """
     columns = [typed.fitting(values.get(n), list[float | None]) for n in COLUMNS]

@@ -26,9 +26,9 @@ class NearestExamples:
     """Query examples with their nearest neighbours.
 
     Attributes:
-      sample: Sample of the split, which holds queries and neighbours.
-      index: Indices in the split, (n, 1 + K): the query, then its K neighbours in
-        order of distance; K is at most `NUM_NEAR`.
+      sample: Random sample that contains the queries and neighbours.
+      index: Indices into the split, (n, 1 + K): each query, then its K nearest
+        neighbours, nearest first; K is at most `NUM_NEAR`.
       label: Class of each example in `index`, (n, 1 + K).
     """
 
@@ -39,16 +39,16 @@ class NearestExamples:
 
 @runtime_checkable
 class FindsNearest(Protocol):
-    """Task with a nearest-neighbour search of embeddings."""
+    """Protocol of tasks with nearest-neighbour search."""
 
     def nearest(self, embedding: np.ndarray) -> np.ndarray:
-        """Find the nearest neighbours among examples.
+        """Find the nearest neighbours of each example among the others.
 
         Args:
           embedding: Embedding of each example, (N, size).
 
         Returns:
-          Indices of other examples, the nearest first, (N, K); K is at most N - 1.
+          Indices of the neighbours, nearest first, (N, K); K is at most N - 1.
         """
         ...
 
@@ -61,7 +61,7 @@ def find_nearest(
     Queries whose nearest neighbour has another class come first.
 
     Raises:
-      UserError: This version cannot read the model.
+      UserError: This version of jaxtrain cannot read the model.
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -83,14 +83,14 @@ def find_nearest(
     rows = np.concatenate([np.arange(len(index))[:, None], near], axis=1)
     closeness = np.sum(embedding * embedding[near[:, 0]], axis=1)
     wrong = label[near[:, 0]] != label
-    # Sort queries whose nearest neighbour has another class first, by similarity. The
-    # other queries keep their order, because 2 exceeds -cosine.
+    # Queries whose nearest neighbour has another class come first, most similar pairs
+    # first. The other queries keep their order: their key, 2, exceeds any -cosine.
     order = np.argsort(np.where(wrong, -closeness, 2), kind="stable")[:NUM_SHOWN]
     return NearestExamples(sample, index[rows[order]], label[rows[order]])
 
 
 def show_nearest(setup: Setup, found: NearestExamples) -> list[list[NearExample]]:
-    """Reread the images of queries and neighbours; one row per query."""
+    """Reread the images of queries and neighbours; return one list per query."""
     source, task = setup.splits.named()[found.sample.split], setup.task
     rows = []
     for index, label in zip(found.index, found.label, strict=True):

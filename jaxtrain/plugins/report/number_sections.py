@@ -1,4 +1,4 @@
-"""Report section of regression: metrics per column."""
+"""Report section of regression: metrics per target column."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,16 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.number_metrics import OF_COLUMNS
 
-# Metrics per column, in order, with their headings in the table.
+# Metric -> heading of its table column, in order.
 HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval"}
 
 
 def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Table of regression metrics per target column; empty if none are recorded.
+    """Render a table of regression metrics per target column.
 
     Args:
-      values: Recorded metrics by name.
-      names: Names of the columns.
+      values: Recorded metrics by name. Without metrics per column, the table is empty.
+      names: Names of the target columns.
     """
     found = {}
     for metric, head in HEADS.items():

@@ -9,7 +9,7 @@ from jaxtrain.plugins.report.pages.text import share, shown
 from jaxtrain.trainer.advice import advise
 
 MAX_EVENTS = 40
-# Display names of the time accounts of `trainer/clock.py`, in page order.
+# Display names of the activities timed by `trainer/clock.py`, in page order.
 ACCOUNTS = {
     "step": "training steps",
     "data_wait": "waiting for data",
@@ -20,9 +20,9 @@ ACCOUNTS = {
     "setup": "start",
     "other": "other",
 }
-# Maximum valid Unix time in seconds, in the year 9987: `datetime` ends in 9999.
+# Maximum Unix time to format, in seconds: `datetime` supports years up to 9999.
 MAX_TIME = 253_000_000_000
-# Keys of an event that are not shown in the details column.
+# Keys that the details column of an event omits.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 
@@ -62,7 +62,7 @@ def system(history: History) -> dict[str, str]:
 
 
 def times(history: History) -> dict[str, float]:
-    """Wall-clock seconds per phase of the run, by display name; empty if unknown."""
+    """Wall-clock seconds per activity, by display name; empty if unknown."""
     known = _seconds(history)
     if known:
         return {
@@ -93,13 +93,13 @@ def advice(history: History) -> list[str]:
 
 
 def _seconds(history: History) -> dict[str, float]:
-    """Seconds per time account; {} if any value is invalid."""
+    """Wall-clock seconds per activity; {} if any value is invalid."""
     found = history.seconds
     return found if all(map(is_number, found.values())) else {}
 
 
 def moments(history: History) -> dict[str, str]:
-    """UTC times of the first and the last line of metrics.jsonl, by display name."""
+    """Earliest and latest UTC time in metrics.jsonl, by display name."""
     times = [line.get("time") for line in history.lines]
     known = [t for t in times if isinstance(t, float) and 0 < t < MAX_TIME]
     if not known:
@@ -115,8 +115,8 @@ class Events(NamedTuple):
     """First events of a run.
 
     Attributes:
-      first: Events as (step, name, details), in order.
-      num_more: Number of later events, which are not listed.
+      first: Tuples (step, name, details), in order.
+      num_more: Number of later events, which the page omits.
     """
 
     first: list[tuple[int, str, str]]
@@ -124,7 +124,7 @@ class Events(NamedTuple):
 
 
 def events(history: History) -> Events:
-    """First `MAX_EVENTS` events of a run, and the number of later events."""
+    """First `MAX_EVENTS` events of a run, and the number of the remaining events."""
     found = history.events()
     first = [
         (event["step"], str(event.get("event", "")), _details(event))

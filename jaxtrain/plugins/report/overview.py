@@ -1,4 +1,4 @@
-"""Head of the page: description of the run, outcome, and results."""
+"""Top of the page: description, outcome and results of the run."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from jaxtrain.plugins.report.curves import title
 from jaxtrain.plugins.report.history import History
 from jaxtrain.plugins.report.pages.text import duration, shown
 
-# Maximum number of test metrics among the tiles.
+# Maximum number of tiles with test metrics.
 MAX_METRICS = 4
-# Maximum number of columns to name.
+# Maximum number of regression columns whose names are shown.
 MAX_COLUMNS = 6
 
 # (value, caption) of a tile.
@@ -19,7 +19,7 @@ Tile = tuple[str, str]
 
 
 def verdict(history: History) -> tuple[str, str]:
-    """Outcome of the run: level ("good" or "warning"), and a sentence."""
+    """Outcome of the run: ("good" or "warning", sentence)."""
     step = f"{history.step:,}"
     if history.finished:
         if history.summary.get("stopped_early"):
@@ -39,7 +39,7 @@ def verdict(history: History) -> tuple[str, str]:
 
 
 def _tested(history: History) -> str:
-    """Sentence on the tested checkpoint; empty if it is the last one."""
+    """Sentence that names the tested checkpoint; empty for the last checkpoint."""
     if history.tested_step == history.step:
         return ""
     return (
@@ -49,7 +49,7 @@ def _tested(history: History) -> str:
 
 
 def subject(history: History) -> list[str]:
-    """Describe data source, task, image shape and classes, one phrase each."""
+    """Phrases that describe the run: data source, task, image shape and classes."""
     config, model = history.config, history.model
     parts = []
     if config is not None:
@@ -71,7 +71,7 @@ def _first_metrics() -> tuple[str, ...]:
 
 
 def tiles(history: History) -> list[Tile]:
-    """Tiles of metrics, training time, model size and throughput."""
+    """Tiles with metrics, training time, model size and throughput."""
     numbers = history.test_numbers
     names = [n for n in _first_metrics() if n in numbers]
     names += [n for n in numbers if n not in names]

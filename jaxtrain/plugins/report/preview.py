@@ -19,7 +19,7 @@ from jaxtrain.font import fitted, font
 from jaxtrain.trainer.programs import augmented, unaugmented
 from jaxtrain.trainer.setup import Setup
 
-# Minimum side of each image in pixels; smaller images are enlarged.
+# Minimum length in pixels of the longer side of an image; smaller images are enlarged.
 SIDE = 96
 GAP, TEXT_HEIGHT = 8, 16
 
@@ -29,7 +29,7 @@ def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
 
     Args:
       setup: Setup of the run.
-      num_steps: Number of batches to show, one per row.
+      num_steps: Number of batches to show, one batch per row.
       columns: Maximum number of images per batch.
 
     Raises:
@@ -61,18 +61,19 @@ def first_images(
     statistics: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
     rows: slice | None = None,
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[str]]]:
-    """Yield images before and after augmentation, uint8 (n, H, W, C), and their labels.
+    """Yield the first training images with their labels, one tuple per step.
 
-    Spatial targets, such as boxes and masks, are drawn on the images.
+    A tuple has the images before and after augmentation, both uint8 (n, H, W, C), and
+    their labels. Boxes, masks and other spatial targets are drawn on the images.
 
     Args:
       setup: Setup of the run.
-      num_steps: Number of initial steps to show.
+      num_steps: Number of steps, from step 0.
       num_images: Maximum number of images per step.
-      order: Order of the training split. Computed by default.
+      order: Order of the training examples. Computed by default.
       statistics: Mean and standard deviation per channel. Computed by default.
-      rows: Slice of each global batch to load and augment. Defaults to the slice of
-        this process.
+      rows: Slice of each global batch to load and augment. Defaults to this process's
+        slice.
 
     Raises:
       UserError: Too many images are unreadable.
@@ -83,8 +84,8 @@ def first_images(
     mean, std = statistics or mean_and_std(data, setup.splits, dataset.source)
     order = order or loader.make_order(data, dataset.source, seed)
     batches = loader.train_batches(data, dataset, setup.mesh, order, 0, num_steps, rows)
-    # Only the last phase is sure to have the full image size. It may disable mosaics,
-    # so its augmentation is replaced by the config's.
+    # Only the last phase always has the full image size. It may disable mosaics, so its
+    # augmentation is replaced by the one in the config.
     phase = dataclasses.replace(setup.phases[-1], augment=setup.config.data.augment)
     prepare = augmented(setup, phase, mean, std, np.float32)
     augmenting, plain = map(
@@ -108,7 +109,7 @@ def first_images(
         stored = dict(batch)
         if dataset.source.canvas_shape:
             stored |= dataset.source.read(batch["index"], unreadable=[])
-            # Omit the box of the training crop, as the image was reread uncropped.
+            # Remove the box of the training crop: the image was reread without a crop.
             stored.pop(BOX, None)
         targets = [
             jax.tree.map(lambda x, n=n: x[n], batch["target"])
@@ -119,7 +120,7 @@ def first_images(
 
 
 def _enlarged(pixels: np.ndarray, side: int) -> Image.Image:
-    """Resize an image to a longer side of `side` pixels, without smoothing."""
+    """Resize an image so that its longer side has `side` pixels, without smoothing."""
     height, width, channels = pixels.shape
     image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels[..., :3])
     scale = side / max(height, width)

@@ -19,7 +19,7 @@ class Reliability(NamedTuple):
     Attributes:
       gap: Mean confidence minus accuracy.
       error: Expected calibration error.
-      diagram: Accuracy by confidence, as SVG.
+      diagram: Reliability diagram, as SVG.
     """
 
     gap: float
@@ -32,8 +32,8 @@ def reliability(predictions: Predictions) -> Reliability:
     right, confidence = predictions.right, predictions.confidence
     return Reliability(
         gap=float(confidence.mean()) - float(right.mean()),
-        # The calibration error uses the same bins as `evaluate`. The diagram has fewer
-        # bins, so that the counts fit below the bars.
+        # The calibration error uses the bins of `evaluate`. The diagram has fewer bins,
+        # so that the counts fit below the bars.
         error=expected_error(calibration.reliability(confidence, right)),
         diagram=_draw(calibration.reliability(confidence, right, NUM_BINS)),
     )

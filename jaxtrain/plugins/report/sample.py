@@ -1,4 +1,4 @@
-"""Predictions for a random sample of a split, on one device of one process."""
+"""Predictions for a random sample of a split, computed on a single device."""
 
 import contextlib
 import math
@@ -33,13 +33,13 @@ from jaxtrain.trainer.programs import unaugmented
 from jaxtrain.trainer.setup import Setup
 from jaxtrain.training.eval_step import prepare_plain
 
-# Maximum size of the random sample of a split, and batch size.
+# Maximum number of examples in the sample, and in a batch.
 MAX_EXAMPLES = 2000
 BATCH = 64
-# Number of examples with the largest losses to draw.
+# Number of examples to show: those with the largest losses.
 NUM_WORST = 12
 
-# (outputs, batch) -> arrays (B, ...), traced.
+# Traced function (outputs, batch) -> pytree of arrays (B, ...) to collect.
 Keep = Callable[[Any, Batch], Any]
 
 
@@ -61,18 +61,18 @@ NO_LIMITS = SampleLimits(seconds=math.inf)
 
 @dataclass(frozen=True, eq=False)
 class WorstExamples:
-    """Examples with the largest losses of a sample, in descending order of loss.
+    """Examples with the largest losses in a sample, largest first.
 
     Attributes:
-      sample: Evaluated sample, with the indices of all its examples.
-      index: Indices of the examples in the split, (n,).
+      sample: Random sample from which the examples were chosen.
+      index: Indices into the split, (n,).
       loss: Loss of each example, float64 (n,).
       image: Input images of the model, uint8 (n, H, W, C).
       target: Targets of the task, pytree of arrays (n, ...).
       outputs: Outputs of the model, pytree of arrays (n, ...).
       chosen: Values from `Task.choose` on the validation split, such as thresholds.
-      drawable: (stored target, prediction) of each example; () if the decoder cannot
-        draw predictions.
+      drawable: Tuple (stored target, prediction) per example; empty if the decoder
+        cannot draw predictions.
     """
 
     sample: Sample
@@ -88,10 +88,10 @@ class WorstExamples:
 def predict_some(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> Predictions:
-    """Predict the classes of a random sample of a split, with the checkpoint of a step.
+    """Predict the classes of a random sample, with the checkpoint of a step.
 
     Raises:
-      UserError: This version cannot read the model.
+      UserError: This version of jaxtrain cannot read the model.
       CheckpointError: The checkpoint is damaged.
       BadNumbersError: Outputs of the model are not finite.
     """
@@ -123,7 +123,7 @@ def find_worst(
     """Find the examples with the largest losses in a random sample of a split.
 
     Raises:
-      UserError: This version cannot read the model.
+      UserError: This version of jaxtrain cannot read the model.
       CheckpointError: The checkpoint is damaged.
     """
     source, model = setup.splits.named()[split], load_model(workdir, step)
@@ -140,7 +140,7 @@ def find_worst(
     size = min(model.in_windows(BATCH), len(source))
     found = over_sample(setup, model, source, limits, losses, size)
     index, loss = found.numbers, found.values.astype(np.float64)
-    # NaN counts as an infinite loss.
+    # A loss of NaN is treated as infinite.
     order = np.argsort(-np.nan_to_num(loss, nan=np.inf), kind="stable")[:NUM_WORST]
     # The outputs of the entire sample may be too large to collect, so the model is
     # applied again to the worst examples.
@@ -165,7 +165,7 @@ def find_worst(
 
 
 def example_names(source: Source, index: np.ndarray) -> list[str]:
-    """File names of examples; "no. 3" for examples that are not stored in files."""
+    """File names of examples, or "no. 3" for index 3 if they have no files."""
     if isinstance(source.store, ImageFileStore):
         # Paths relative to the directory of the data set.
         return [shown(source.store.names[i]) for i in source.indices[index]]
@@ -184,9 +184,9 @@ def over_sample(
     keep: Keep,
     batch_size: int | None = None,
 ) -> Kept:
-    """Apply a model to a random sample of a split, as `over_examples` does.
+    """Call `over_examples` for a random sample of up to `MAX_EXAMPLES` examples.
 
-    The sample has up to `MAX_EXAMPLES` examples, and is the same in each call.
+    The sample is the same in each call.
     """
     draws = np.random.Philox(key=0).random_raw(len(source))
     chosen = np.argsort(draws, kind="stable")[:MAX_EXAMPLES]
@@ -203,18 +203,19 @@ def over_examples(
     batch_size: int,
     limits: SampleLimits = NO_LIMITS,
 ) -> Kept:
-    """Apply a model to examples on one device, and collect the values of `keep`.
+    """Apply a model to examples on one device, and collect the outputs of `keep`.
 
-    The values are in the order of the examples; unreadable examples are skipped.
+    Results are in the order of the examples; unreadable examples are skipped.
 
     Args:
       setup: Setup of the run.
       model: Model with loaded weights.
-      source: Split of the examples.
-      chosen: Indices of the examples, (n,).
-      keep: Traced function (outputs, batch) -> arrays (B, ...).
+      source: Split that contains the examples.
+      chosen: Indices into the split, (n,).
+      keep: Function of model outputs and batch, traced; returns the arrays to collect,
+        (B, ...).
       batch_size: Maximum number of examples per batch.
-      limits: Time limit and condition to stop early.
+      limits: Limits that stop the collection early.
     """
     about, device = model.description, jax.local_devices()[0]
     mesh, size = make_mesh(ParallelConfig(), [device]), min(batch_size, len(source))

@@ -1,4 +1,4 @@
-"""Sections of the page of a run with the metrics of its task."""
+"""Sections of a run's page: the metrics of its task."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,8 +8,8 @@ from markupsafe import Markup
 from jaxtrain.plugin import Table
 from jaxtrain.plugins.report.class_sections import class_sections
 
-# Task -> function from test metrics by name, and names of classes or columns, to HTML.
-# Recorded metrics may be missing or invalid, and the names may be empty.
+# Task -> function that renders the test metrics, given the names of classes or columns.
+# Metrics may be missing or invalid, and the names may be empty.
 REPORT_SECTIONS: Table[Callable[[dict[str, Any], Sequence[str]], Markup]] = Table(
     "report_sections", {}
 )
@@ -18,7 +18,7 @@ REPORT_SECTIONS: Table[Callable[[dict[str, Any], Sequence[str]], Markup]] = Tabl
 def task_sections(task: str, values: dict[str, Any], names: Sequence[str]) -> Markup:
     """Render the metrics of a task as HTML sections.
 
-    Tasks without an entry in `REPORT_SECTIONS` get the class sections.
+    Tasks without an entry in `REPORT_SECTIONS` use `class_sections`.
 
     Args:
       task: Name of the task.

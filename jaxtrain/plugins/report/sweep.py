@@ -1,4 +1,4 @@
-"""Page of a sweep: table of all trials, and comparison of the best trials."""
+"""HTML page of a sweep: table of all trials, and comparison of the best trials."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,10 +22,10 @@ class TrialTable(NamedTuple):
 
     Attributes:
       heading: Heading of the page.
-      columns: Names of the columns.
-      rows: Cells of each trial, best trial first.
-      best: Whether the first row is the best trial.
-      note: Sentence on the number of runs compared below the table.
+      columns: Headings of the table columns.
+      rows: Table cells of each trial, best trial first.
+      best: Whether the first row is the best trial; False if no trial is complete.
+      note: Sentence below the table, on the number of runs compared.
     """
 
     heading: str
@@ -36,7 +36,7 @@ class TrialTable(NamedTuple):
 
 
 def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
-    """Render the page: the table of all trials, and the runs of the best trials.
+    """Render the page: a table of all trials, then a comparison of the best trials.
 
     Raises:
       UserError: No trial has started.
@@ -64,9 +64,10 @@ def make_sweep_page(folder: Path, record: SweepRecord) -> bytes:
 
 
 def rank(record: SweepRecord) -> list[TrialRecord]:
-    """Sort trials, best trial first.
+    """Sort the trials of a sweep, best trial first.
 
-    Complete trials come first, by value; other trials follow, by number of evaluations.
+    Complete trials are sorted by value; the other trials follow, sorted by number of
+    evaluations, largest first.
     """
     sign = -1 if record["better"] == "higher" else 1
 
@@ -80,7 +81,7 @@ def rank(record: SweepRecord) -> list[TrialRecord]:
 
 
 def _histories(folder: Path, ranked: Sequence[TrialRecord]) -> list[History]:
-    """Records of the first `MAX_RUNS` trials that have started."""
+    """Read the runs of the first `MAX_RUNS` trials that have started."""
     found = list[History]()
     for trial in ranked:
         workdir = folder / trial_folder(trial["number"])

@@ -1,4 +1,4 @@
-"""`sweep.json`: trials of a sweep, for its report and other programs."""
+"""`sweep.json`: trials of a sweep, written for the report and other programs."""
 
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -16,13 +16,13 @@ class TrialRecord(TypedDict):
     """Trial of a sweep.
 
     Attributes:
-      number: Number of the trial, from 0; its workdir is `trial_folder(number)`.
-      state: State of the trial: its outcome, or running.
-      value: Best value of the metric for complete trials, else the last value; None
-        before the first evaluation, and for non-finite values.
+      number: Index of the trial, from 0; its workdir is `trial_folder(number)`.
+      state: Outcome of the trial, or "running".
+      value: Best value of the metric for complete trials, else the last value. None
+        before the first evaluation, or if the value is not finite.
       evaluations: Number of evaluations so far.
-      overrides: Config values that the trial sets, by field name.
-      reason: Reason for pruning or failure; None for other states.
+      overrides: Config values that the trial sets, by field path.
+      reason: Reason for pruning or failure; None in other states.
     """
 
     number: int
@@ -38,9 +38,9 @@ class SweepRecord(TypedDict):
 
     Attributes:
       metric: Validation metric that ranks the trials.
-      better: Direction of the metric, lower or higher.
-      best: Number of the best complete trial; None if no trial is complete.
-      trials: Trials in the order of their numbers.
+      better: Whether "higher" or "lower" values are better.
+      best: `number` of the best complete trial; None if no trial is complete.
+      trials: Trials, sorted by `number`.
     """
 
     metric: str
@@ -50,17 +50,17 @@ class SweepRecord(TypedDict):
 
 
 def trial_folder(number: int) -> str:
-    """Name of a trial's workdir in the directory of the sweep."""
+    """Name of a trial's workdir, a subdirectory of the sweep's directory."""
     return f"trial-{number:04d}"
 
 
 def write_sweep(folder: Path, record: SweepRecord) -> None:
-    """Write the trials to the directory of a sweep."""
+    """Write `sweep.json` to the directory of a sweep."""
     write_digested(folder / SWEEP, dict(record))
 
 
 def read_sweep(folder: Path) -> SweepRecord | None:
-    """Read the trials of a sweep; None if the directory is not a sweep.
+    """Read `sweep.json` from a directory; None if there is no such file.
 
     Raises:
       UserError: The file is damaged.

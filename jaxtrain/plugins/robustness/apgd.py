@@ -1,8 +1,8 @@
 """Auto-PGD: an attack with an adaptive step size.
 
 Croce and Hein 2020, "Reliable evaluation of adversarial robustness with an ensemble of
-diverse parameter-free attacks", arXiv:2003.01690, algorithm 1, with the constants of
-the authors.
+diverse parameter-free attacks", arXiv:2003.01690: algorithm 1, with the constants in
+the paper.
 """
 
 import itertools
@@ -17,38 +17,40 @@ import numpy as np
 
 from jaxtrain.plugins.adversarial.attacks import LOSS_SCALE, Ball, finite
 
-# Weight of the new direction in a step; the rest is momentum.
+# Weight of the gradient step; the previous update has the weight 1 - MOMENTUM_WEIGHT.
 MOMENTUM_WEIGHT = 0.75
-# Minimum fraction of the steps since the last checkpoint that must increase the loss;
-# otherwise the step size is halved.
+# The step size is halved at a checkpoint if fewer than this fraction of the steps since
+# the previous checkpoint increased the loss.
 LEAST_RISES = 0.75
 # Initial step size, as a multiple of epsilon.
 FIRST_STEP = 2.0
-# Fractions of the number of steps: first checkpoint, decrease of the distance between
-# checkpoints, and smallest distance.
+# As fractions of the number of steps: the first checkpoint after 0, the decrease of the
+# distance from one pair of checkpoints to the next, and the minimum distance.
 FIRST_CHECKPOINT, NEARER, LEAST_DISTANCE = 0.22, 0.03, 0.06
 
-# Images in 0..1 (B, H, W, C) -> (loss, whether the prediction is wrong), each (B,).
+# Function of images in 0..1, (B, H, W, C), that returns the loss, and whether the
+# prediction is wrong, both (B,).
 Judge = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 class Climb(NamedTuple):
-    """State of the attack; arrays have one entry per image, (B, ...).
+    """State of the attack on a batch; all arrays but `number` are (B, ...).
 
     Attributes:
-      number: Number of steps taken, a scalar.
+      number: Number of steps taken, int32 ().
       image: Current images, x_k in the paper.
       before: Images before the last step, x_(k-1).
       loss: Loss of `image`.
       gradient: Gradient of the loss at `image`.
-      best: Images of the highest loss so far, x_max.
+      best: Images with the highest loss so far, x_max.
       best_loss: Loss of `best`, f_max.
-      best_gradient: Gradient at `best`.
-      size: Size of the next step, eta.
-      rises: Number of steps since the last checkpoint that increased the loss.
+      best_gradient: Gradient of the loss at `best`.
+      size: Step size of the next step, eta.
+      rises: Number of steps that increased the loss since the last checkpoint.
       last_best: `best_loss` at the last checkpoint.
       is_halved: Whether `size` was halved at the last checkpoint.
-      answer: Result of the attack: the first image that fooled the model, else `best`.
+      answer: Result of the attack: the first image that fooled the model, or `best` if
+        the model was not fooled.
       errs: Whether the model was fooled.
     """
 
@@ -70,10 +72,10 @@ class Climb(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Apgd:
-    """Projected gradient ascent with momentum, and step halving at checkpoints.
+    """Projected gradient ascent with momentum; checkpoints may halve the step size.
 
     Attributes:
-      ball: Norm ball of the allowed images.
+      ball: Norm ball of the allowed perturbations.
       steps: Number of gradient steps.
     """
 
@@ -84,8 +86,8 @@ class Apgd:
         """Create the state before the first step. Traced.
 
         Args:
-          judge: Function that returns the loss to increase.
-          start: Initial images, in the ball, (B, H, W, C).
+          judge: Function that computes the loss to maximize.
+          start: Initial images, inside the ball, (B, H, W, C).
         """
         loss, gradient, errs = _look(judge, start)
         return Climb(
@@ -109,8 +111,8 @@ class Apgd:
         """Take one step of the attack. Traced.
 
         Args:
-          judge: Function that returns the loss to increase.
-          images: Clean images in 0..1, the centres of the balls, (B, H, W, C).
+          judge: Function that computes the loss to maximize.
+          images: Clean images in 0..1, (B, H, W, C).
           at: State before the step.
         """
         is_first = at.number == 0
@@ -124,7 +126,8 @@ class Apgd:
         here = image, loss, gradient
         best = at.best, at.best_loss, at.best_gradient
         best = _where(loss > at.best_loss, here, best)
-        # As in the paper, `last_best` at the first checkpoint is from the first step.
+        # As in the paper, the first checkpoint compares `best_loss` to its value after
+        # the first step.
         last_best = jnp.where(is_first, best[1], at.last_best)
 
         distance = jnp.asarray(self._distances())[at.number]
@@ -151,9 +154,9 @@ class Apgd:
         )
 
     def _distances(self) -> np.ndarray:
-        """Return each checkpoint's distance from the previous one, int32 (steps,).
+        """Distance of each checkpoint from the previous one, int32 (steps,).
 
-        The distance is 0 for all other steps.
+        Steps that are not checkpoints have a distance of 0.
         """
         found = np.zeros(self.steps, np.int32)
         places = checkpoints(self.steps)
@@ -164,23 +167,23 @@ class Apgd:
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Return the checkpoints w_0, w_1, ... of an attack: step numbers, from 0."""
+    """Step numbers, from 0, of an attack's checkpoints (w_0, w_1, ... in the paper)."""
     parts = [0.0, FIRST_CHECKPOINT]
     while parts[-1] < 1:
         last = parts[-1] - parts[-2]
         parts.append(parts[-1] + max(last - NEARER, LEAST_DISTANCE))
-    # Guard against rounding errors of the sums: 57.00000000000001 must not become 58.
+    # Correct rounding errors of the sums: 57.00000000000001 must not become 58.
     return sorted({math.ceil(round(part * steps, 6)) for part in parts if part <= 1})
 
 
 def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> jax.Array:
     """Targeted difference-of-logits-ratio loss, (B,).
 
-    -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2), where z_1, z_3 and z_4 are the
-    largest, third and fourth largest logits. The loss is invariant to logit scale.
+    -(z_label - z_target) / (z_1 - (z_3 + z_4) / 2), where z_k is the k-th largest
+    logit. The loss is invariant to the scale of the logits.
 
     Args:
-      logits: Outputs of the model, (B, classes), at least four classes.
+      logits: Logits of at least four classes, (B, classes).
       labels: True classes, int (B,).
       targets: Target classes of the attack, int (B,).
     """
@@ -194,13 +197,13 @@ def targeted_dlr(logits: jax.Array, labels: jax.Array, targets: jax.Array) -> ja
 
 
 def likeliest_others(logits: jax.Array, labels: jax.Array, num: int) -> jax.Array:
-    """Return the wrong classes with the highest logits, highest first, (num, B)."""
+    """Wrong classes with the `num` highest logits, highest first, int (num, B)."""
     others = jnp.where(jax.nn.one_hot(labels, logits.shape[-1]) > 0, -jnp.inf, logits)
     return jnp.argsort(-others, axis=-1)[:, :num].T
 
 
 def _look(judge: Judge, images: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the loss, the gradient, and whether the prediction is wrong, per image."""
+    """Per image: loss, gradient, and whether the prediction is wrong."""
 
     def total(images: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         losses, errs = judge(images)
@@ -217,7 +220,7 @@ def _each(x: jax.Array) -> jax.Array:
 def _where(
     chosen: jax.Array, ours: tuple[jax.Array, ...], theirs: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
-    """Select arrays (B, ...) per image: `ours` if `chosen`, (B,), else `theirs`."""
+    """Select per image from arrays (B, ...): `ours` where `chosen`, else `theirs`."""
     return tuple(
         jnp.where(chosen.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
         for a, b in zip(ours, theirs, strict=True)

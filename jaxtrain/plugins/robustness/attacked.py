@@ -1,7 +1,7 @@
-"""Attacks on batches: the worst result of several attacks per image.
+"""Attacks on batches: for each image, the worst result of several attacks.
 
-The host calls a compiled program for each step of an attack, because XLA:CPU is slow in
-loops, and a hundred unrolled steps would compile for minutes.
+Each step of an attack is a call of a compiled program: loops inside a program are slow
+on XLA:CPU, and a hundred unrolled steps would compile for minutes.
 """
 
 import functools
@@ -32,25 +32,26 @@ from jaxtrain.tools.evaluation.passes import SHOWN
 from jaxtrain.training.calls_ahead import Pace
 from jaxtrain.training.views import View
 
-# Attack -> default number of steps. The index of an attack is folded into its PRNG key.
+# Attack -> default number of steps. The position of an attack in this dict is folded
+# into its PRNG key.
 STEPS = {"fgsm": 1, "pgd": 10, "apgd-ce": 100, "apgd-t": 100}
-# Attacks that need classes, and the attack whose loss needs four logits.
+# Attacks that need one class per image, and the one that needs at least four classes.
 OF_CLASSES, OF_FOUR = ("apgd-ce", "apgd-t"), "apgd-t"
-# Number of target classes of the targeted attack, most likely first.
+# Number of target classes of the targeted attack: the most likely wrong classes.
 NUM_TARGETS = 9
-# Batch key of the index of the attack that fooled the model, from 1; 0 if the clean
-# image is misclassified; the number of attacks + 1 if no attack succeeded.
+# Batch key. Values: 0 if the clean image is misclassified; k if the k-th attack was the
+# first to fool the model; number of attacks + 1 if no attack did.
 FOOLED_BY = "fooled_by"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ThreatModel:
-    """Threat model: allowed perturbations, and the attacks to run in order.
+    """Threat model: allowed perturbations, and the attacks to run.
 
     Attributes:
-      attacks: Names of the attacks, keys of `STEPS`.
-      ball: Norm ball of the allowed images.
-      steps: Number of steps of all attacks except `fgsm`. Defaults to `STEPS`.
+      attacks: Names of the attacks (see `STEPS`), in the order of their execution.
+      ball: Norm ball of the allowed perturbations.
+      steps: Number of steps of each attack except `fgsm`. Defaults to `STEPS`.
     """
 
     attacks: tuple[str, ...]
@@ -62,7 +63,11 @@ class ThreatModel:
         return STEPS[name] if name == "fgsm" or self.steps is None else self.steps
 
     def check(self, task: Task, name: str) -> None:
-        """Check that the task supports the attacks.
+        """Check that a task supports the attacks.
+
+        Args:
+          task: Task to check.
+          name: Name of the task, for messages.
 
         Raises:
           UserError: The task has no loss per image, or too few classes for an attack.
@@ -87,14 +92,15 @@ class ThreatModel:
 
 
 class Given(NamedTuple):
-    """A batch to attack; arrays have one entry per image, (B, ...).
+    """A batch to attack.
 
     Attributes:
-      images: Images in 0..1.
-      target: Targets as converted by the task.
-      mask: 0 for padding, else 1.
-      keys: PRNG key of each image.
-      others: Wrong classes, most likely first, (num, B); empty without classes.
+      images: Clean images in 0..1, (B, H, W, C).
+      target: Targets from `Task.target`, (B, ...).
+      mask: Mask of the examples, (B,); zero marks padding.
+      keys: PRNG key of each image, (B,).
+      others: Wrong classes of each image, most likely first, (num, B); num is 0 for
+        tasks without one class per image.
     """
 
     images: jax.Array
@@ -105,13 +111,14 @@ class Given(NamedTuple):
 
 
 class Worst(NamedTuple):
-    """Worst version of each image so far; arrays have one entry per image, (B, ...).
+    """Worst version of each image so far, clean or attacked; arrays are (B, ...).
 
     Attributes:
-      images: Images in 0..1 that fool the model, else images of highest loss.
+      images: Images in 0..1: the first version that fooled the model, or the version
+        with the highest loss if none did.
       loss: Loss of `images`.
       errs: Whether the prediction for `images` is wrong.
-      by: Index of the first successful attack, from 1 (see `FOOLED_BY`).
+      by: Value of `FOOLED_BY`.
     """
 
     images: jax.Array
@@ -123,14 +130,14 @@ class Worst(NamedTuple):
 class Attacker:
     """Runs the attacks of a threat model on batches.
 
-    The result for an image is the first version that fools the model, be it the clean
-    image or an attacked one; later attacks do not change it. Results do not depend on
-    the other images of a batch.
+    The result for an image is the first version, clean or attacked, that fools the
+    model, else the version with the highest loss. The result does not depend on the
+    other images in the batch.
 
     Args:
       model: Model to attack.
       task: Task of the model.
-      view: Test-time augmentation of images.
+      view: Test-time augmentation, which is a part of the attacked model.
       threat: Attacks and allowed perturbations.
     """
 
@@ -145,19 +152,19 @@ class Attacker:
         self._update = jax.jit(self._updated)
 
     def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
-        """Attack a batch; return it with attacked images and `FOOLED_BY`.
+        """Attack a batch; return the batch with the worst images and `FOOLED_BY`.
 
         Args:
           params: Parameters of the model.
-          model_state: State of the model.
-          batch: Evaluation batch, (B, ...), of the model's image size.
+          model_state: Non-trainable state of the model, such as running statistics.
+          batch: Evaluation batch, with images of the model's size, (B, ...).
         """
         weights, pace = (params, model_state), Pace()
         given, worst = self._prepare(weights, batch)
         for number, name in enumerate(self._threat.attacks, 1):
             num_goals = len(given.others) if name == OF_FOUR else 1
             for goal in map(np.int32, range(num_goals)):
-                # An early exit to save time: later attacks do not change fooled images.
+                # Stop early: images that fool the model do not change any more.
                 if np.all(_all_err(worst.errs, given.mask)):
                     break
                 at = self._start(name, weights, given, goal)
@@ -169,7 +176,7 @@ class Attacker:
         return {**batch, SHOWN: 255 * worst.images, FOOLED_BY: worst.by}
 
     def _prepared(self, weights: Any, batch: Batch) -> tuple[Given, Worst]:
-        """Prepare a batch for attacks, with the clean images as the worst so far."""
+        """Prepare a batch to attack; the clean images are the worst so far."""
         task, model, pixels = self._task, self._model, batch["image"]
         images = pixels.astype(wide(model.policy.compute_dtype)) / 255
         stream = keys.stream(keys.root_key(SEED), keys.ATTACK)
@@ -220,7 +227,7 @@ class Attacker:
         worst: Worst,
         number: jax.Array,
     ) -> Worst:
-        """Update the worst images by the result of an attack."""
+        """Replace the worst images where an attack's result, `changed`, is worse."""
         outputs = self._outputs(weights, changed)
         loss, errs = self._judged(outputs, given.target)
         taken = ~worst.errs & (errs | (loss > worst.loss))
@@ -235,7 +242,7 @@ class Attacker:
         return Apgd(ball=self._threat.ball, steps=self._threat.steps_of(name))
 
     def _judge(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Judge:
-        """Return a `Judge`: a function of images that computes the loss to increase."""
+        """Return the function of images that computes the loss to maximize."""
 
         def judge(images: jax.Array) -> tuple[jax.Array, jax.Array]:
             outputs = self._outputs(weights, images)
@@ -247,7 +254,7 @@ class Attacker:
         return judge
 
     def _outputs(self, weights: Any, images: jax.Array) -> Any:
-        """Return the outputs for images in 0..1, with test-time augmentation."""
+        """Return the model outputs, with test-time augmentation, of images in 0..1."""
         model, (params, model_state) = self._model, weights
 
         def apply(pixels: jax.Array) -> jax.Array:

@@ -25,7 +25,7 @@ APGD, BOTH = "apgd", ("apgd-ce", "apgd-t")
 
 @dataclass(frozen=True, kw_only=True)
 class AttackArguments:
-    """Options of `evaluate` on attacks."""
+    """Options of `evaluate` for adversarial attacks."""
 
     attack: tuple[AttackName, ...] = field(
         (),
@@ -49,7 +49,7 @@ class AttackArguments:
 
 
 class Attacked(EvaluationPart):
-    """Metrics of a split under the attacks of a threat model."""
+    """Metrics of a split on adversarial examples."""
 
     Options = AttackArguments
 

@@ -1,4 +1,4 @@
-"""`main.py evaluate --corruptions`: errors under each corruption and severity."""
+"""`main.py evaluate --corruptions`: error for each corruption and severity."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class CorruptionArguments:
-    """Options of `evaluate` on corruptions."""
+    """Options of `evaluate` for image corruptions."""
 
     corruptions: bool = field(
         False,
@@ -33,7 +33,7 @@ class CorruptionArguments:
 
 
 class Corrupted(EvaluationPart):
-    """Errors of a split under corruptions, absolute and relative to a baseline."""
+    """Errors on corrupted images, absolute and relative to a baseline model."""
 
     Options = CorruptionArguments
 

@@ -1,4 +1,4 @@
-"""Errors on corrupted images, and mean corruption error."""
+"""Errors on corrupted images, and mean corruption error (mCE)."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,8 +15,8 @@ from jaxtrain.tasks.base import Task, Values
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.tasks.task_metrics import main_goal
 
-# Mean errors of AlexNet on ImageNet-C over the severities, in the order of
-# `CORRUPTIONS`: the authors' baseline (github.com/hendrycks/robustness).
+# AlexNet's error for each of `CORRUPTIONS`, averaged over the severities of ImageNet-C:
+# the baseline of the ImageNet-C authors (github.com/hendrycks/robustness).
 ALEXNET = (
     *(0.886428, 0.894468, 0.922640),
     *(0.819880, 0.826268, 0.785948, 0.798360),
@@ -27,11 +27,11 @@ IMAGENET_CLASSES = 1000
 
 
 def error(goal: Goal, values: Values) -> float:
-    """Return the error of a task: the main metric, or 1 - metric if higher is better.
+    """Convert the main metric to an error: 1 - metric if higher values are better.
 
     Args:
       goal: Main metric and its direction.
-      values: Metrics of a split.
+      values: Metrics of a split, by name.
 
     Raises:
       UserError: The metric is not a number, or exceeds 1 although higher is better.
@@ -49,11 +49,14 @@ def error(goal: Goal, values: Values) -> float:
 def measure(
     error_of: Callable[[Corruption], float], progress: Callable[[str], None]
 ) -> dict[str, list[float]]:
-    """Measure the errors under each corruption at each severity.
+    """Measure the error at each severity of each corruption.
 
     Args:
-      error_of: Function that evaluates a corrupted split.
-      progress: Function that prints a progress line per corruption.
+      error_of: Function that returns the error under a corruption.
+      progress: Function that prints a line; called once per corruption.
+
+    Returns:
+      Corruption -> errors at severities 1 to 5.
     """
     errors = {}
     for name in CORRUPTIONS:
@@ -66,18 +69,20 @@ def measure(
 def compared(
     errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
-    """Return the errors relative to a baseline, and the baseline's name.
-
-    Both values, `relative` and `baseline`, are None without a baseline.
+    """Return the name of the baseline model, and errors relative to the baseline.
 
     Args:
-      errors: Errors at each severity, by corruption.
-      path: Evaluation of the baseline. Defaults to AlexNet, for ImageNet's classes.
-      task: Task of the evaluation.
-      table: Name of the table of severities.
+      errors: Corruption -> errors at severities 1 to 5.
+      path: The evaluation.json of the baseline. Defaults to AlexNet for models with
+        ImageNet's 1000 classes; other models then have no baseline.
+      task: Task of the evaluated model.
+      table: Name of the severity table (see `levels`).
+
+    Returns:
+      Dict of `baseline` and `relative`, which are None without a baseline.
 
     Raises:
-      UserError: The baseline has no errors, or is for another image size or metric.
+      UserError: The file lacks errors, or is for another image size or metric.
     """
     if path is not None:
         baseline = read_baseline(path, table, main_goal(task).metric)
@@ -91,7 +96,13 @@ def compared(
 
 
 class CorruptionErrors(TypedDict):
-    """Errors by corruption at each severity, name of the severity table, and metric."""
+    """Section `corruptions` of an evaluation.json.
+
+    Attributes:
+      errors: Corruption -> errors at severities 1 to 5.
+      table: Name of the severity table (see `levels`).
+      metric: Main metric, from which the errors were computed.
+    """
 
     errors: dict[str, list[float]]
     table: str
@@ -99,16 +110,16 @@ class CorruptionErrors(TypedDict):
 
 
 class BaselineFile(TypedDict):
-    """Required content of the evaluation.json of a baseline."""
+    """Required fields in a baseline's evaluation.json."""
 
     corruptions: CorruptionErrors
 
 
 def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
-    """Read the mean error of each corruption from another evaluation.
+    """Read a baseline's error for each corruption, averaged over the severities.
 
     Raises:
-      UserError: The evaluation has no errors, or is for another image size or metric.
+      UserError: The file lacks errors, or is for another image size or metric.
     """
     how = invocation.command("evaluate", "--corruptions", "--out", "FILE")
     make = f"create the file with {how}"
@@ -142,7 +153,7 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
 
 
 def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
-    """Return AlexNet's errors; None if classes or severities are not ImageNet-C's."""
+    """Return AlexNet's errors; None if classes or table are not ImageNet-C's."""
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None
     return dict(zip(CORRUPTIONS, ALEXNET, strict=True))
@@ -151,14 +162,14 @@ def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
 def corruption_errors(
     errors: Mapping[str, list[float]], baseline: Mapping[str, float]
 ) -> dict[str, float | None]:
-    """Return the errors relative to a baseline, by corruption, and their `mean`.
+    """Divide errors by the errors of a baseline; return the quotients and their `mean`.
 
-    The mean is the mCE of Hendrycks and Dietterich 2019; 1 equals the baseline. Values
-    are None if the baseline has an error of 0.
+    The mean is the mCE of Hendrycks and Dietterich 2019. A quotient is None if the
+    baseline's error is 0; the mean is None if any quotient is None.
 
     Args:
-      errors: Errors at each severity, by corruption.
-      baseline: Mean errors of the baseline, by corruption.
+      errors: Corruption -> errors at severities 1 to 5, which are averaged.
+      baseline: Corruption -> mean error of the baseline.
     """
     relative: dict[str, float | None] = {
         name: float(np.mean(found)) / baseline[name] if baseline[name] else None

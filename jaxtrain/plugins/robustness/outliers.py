@@ -5,15 +5,15 @@ import numpy as np
 
 from jaxtrain.dtypes import widen
 
-# Fraction of the in-distribution examples that the threshold accepts.
+# Fraction of in-distribution examples at or above the threshold of `fpr_at_95_tpr`.
 TRUE_POSITIVE_RATE = 0.95
 
 
 def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
-    """Return scores of images, (B,) each; higher scores are more in-distribution.
+    """Compute scores of images, each (B,); higher scores are more in-distribution.
 
     `max_softmax` is the largest class probability (Hendrycks and Gimpel 2017,
-    arXiv:1610.02136), `energy` the log-sum-exp of the logits: the negative energy of
+    arXiv:1610.02136). `energy` is the log-sum-exp of the logits: the negative energy of
     Liu et al. 2020 (arXiv:2010.03759) at temperature 1.
     """
     logits = widen(logits)
@@ -24,13 +24,13 @@ def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
 
 
 def separation(ordinary: np.ndarray, other: np.ndarray) -> dict[str, float]:
-    """Return detection metrics, given scores of in- and out-of-distribution images.
+    """Compute metrics of out-of-distribution detection from scores.
 
-    `auroc` is the probability that an in-distribution example scores higher (ties count
-    half); `aupr_in` and `aupr_out` are the average precisions with in- or
-    out-of-distribution as the positive class; `fpr_at_95_tpr` is the false positive
-    rate of the threshold that accepts 95 % of the in-distribution examples (Hendrycks
-    and Gimpel 2017, arXiv:1610.02136; Liu et al. 2020, arXiv:2010.03759).
+    `auroc` is the area under the ROC curve. `aupr_in` and `aupr_out` are average
+    precisions, with in-distribution or out-of-distribution as the positive class.
+    `fpr_at_95_tpr` is the false positive rate at the threshold that accepts 95 % of the
+    in-distribution images (Hendrycks and Gimpel 2017, arXiv:1610.02136; Liu et al.
+    2020, arXiv:2010.03759).
 
     Args:
       ordinary: Scores of in-distribution images, (N,); higher is more in-distribution.
@@ -54,7 +54,7 @@ def _auroc(positive: np.ndarray, negative: np.ndarray) -> float:
 
 
 def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
-    """Mean of the precision at the threshold of each positive example."""
+    """Mean of the precision with each positive score as the threshold."""
 
     def num_from(values: np.ndarray) -> np.ndarray:
         return len(values) - np.searchsorted(np.sort(values), positive, side="left")

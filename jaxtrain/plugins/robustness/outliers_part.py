@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OutlierArguments:
-    """Options of `evaluate` on out-of-distribution images."""
+    """Options of `evaluate` for out-of-distribution detection."""
 
     ood: str | None = field(
         None,
@@ -24,7 +24,7 @@ class OutlierArguments:
 
 
 class Outliers(EvaluationPart):
-    """Out-of-distribution detection, with another data set as the outliers."""
+    """Out-of-distribution detection; outliers are the images of another data set."""
 
     Options = OutlierArguments
 

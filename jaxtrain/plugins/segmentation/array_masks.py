@@ -22,14 +22,14 @@ class ArrayMasks:
 
 
 def checked(name: str, masks: np.ndarray) -> np.ndarray:
-    """Validate masks, and convert them to uint8 (N, H, W).
+    """Validate masks, and convert them to uint8.
 
     Args:
       name: Name of the array in messages.
-      masks: Class indices, any integer dtype, (N, H, W).
+      masks: Class indices or `IGNORED`, any integer dtype, (N, H, W).
 
     Raises:
-      ValueError: The values are not class indices.
+      ValueError: A value is neither a class index nor `IGNORED`.
     """
     if masks.min() < 0 or masks.max() > IGNORED:
         raise ValueError(
@@ -40,10 +40,10 @@ def checked(name: str, masks: np.ndarray) -> np.ndarray:
 
 
 def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStore:
-    """Combine images with masks; the class names are "0" to the largest class index.
+    """Combine images with masks; the names of the classes are "0", "1" and so on.
 
     Raises:
-      ValueError: The masks have pixels of fewer than two classes.
+      ValueError: No class but 0 occurs in the masks.
     """
     counted = masks[masks != IGNORED]
     num = int(counted.max()) + 1 if counted.size else 0

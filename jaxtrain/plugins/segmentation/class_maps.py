@@ -1,4 +1,4 @@
-"""Predicted masks: class fractions, and masks at the original image size."""
+"""Conversion of logits to masks at the original image size, and to class fractions."""
 
 import math
 
@@ -19,20 +19,24 @@ SHARE = "share_"
 
 
 def shares(logits: jax.Array) -> jax.Array:
-    """Fraction of the pixels per class, (B, H, W, C) logits -> (B, C) float32."""
+    """Fraction of pixels predicted as each class, float32 (B, C).
+
+    Args:
+      logits: Logits, (B, H, W, C).
+    """
     found = jax.nn.one_hot(logits.argmax(-1), logits.shape[-1], dtype=jnp.float32)
     return found.mean((1, 2))
 
 
 def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.ndarray:
-    """Predicted class of each pixel at the original image size, uint8 (H, W).
+    """Mask of predicted classes at the original image size, uint8 (H, W).
 
-    Argmax of the bilinearly resized logits. Pixels outside the model's crop are
-    `IGNORED`.
+    Pixels outside the model's crop are `IGNORED`; at other pixels, the mask is the
+    argmax of the bilinearly resized logits.
 
     Args:
       logits: Logits at the model's input size, (rows, columns, classes).
-      fit: Resize and crop from the image to the model's input.
+      fit: Resize and crop that convert the image to the model's input.
       size: Height and width of the image in pixels.
     """
     rows, columns = logits.shape[:2]
@@ -46,7 +50,7 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
     shape = last - first, last_row - first_row
     best = np.full(shape[::-1], -np.inf, np.float32)
     found = np.zeros(shape[::-1], np.uint8)
-    # One class at a time: the logits of a full photograph may take a gigabyte.
+    # One class at a time: all logits at the size of a photograph may take a gigabyte.
     for number in range(logits.shape[-1]):
         picture = Image.fromarray(np.ascontiguousarray(logits[..., number], np.float32))
         part = (before, above, behind, below)
@@ -61,12 +65,12 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
 def draw_masks(
     data: FileData, logits: np.ndarray, fit: Fit
 ) -> tuple[Image.Image, Image.Image]:
-    """Predicted mask of an image file as a palette image, and overlaid on the image.
+    """Draw the predicted mask of an image file: as a palette image, and on the image.
 
     Args:
-      data: Encoded image file, or its path.
+      data: Contents of the image file, or the error of reading it.
       logits: Logits at the model's input size, (rows, columns, classes).
-      fit: Resize and crop from the image to the model's input.
+      fit: Resize and crop that convert the image to the model's input.
 
     Raises:
       UnreadableError: The file is not an image.
@@ -87,17 +91,17 @@ def in_colours(mask: np.ndarray) -> Image.Image:
 def _visible_range(
     start: float, stop: float, size: int, num: int
 ) -> tuple[int, int, float, float]:
-    """Range of the pixels along an image axis whose centres are inside a box.
+    """Range of pixels, along one image axis, with centres inside a crop box.
 
     Args:
-      start: Start of the box in pixels of the image.
-      stop: End of the box in pixels of the image.
+      start: Start of the box in image pixels.
+      stop: End of the box in image pixels.
       size: Length of the image axis in pixels.
       num: Length of the box in pixels of the model's input.
 
     Returns:
-      First pixel and last pixel + 1 of the range, and the start and end of the range
-      in pixels of the model's input.
+      (start, stop) of the range in image pixels, then (start, stop) in pixels of the
+      model's input.
     """
     first = max(0, math.ceil(start - 0.5))
     last = min(size, max(first + 1, math.ceil(stop - 0.5)))

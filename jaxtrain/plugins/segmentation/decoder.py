@@ -15,8 +15,8 @@ from jaxtrain.tasks.decoder import OutputFacts
 from jaxtrain.tasks.mean_outputs import mean_softmax
 from jaxtrain.tasks.prediction import AnswerParts, Prediction
 
-# Classes below this fraction of the pixels are excluded from the agreement, because
-# rounding alone may change most pixels of a rare class.
+# `pixel_agreement` excludes classes with a smaller fraction of the pixels, because
+# rounding alone may change most of their pixels.
 RARE = 1e-3
 
 
@@ -24,8 +24,8 @@ class MaskPrediction(NumbersPrediction):
     """Predicted mask of one image.
 
     Args:
-      columns: Column names of the shares.
-      shares: Fraction of the pixels per class, (classes,).
+      columns: Column names of `shares` in output tables.
+      shares: Fraction of pixels of each class, (classes,).
       mask: Class of each pixel at the model's input size, uint8 (rows, columns).
       names: Names of the classes.
     """
@@ -41,10 +41,7 @@ class MaskPrediction(NumbersPrediction):
         self.mask, self.names = mask, names
 
     def json(self, topk: int) -> dict[str, Any]:
-        """JSON values: the mask as base64 PNG, and pixel fractions of `topk` classes.
-
-        The classes with the most pixels come first.
-        """
+        """JSON values: the mask as base64 PNG, and the `topk` most frequent classes."""
         counts = np.bincount(self.mask.ravel(), minlength=len(self.names))
         order = np.argsort(-counts, kind="stable")[:topk]
         file = io.BytesIO()
@@ -68,7 +65,7 @@ class MaskDecoder(RowDecoder):
     """Decoder of segmentation logits, (B, H, W, classes).
 
     Args:
-      facts: Recorded properties of the outputs, with the names of the classes.
+      facts: Properties of the outputs, recorded with the model. Must have class names.
     """
 
     logits_name = "mask_logits"
@@ -112,19 +109,19 @@ class MaskDecoder(RowDecoder):
         return outputs.argmax(-1).astype(np.uint8)
 
     def agreement(self, ours: np.ndarray, theirs: np.ndarray) -> float:
-        """Fraction of pixels with an unchanged class, averaged over the classes."""
+        """Agreement of the logits of two models (see `pixel_agreement`)."""
         return pixel_agreement(ours, theirs)
 
 
 def pixel_agreement(ours: np.ndarray, theirs: np.ndarray) -> float:
-    """Fraction of pixels with an unchanged class, averaged over the classes.
+    """Fraction of pixels for which two models predict the same class.
 
-    All classes have the same weight, so a dominant class does not hide errors of rare
-    classes.
+    The fraction is computed per class of the reference model, then averaged over the
+    classes, so that a dominant class does not hide errors of rare classes.
 
     Args:
-      ours: Outputs of a model, (N, H, W, classes).
-      theirs: Outputs of the reference model, same shape.
+      ours: Logits of a model, (N, H, W, classes).
+      theirs: Logits of the reference model, same shape.
     """
     classes = theirs.argmax(-1).ravel()
     same = ours.argmax(-1).ravel() == classes

@@ -1,8 +1,8 @@
 """DeepLabV3 (Chen et al. 2017, arXiv:1706.05587) and FCN with dilated ResNets.
 
-As in torchvision: dilated convolutions replace the strides of the backbone's last two
-stages, and an auxiliary head on the features of the third stage has a separate loss in
-training. The default weight of this loss is the one in torchvision's training script.
+As in torchvision, dilation replaces the strides of the backbone's last two stages. In
+training, an auxiliary head on the features of the third stage adds a loss; its default
+weight is from torchvision's training script.
 """
 
 import dataclasses
@@ -22,15 +22,15 @@ from jaxtrain.models.resnet import Stem
 from jaxtrain.plugins.segmentation.dense import DenseModel, resized
 from jaxtrain.plugins.segmentation.options import DeepLabConfig
 
-# Dropout rate of FCN heads, including the auxiliary head, and the reduction factor of
-# the number of channels in these heads.
+# FCN heads, including the auxiliary head: dropout rate, and reduction factor of the
+# number of channels.
 DROPPED, NARROWED = 0.1, 4
-# Channels per ASPP branch, and dilation rates of its three dilated branches.
+# Channels of each ASPP branch, and dilation rates of the three dilated branches.
 CHANNELS, RATES = 256, (12, 24, 36)
 
 
 class AuxiliaryFCN(AuxiliaryHead):
-    """Auxiliary FCN head on the features before the last stage, for training only."""
+    """Auxiliary FCN head on the third stage's features, used only in training."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class AuxiliaryFCN(AuxiliaryHead):
 
 
 class ASPP(nnx.Module):
-    """Atrous spatial pyramid pooling: parallel dilated convolutions and image pooling.
+    """Atrous spatial pyramid pooling: parallel dilated convolutions and global pooling.
 
-    The batch norm of the pooling branch sees one value per image and channel.
+    In the pooling branch, batch norm gets one value per image and channel.
     """
 
     def __init__(
@@ -84,9 +84,10 @@ class ASPP(nnx.Module):
 
 
 class DilatedNet(DenseModel):
-    """A dilated ResNet with a decode head, and an auxiliary head in training.
+    """Base class of dilated ResNets with a decode head and an auxiliary head.
 
-    The output logits are upsampled bilinearly to the height and width of the images.
+    The logits are upsampled bilinearly to the height and width of the images. The
+    auxiliary head is used only in training.
     """
 
     Options: ClassVar = DeepLabConfig
@@ -153,12 +154,12 @@ class DilatedNet(DenseModel):
         *,
         layers: Layers,
     ) -> None:
-        """Append the decode head to a backbone with `features` output channels."""
+        """Append the decode head, whose input has `features` channels."""
         raise NotImplementedError
 
 
 class FCN(DilatedNet):
-    """An FCN head (Long et al. 2014, arXiv:1411.4038) on a dilated ResNet."""
+    """Dilated ResNet with an FCN head (Long et al. 2014, arXiv:1411.4038)."""
 
     base_dropout = DROPPED
 
@@ -179,7 +180,7 @@ class FCN(DilatedNet):
 
 
 class DeepLabV3(DilatedNet):
-    """Atrous spatial pyramid pooling on a dilated ResNet."""
+    """Dilated ResNet with a DeepLabV3 head: `ASPP` and a 3x3 convolution."""
 
     base_dropout = 0.5
 
@@ -201,7 +202,7 @@ class DeepLabV3(DilatedNet):
 
 
 def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
-    """Apply a layer to the features `x[0]`; return its outputs and the images."""
+    """Apply a layer to the deepest features, `x[0]`; return (its output, images)."""
     return layer(x[0], rngs), x[-1]
 
 

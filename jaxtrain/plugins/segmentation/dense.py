@@ -1,7 +1,7 @@
 """Multi-scale backbones of segmentation and detection models.
 
-A backbone is a classifier without its head. Its layers have the classifier's names, so
-that weights of the classifier can be loaded.
+A backbone is a classifier without its head. Its layers have the names of the
+classifier's layers, so that classifier weights can be loaded.
 """
 
 import functools
@@ -18,16 +18,16 @@ from jaxtrain.models.base import Model, Piece
 from jaxtrain.models.layers import Layers
 from jaxtrain.registry import find_row
 
-# Side in pixels of the images used to compute strides: large enough that borders cut
-# off by unpadded convolutions do not matter.
+# Height and width in pixels of the images used to compute strides: large enough to
+# neglect the borders that unpadded convolutions remove.
 LARGE = 1024
 
 
 class Level(NamedTuple):
-    """Feature map of a backbone at one stride.
+    """Description of a feature map of a backbone.
 
     Attributes:
-      stride: Stride with respect to the image, in pixels.
+      stride: Stride relative to the image, in pixels.
       channels: Number of channels.
     """
 
@@ -38,9 +38,9 @@ class Level(NamedTuple):
 class DenseModel(Model):
     """Base class of models with a backbone.
 
-    Each piece that is appended after `add_backbone` receives a tuple: the feature maps,
-    deepest level first, then the images. If an option in `backbone_options` is None,
-    the backbone's default applies.
+    After `add_backbone`, the input of each appended piece is a tuple: the feature maps,
+    deepest first, then the images. An option in `backbone_options` that is None has the
+    backbone's default.
     """
 
     backbone_options: ClassVar[tuple[str, ...] | None] = (
@@ -55,7 +55,7 @@ class DenseModel(Model):
 
     @property
     def backbone_layers(self) -> tuple[str, ...]:
-        """Names of the layers of the backbone."""
+        """Names of the backbone layers."""
         return self._backbone_layers
 
     def add_backbone(
@@ -68,21 +68,22 @@ class DenseModel(Model):
         output_stride: int | None = None,
         **options: Any,
     ) -> tuple[Level, ...]:
-        """Append the pieces of a classifier without its head and auxiliary heads.
+        """Append the pieces of a classifier, except its head and auxiliary heads.
 
         Args:
           name: Name of the classifier in the config, such as resnet50.
           image_shape: Height, width and channels of the images.
           layers: Factory of the layers.
-          keep: Names of layers. The input of a piece with one of these layers is saved
-            as an intermediate feature map. Defaults to the last features per stride.
-          output_stride: Stride of the last feature map; dilation replaces further
-            strides. Defaults to the classifier's stride.
-          **options: Options of the classifier; None is the classifier's default.
+          keep: Names of layers. The input of a piece that contains one of these layers
+            is saved as a feature map. By default, the last feature map of each stride
+            is saved.
+          output_stride: Maximum stride; beyond it, dilation replaces strides. Defaults
+            to the classifier's stride.
+          **options: Options of the classifier; None selects the classifier's default.
 
         Returns:
-          Stride and channels of the saved feature maps and of the last one, in order of
-          increasing stride.
+          Descriptions of the saved feature maps and of the backbone's output, in order
+          of increasing stride.
 
         Raises:
           UserError: The classifier or an option is unknown, or the classifier has no
@@ -125,7 +126,7 @@ def _make(
     output_stride: int | None,
     options: dict[str, Any],
 ) -> Model:
-    """Create a classifier without auxiliary heads."""
+    """Create the classifier of a backbone, without auxiliary heads."""
     kind = find_row(CLASSIFIERS, "model.backbone", name)
     if not (inspect.isclass(kind) and issubclass(kind, Model)):
         raise UserError(
@@ -153,7 +154,7 @@ def _make(
 
 
 def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
-    """Pieces before the first piece without spatial outputs (B, rows, columns, C)."""
+    """Leading pieces of a classifier with spatial outputs, (B, rows, columns, C)."""
     outputs = _outputs(model, model.pieces, image_shape)
     for index, x in enumerate(outputs):
         if any(len(part.shape) != 4 for part in jax.tree.leaves(x)):
@@ -175,7 +176,7 @@ def _levels(
 
 
 def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[Any]:
-    """Output shapes of consecutive pieces of a model."""
+    """Outputs of the first pieces of a model, as `jax.ShapeDtypeStruct`."""
     model.eval()  # The trace must not update running statistics.
 
     def all_outputs(x: Any) -> list[Any]:
@@ -194,10 +195,11 @@ def _outputs(model: Model, pieces: Any, image_shape: tuple[int, ...]) -> list[An
 def _carrying(
     apply: Callable[..., Any], is_first: bool, is_last: bool, keep: bool
 ) -> Callable[..., Any]:
-    """Wrap `apply` of a backbone piece to also return saved feature maps.
+    """Wrap the function `apply` of a backbone piece to pass on saved feature maps.
 
-    Inputs and outputs are tuples: the current features, then the saved feature maps,
-    newest first, then the images. With `keep`, the input is saved.
+    Input and output become tuples: the current features; the saved feature maps, newest
+    first; the images. With `keep`, the input features are saved, too. The input of the
+    first piece is only the images.
     """
 
     @functools.wraps(apply)
@@ -218,7 +220,7 @@ def _joined(x: Any) -> jax.Array:
 def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
     """Resize activations (B, rows, columns, C) bilinearly.
 
-    Pixel centres are aligned as in PyTorch's `interpolate` with `align_corners=False`.
+    Equals `interpolate(mode="bilinear", align_corners=False)` in PyTorch.
     """
     if x.shape[1:3] == size:
         return x
@@ -227,10 +229,10 @@ def resized(x: jax.Array, size: tuple[int, int]) -> jax.Array:
 
 
 def doubled(x: jax.Array, size: tuple[int, int]) -> jax.Array:
-    """Upsample activations (B, rows, columns, C) by 2 with nearest neighbours.
+    """Upsample activations (B, rows, columns, C) by 2 (nearest neighbour).
 
-    A last row or column that exceeds `size` by one pixel is dropped. For other sizes,
-    the upsampled activations are resized bilinearly.
+    If the result has one row or column more than `size`, the last row or column is
+    dropped. If it differs from `size` by more, it is resized bilinearly.
     """
     batch, rows, columns, channels = x.shape
     x = jnp.broadcast_to(

@@ -1,4 +1,4 @@
-"""Data sets of the `datasets` library with image and mask columns."""
+"""Masks of Hugging Face data sets, which have an image column and a mask column."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from jaxtrain.data.stores import Opened
 from jaxtrain.plugins.segmentation.masked_store import make_masked
 from jaxtrain.plugins.segmentation.pixel_classes import StoredMask, find_classes
 
-# Names of mask columns; the first one present is used.
+# Recognized names of a mask column, in order of preference.
 NAMES = ("mask", "annotation", "segmentation", "segmentation_mask", "label", "labels")
 
 
 @dataclass(frozen=True)
 class HfMasks:
-    """Mask column of a Hugging Face data set, in the order of the images."""
+    """Store of the masks in a column of a Hugging Face data set."""
 
     places: SplitRanges
-    # A `datasets.Dataset` with a single column of encoded images.
+    # A `datasets.Dataset` that has only the mask column, with encoded images.
     column: Any
 
     def read(self, indices: np.ndarray) -> list[StoredMask]:
@@ -35,10 +35,10 @@ class HfMasks:
 
 
 def mask_column(library: Any, features: Any) -> str | None:
-    """Name of the mask column; None if the targets are not masks."""
+    """Name of the mask column; None if the data set has other targets."""
     images = [n for n, kind in features.items() if isinstance(kind, library.Image)]
     labelled = any(isinstance(kind, library.ClassLabel) for kind in features.values())
-    # A column named `label` without images may hold classes, even if its type is not
+    # A column `label` that has no images may hold class labels, even if its type is not
     # `ClassLabel`.
     if labelled or len(images) < 2 or ("label" in features and "label" not in images):
         return None
@@ -53,15 +53,15 @@ def open_pairs(
     mask: str,
     lengths: Mapping[str, Sequence[int]],
 ) -> Opened:
-    """Open the rows of all splits as images with masks.
+    """Open a Hugging Face data set as images with masks.
 
     Args:
-      library: Module of the `datasets` library.
+      library: Imported module `datasets`.
       config: Data config; `classes` is the path of the class list.
-      whole: Rows of all splits, concatenated, with both columns.
+      whole: A `datasets.Dataset` with the rows of all splits, concatenated.
       image: Name of the image column.
       mask: Name of the mask column.
-      lengths: Number of rows of each split.
+      lengths: Number of rows in each shard, by split.
     """
     places, splits = number_examples(shown(config.source), lengths)
     kept = library.Image(decode=False)

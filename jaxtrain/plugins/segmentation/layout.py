@@ -1,4 +1,4 @@
-"""Layout of image and mask directories, recognized by `jaxtrain.data.layouts`."""
+"""Directory layout of images and masks, for `jaxtrain.data.layouts`."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from jaxtrain.plugins.segmentation.mask_files import IMAGES, MASKS
 
 
 class MaskLayout(FolderLayout):
-    """Layout with directories `images` and `masks`, matched by file name."""
+    """Directories `images` and `masks`, whose files are matched by name."""
 
     format = "masks"
 

@@ -15,10 +15,10 @@ _AUXILIARY = {
     "aux/conv/norm": "aux_classifier.1",
     "aux/head/linear": "aux_classifier.4",
 }
-# Torchvision's last layers are 1x1 convolutions.
+# The last layers are 1x1 convolutions in torchvision, but linear layers in jaxtrain.
 _MAPS: dict[str, Any] = {
     "layouts": {r"(aux/)?head/linear/kernel": POINTWISE},
-    # Arrays that models without an auxiliary head ignore.
+    # Weights that a model without an auxiliary head does not use.
     "unused": (r"aux_classifier\..*",),
 }
 FCN = ArrayNames(

@@ -35,7 +35,7 @@ LAYOUT = (
     "masks/train/photo.png, likewise validation and test"
 )
 
-# Path relative to the root, and size in bytes.
+# (path relative to the root of the data set, size in bytes).
 SizedFile = tuple[bytes, int]
 
 
@@ -44,7 +44,7 @@ class SplitFolder(NamedTuple):
 
     Attributes:
       place: Directory of the split, relative to the root of the data set.
-      files: Path below `place` without extension -> file.
+      files: Path relative to `place`, without extension -> file.
     """
 
     place: bytes
@@ -53,7 +53,12 @@ class SplitFolder(NamedTuple):
 
 @dataclass(frozen=True)
 class MaskFiles:
-    """Mask files below `root`, in the order of the images."""
+    """Store of mask files, in the order of the images.
+
+    Attributes:
+      root: Directory of the data set.
+      names: Paths relative to `root`.
+    """
 
     root: str
     names: FileNames
@@ -65,7 +70,7 @@ class MaskFiles:
 
 
 def open_masks(name: str, config: DataConfig) -> Opened:
-    """Open images and masks with the same names in two directories.
+    """Open a data set of images and masks in two directories, matched by file name.
 
     Raises:
       UserError: The directories are missing or have invalid files; one message lists
@@ -104,7 +109,7 @@ def open_masks(name: str, config: DataConfig) -> Opened:
     files: list[tuple[SizedFile, SizedFile]] = []
     splits = {}
     for split, some in pairs.items():
-        # Shuffled, so that a slice such as train[:90%] has images of all directories.
+        # Shuffle, so that a slice such as train[:90%] has images from all directories.
         draws = draws_of_names(image for (image, _), _ in some)
         order = np.argsort(draws, kind="stable")
         splits[split] = [len(files) + np.arange(len(some))]
@@ -137,9 +142,10 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
-    """Files by split: one directory per split if there is a directory `train`.
+    """Files by split.
 
-    Without a directory `train`, all files belong to the training split.
+    Each split is a subdirectory. Without a subdirectory `train`, all files belong to
+    the training split.
     """
     folders, _ = scan.listing(top)
     named = {name: SPLITS.get(shown(name).lower()) for name in folders}
@@ -183,7 +189,7 @@ def _by_stem(
 def _drop_unread(
     masks: SplitFolder | None, images: SplitFolder, unread: Iterable[bytes]
 ) -> SplitFolder | None:
-    """Drop the masks of images in unsupported formats."""
+    """Drop masks whose images, `unread`, have unsupported formats."""
     if masks is None:
         return None
     stems = {
@@ -200,8 +206,8 @@ def _pairs(
 
     Args:
       images: Images of the split.
-      masks: Masks of the split. None if their directory is missing.
-      problems: Collector of unpaired files.
+      masks: Masks of the split; None if their directory is missing.
+      problems: Collector to which unpaired files are added.
       every: Whether a mask without an image is a problem; False if `data.include`
         selects images.
     """

@@ -1,4 +1,4 @@
-"""`main.py predict --masks`: one mask file per image."""
+"""`main.py predict --masks`: a mask file per image."""
 
 from dataclasses import dataclass
 from pathlib import Path

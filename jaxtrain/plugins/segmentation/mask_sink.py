@@ -15,17 +15,17 @@ from jaxtrain.plugins.segmentation.class_maps import draw_masks
 
 
 def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
-    """Sink that writes predicted masks and their overlays on the images (`--masks`).
+    """Output of `--masks`: PNG files of the predicted masks, and of image overlays.
 
     Args:
       path: Directory to create.
       names: Names of the image files.
-      fit: Resize and crop from the images to the model's input.
+      fit: Resize and crop that convert an image to the model's input.
     """
 
     def write(batch: ImageBatch, i: int, place: str) -> None:
         data = read_unless_large(os.fsencode(batch.images[i]))
-        # The file was readable during the prediction, but may have changed.
+        # The file was readable before the prediction, but may have changed since.
         if isinstance(data, OSError):
             raise data
         drawn = draw_masks(data, batch.results["outputs"][i], fit)

@@ -23,14 +23,14 @@ from jaxtrain.errors import UserError
 from jaxtrain.plugins.segmentation import upright
 from jaxtrain.plugins.segmentation.pixel_classes import FILES, PixelClasses, StoredMask
 
-# Number of masks checked on opening.
+# Number of masks that are checked when a data set is opened.
 NUM_LOOKED = 8
-# Number of masks that a thread reads at a time to count pixels.
+# Number of masks that `count_pixels` reads at a time in each thread.
 BLOCK = 64
 
 
 class Masks(Protocol):
-    """Masks of a data set, indexed like its examples."""
+    """Protocol of mask stores; indices are example indices."""
 
     def read(self, indices: np.ndarray) -> list[StoredMask]: ...
 
@@ -43,9 +43,9 @@ class MaskedStore:
       images: Store of the images; its targets are unused.
       masks: Masks of the images.
       classes: Classes of the mask values.
-      max_pixels: Maximum number of pixels of a mask.
-      drawn_on_stored: Whether masks refer to the stored pixels, before the EXIF
-        orientation is applied.
+      max_pixels: Maximum number of pixels of a mask; larger masks are unreadable.
+      drawn_on_stored: Whether masks were drawn on the stored pixels, before applying
+        the EXIF orientation.
     """
 
     images: Any
@@ -62,7 +62,7 @@ class MaskedStore:
 
     @property
     def names(self) -> Any:
-        """Names of the image files; None for a store of arrays."""
+        """Names of the image files; None for images in an array."""
         return self.images.names
 
     def strata(self, indices: np.ndarray) -> np.ndarray:
@@ -72,9 +72,9 @@ class MaskedStore:
         return self.images.read(indices)[0], self.masks.read(indices)
 
     def count_pixels(self, indices: np.ndarray) -> np.ndarray:
-        """Count the pixels of each value in the masks of examples, int64 (256,).
+        """Histogram of the pixel values in the masks of examples, int64 (256,).
 
-        Unreadable masks are skipped here, and reported when their examples are read.
+        Unreadable masks are skipped; they are reported when their examples are read.
         """
 
         def count(start: int) -> np.ndarray:
@@ -92,9 +92,9 @@ class MaskedStore:
         )
 
     def has_several_classes(self, indices: np.ndarray) -> bool:
-        """Whether the masks of examples have pixels of two classes or more.
+        """Whether two or more classes occur in the masks of examples.
 
-        Stops at the second class, which is usually in the first mask.
+        Masks are read until a second class is found, usually in the first mask.
         """
         found: set[int] = set()
         for start in range(0, len(indices), NUM_LOOKED):
@@ -109,18 +109,18 @@ class MaskedStore:
     def transform_target(
         self, target: StoredMask | None, crop: ResizedCrop
     ) -> np.ndarray:
-        """Apply the resize and crop of an image to its mask, uint8 (rows, columns).
+        """Resize and crop a mask like its image, uint8 (rows, columns).
 
         Without a mask, all pixels are `IGNORED`.
 
         Raises:
-          UnreadableError: The mask is invalid, or has another size than the image.
+          UnreadableError: The mask is invalid, or its size differs from the image's.
         """
         if target is None:
             return np.full(crop.size, IGNORED, np.uint8)
         numbers = self.classes.numbers(target, self.max_pixels)
         turned = self.drawn_on_stored and crop.orientation != 1
-        # Rotate only masks without an EXIF orientation: decoding rotated the others.
+        # Decoding has already rotated a mask whose file has an EXIF orientation.
         if turned and files.orientation_of(target, self.max_pixels) == 1:
             numbers = upright.upright_pixels(numbers, crop.orientation)
         if numbers.shape != crop.image_size:
@@ -150,9 +150,9 @@ def make_masked(
     Args:
       config: Data section of the config.
       images: Store of the images.
-      masks: Masks of the images.
+      masks: Store of the masks.
       splits: Example indices of each split.
-      classes: Classes of the mask values. None if there is no class list.
+      classes: Classes of the mask values; None, without a class list, is an error.
       digest: SHA-256 of the contents of the data set.
       remarks: Remarks for the user from reading the data set.
       facts: Additional metadata of the data set.
@@ -188,10 +188,10 @@ def make_masked(
 
 
 def _check_some(source: str, store: MaskedStore, examples: np.ndarray) -> None:
-    """Check a few masks; fail if all are invalid, or if they hold only 0 and 255.
+    """Check a few masks; raise UserError if all are invalid, or hold only 0 and 255.
 
-    A white foreground (255) would be ignored by the loss. If some masks are valid, the
-    invalid masks are reported when they are read.
+    Masks of 0 and 255 probably have a white foreground, which the loss would ignore. If
+    only some masks are invalid, they are reported when they are read.
     """
     num = min(NUM_LOOKED, len(examples))
     some = examples[np.arange(num) * len(examples) // max(num, 1)]

@@ -1,4 +1,4 @@
-"""Mask targets from files, tables, arrays and Hugging Face data sets."""
+"""Opening of masks from files, tables, arrays and Hugging Face data sets."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from jaxtrain.plugins.segmentation.pixel_classes import find_classes
 
 
 class MaskTargets(TargetImages):
-    """Target images with one class per pixel."""
+    """Masks as target images: one class per pixel."""
 
     column = "mask"
     num_dims = 3

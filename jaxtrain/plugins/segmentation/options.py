@@ -1,4 +1,4 @@
-"""Options of the task segmentation and of its models."""
+"""Options of the segmentation task and of its models."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ from jaxtrain.config.models import AUX_WEIGHT, Padded, Stemmed
 from jaxtrain.config.part import Part
 from jaxtrain.data.pixel_classes import MAX_VALUE
 
-# Losses that support class_weights.
+# Losses that support `class_weights`.
 WEIGHTED = ("cross_entropy", "focal", "cross_entropy_dice")
 BACKBONE = "Name of the classifier used as backbone; None: the model's default."
 

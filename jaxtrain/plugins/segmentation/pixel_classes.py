@@ -1,7 +1,7 @@
-"""Classes of mask values: names, and indices or colours.
+"""Classes of mask values, which are class indices or colours.
 
-The class list is a text file with one class per line: `name`, in the order of the
-indices, or `name,R,G,B` for masks with colours.
+The class list is a text file with one class per line, in index order: `name`, or
+`name,R,G,B` if the masks have colours.
 """
 
 import csv
@@ -24,28 +24,28 @@ from jaxtrain.data.problems import Remark
 from jaxtrain.data.text import nfc, read_user_text
 from jaxtrain.errors import UserError
 
-# Names of class lists, searched in the directory of the data set.
+# Names of the class list in the directory of the data set, in order of preference.
 FILES = ("classes.txt", "classes.csv")
-# Lossless formats.
+# Image formats in which masks may be stored.
 LOSSLESS = ("PNG", "BMP", "TIFF", "GIF")
-# Maximum size of a class list.
+# Maximum size of a class list in bytes.
 MAX_BYTES = 2**20
 HEADER = ["name", "r", "g", "b"]
 COLUMNS_WITH_COLOURS = 4
 EXPECTED = "one class per line: name, or name,R,G,B if masks have colours"
 
 Colour = tuple[int, int, int]
-# A stored mask: a file, or validated class indices (H, W).
+# A mask in its store: a file, or validated class indices, uint8 (H, W).
 StoredMask = StoredFile | np.ndarray
 
 
 @dataclass(frozen=True)
 class PixelClasses:
-    """Classes of the values of masks.
+    """Class list of a data set with masks.
 
     Attributes:
-      names: Names of the classes, in the order of their indices.
-      colours: Colour of each class in the masks. None if masks hold indices.
+      names: Names of the classes, in index order.
+      colours: RGB colour of each class in the masks. None if the masks hold indices.
       where: Name of the class list in messages.
       remarks: Remarks for the user from reading the list.
     """
@@ -56,15 +56,15 @@ class PixelClasses:
     remarks: tuple[Remark, ...] = ()
 
     def numbers(self, mask: StoredMask, max_pixels: int) -> np.ndarray:
-        """Class index of each pixel, or `IGNORED`, uint8 (H, W).
+        """Class indices of a mask, uint8 (H, W), with `IGNORED` for ignored pixels.
 
         Args:
-          mask: Mask from the store.
+          mask: File, or class indices, which are returned unchanged.
           max_pixels: Maximum number of pixels of a file.
 
         Raises:
-          UnreadableError: The file is damaged, has a lossy format, or holds a value
-            that is not a class; the message names the file.
+          UnreadableError: The file is damaged, too large or in a lossy format, or a
+            value is not a class.
         """
         if isinstance(mask, np.ndarray):
             return mask
@@ -93,13 +93,13 @@ def find_classes(config: DataConfig, folder: str | None) -> PixelClasses | None:
 
     Args:
       config: Data config; `classes` is the path of the list, or None.
-      folder: Directory of the data set, or None.
+      folder: Directory of the data set; None if it is not in a directory.
 
     Returns:
-      The classes, or None if there is no class list.
+      The classes; None if there is no class list.
 
     Raises:
-      UserError: The file cannot be read, or is not a class list.
+      UserError: The class list cannot be read, or is invalid.
     """
     if config.classes is not None:
         return _read(config.classes, f"data.classes = {config.classes!r}")
@@ -123,10 +123,10 @@ def _read(path: str, where: str) -> PixelClasses:
 
 
 def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
-    """Parse a class list from its lines, each a list of fields.
+    """Parse a class list, given the CSV fields of each line.
 
     Raises:
-      UserError: The lines are not a class list.
+      UserError: The class list is invalid.
     """
     if not 2 <= len(lines) <= IGNORED:
         raise UserError(
@@ -179,7 +179,11 @@ def _colour(fields: Sequence[str], where: str) -> Colour:
 
 
 def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarray:
-    """Decode the upright pixels of a file: indices (H, W), or colours (H, W, 3)."""
+    """Decode a mask and apply its EXIF orientation.
+
+    Returns:
+      Indices, int32 (H, W), or with `in_colours` RGB colours, uint8 (H, W, 3).
+    """
     file = files.open_file(mask.data, max_pixels)
     if file.format not in LOSSLESS:
         raise UnreadableError(
@@ -200,13 +204,13 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Convert stored values to integers (H, W), including grey stored as RGB."""
+    """Convert pixel values to int32 (H, W); grey may be stored as RGB."""
     if values.dtype.kind not in "bui":
         raise UnreadableError(
             f"the pixels have the dtype {values.dtype}: save integers"
         )
     if values.ndim == 3:
-        # The alpha channel follows one grey or three colour channels.
+        # Omit the alpha channel, which follows one grey or three colour channels.
         colours = values[..., : 3 if values.shape[-1] > 2 else 1]
         if (colours != colours[..., :1]).any():
             raise UnreadableError(
@@ -236,6 +240,6 @@ def _of_colours(
 
 
 def _codes(colours: np.ndarray) -> np.ndarray:
-    """Pack each colour, (..., 3), into one integer, (...,)."""
+    """Pack RGB colours, (..., 3), into integers, (...,)."""
     red, green, blue = np.moveaxis(colours.astype(np.int32), -1, 0)
     return red << 16 | green << 8 | blue

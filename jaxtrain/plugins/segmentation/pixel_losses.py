@@ -1,7 +1,7 @@
-"""Segmentation losses: logits (B, H, W, C) and classes (B, H, W) -> (B,).
+"""Segmentation losses per image: logits (B, H, W, C) and classes (B, H, W) -> (B,).
 
-`counts`, bool (B, H, W), is the mask of valid pixels; invalid pixels are ignored. The
-loss of an image without valid pixels is 0.
+The losses ignore pixels where `counts`, bool (B, H, W), is False. An image without
+valid pixels has a loss of 0.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,18 @@ def cross_entropy_of_pixels(
     class_weights: Sequence[float] | None = None,
     gamma: float = 0.0,
 ) -> jax.Array:
-    """Cross entropy per image: the class-weighted mean over its pixels.
+    """Cross entropy per image: mean over its pixels, weighted by class.
 
-    With `gamma` > 0 this is the focal loss: a pixel is weighted by (1 - p)^gamma, where
-    p is the probability of its class (Lin et al. 2017, arXiv:1708.02002).
+    With `gamma` > 0, this is the focal loss: the loss of a pixel is also multiplied by
+    (1 - p)^gamma, where p is the predicted probability of the true class (Lin et al.
+    2017, arXiv:1708.02002).
 
     Args:
-      logits: Logits, any float dtype; computed in at least float32.
+      logits: Logits of any float dtype; the loss is at least float32.
       classes: True classes, integers; arbitrary where `counts` is False.
       counts: Mask of valid pixels, bool (B, H, W).
-      class_weights: Weight of each class, (C,). None weights all classes by 1.
-      gamma: Focusing exponent, 0 or at least 1.
+      class_weights: Weight of each class, (C,). Defaults to 1 for all classes.
+      gamma: Focusing parameter, 0 or at least 1.
     """
     log_p = jax.nn.log_softmax(widen(logits))
     true = jnp.where(counts, classes, 0)
@@ -47,10 +48,10 @@ def cross_entropy_of_pixels(
 def dice_of_pixels(
     logits: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Soft Dice loss per image, the mean over its classes.
+    """Soft Dice loss per image: mean over the classes present in the image.
 
-    1 - 2 sum(p t) / (sum(p) + sum(t)) over the pixels of an image, for probabilities p
-    and one-hot targets t of a class (Milletari et al. 2016, arXiv:1606.04797).
+    The loss of a class is 1 - 2 sum(p t) / (sum(p) + sum(t)), where p and t are its
+    probability and one-hot target at a pixel (Milletari et al. 2016, arXiv:1606.04797).
     """
     p, true = _shares(logits, classes, counts)
     both, whole = (p * true).sum(1), (p + true).sum(1)
@@ -62,9 +63,9 @@ def dice_of_pixels(
 def lovasz_of_pixels(
     logits: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Lovasz-Softmax loss per image, the mean over its classes.
+    """Lovasz-Softmax loss per image: mean over the classes present in the image.
 
-    Convex extension of 1 - IoU to probabilities (Berman et al. 2018, arXiv:1705.08790).
+    Extends 1 - IoU from masks to probabilities (Berman et al. 2018, arXiv:1705.08790).
     """
     p, true = _shares(logits, classes, counts)
     # Ignored pixels have error 0, and are sorted last.
@@ -84,7 +85,7 @@ def lovasz_of_pixels(
 def _shares(
     logits: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Probabilities and one-hot targets, (B, pixels, C); 0 for ignored pixels."""
+    """Probabilities and one-hot targets, each (B, pixels, C); 0 for ignored pixels."""
     p = jax.nn.softmax(widen(logits))
     num, num_classes = len(logits), logits.shape[-1]
     kept = counts[..., None]

@@ -1,7 +1,7 @@
-"""Segmentation metrics: sums on the device, values on the host.
+"""Segmentation metrics, computed on the host from sums on the device.
 
-The number of pixels of a split may overflow int32, so a count is a pair of int32: the
-quotient and the remainder of a division by `UNIT`.
+The number of pixels in a split may exceed int32, so a pixel count is a pair of int32:
+the quotient and the remainder of its division by `UNIT`.
 """
 
 import math
@@ -15,25 +15,25 @@ import numpy as np
 from jaxtrain.dtypes import wide
 from jaxtrain.tasks.metrics import Metric
 
-# Pixel counts are stored as quotient and remainder by `UNIT`: int32 quotients hold up
-# to 2^43 pixels per class, and int32 sums of remainders hold up to 2^19 batches.
+# Divisor of pixel counts. int32 quotients suffice for 2^43 pixels per class; int32 sums
+# of remainders suffice for 2^19 batches.
 UNIT = 2**12
-# Maximum number of classes for a recorded confusion matrix.
+# The confusion matrix is recorded for up to this number of classes.
 MAX_MATRIX = 100
 # Boundary tolerance as a fraction of the image diagonal, as in DAVIS (Perazzi et al.
 # 2016, section 5.1).
 TOLERANCE = 0.008
 
-# (outputs, target, mask) -> sums on the device. In `known_metrics` of a task class the
-# functions are unbound methods: those metrics only describe recorded values, and their
-# functions are never called.
+# Function (outputs, target, mask) -> sums, on the device. `Task.known_metrics` has
+# unbound methods instead: its metrics only describe recorded values, and are never
+# computed.
 Add = Callable[..., jax.Array]
 
 
 def confusion_sums(
     outputs: jax.Array, classes: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """Confusion matrix of pixels: true classes in rows, predicted classes in columns.
+    """Confusion matrix of the pixels in a batch; rows are true classes.
 
     Args:
       outputs: Logits, (B, H, W, C).
@@ -41,20 +41,20 @@ def confusion_sums(
       counts: Mask of valid pixels, bool (B, H, W).
 
     Returns:
-      int32 (2, C, C): quotients and remainders of the counts divided by `UNIT`.
+      Quotients and remainders of the counts divided by `UNIT`, int32 (2, C, C).
     """
     num_classes = outputs.shape[-1]
     true = jax.nn.one_hot(classes, num_classes, dtype=jnp.float32)
     true = jnp.where(counts[..., None], true, 0)
     found = jax.nn.one_hot(outputs.argmax(-1), num_classes, dtype=jnp.float32)
-    # Exact up to 2^24 pixels per image.
+    # float32 counts are exact up to 2^24 pixels per image.
     of_images = jnp.einsum("bhwt,bhwp->btp", true, found).astype(jnp.int32)
     whole, rest = jnp.sum(of_images // UNIT, 0), jnp.sum(of_images % UNIT, 0)
     return jnp.stack([whole + rest // UNIT, rest % UNIT])
 
 
 def joined(sums: Any) -> np.ndarray:
-    """Combine the pairs of `confusion_sums` into a confusion matrix, int64 (C, C)."""
+    """Convert the output of `confusion_sums` to a confusion matrix, int64 (C, C)."""
     whole, rest = np.asarray(sums).astype(np.int64)
     return whole * UNIT + rest
 
@@ -64,27 +64,28 @@ def iou_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
 
     Args:
       counts: Confusion matrix, int (C, C).
-      ignored: Class whose IoU is None; pixels predicted as this class count as errors.
-        None ignores no class.
+      ignored: Class that gets no IoU, if any. Pixels predicted as this class are
+        errors.
 
     Returns:
-      One value per class; None for classes without pixels and the ignored class.
+      IoU per class; None for the ignored class, and for classes without true or
+      predicted pixels.
     """
     hits, true, found = _parts(counts)
     return _shares_of(hits, true + found - hits, ignored)
 
 
 def dice_of(counts: np.ndarray, ignored: int | None) -> list[float | None]:
-    """Dice coefficient of each class, 2 TP / (true + predicted).
+    """Dice coefficient of each class: 2 TP / (2 TP + FP + FN).
 
-    Arguments and result are as in `iou_of`.
+    The arguments, and None in the result, are as in `iou_of`.
     """
     hits, true, found = _parts(counts)
     return _shares_of(2 * hits, true + found, ignored)
 
 
 def accuracy_of(counts: np.ndarray) -> float | None:
-    """Pixel accuracy."""
+    """Pixel accuracy from a confusion matrix; None without pixels."""
     total = int(counts.sum())
     return int(np.diag(counts).sum()) / total if total else None
 
@@ -96,7 +97,7 @@ def mean_of(values: list[float | None]) -> float | None:
 
 
 def tolerance_of(height: int, width: int) -> int:
-    """Boundary tolerance in pixels for an image size."""
+    """Maximum distance in pixels of matching boundaries, given the image size."""
     return math.ceil(TOLERANCE * math.hypot(height, width))
 
 
@@ -106,22 +107,21 @@ def boundary_sums(
     counts: jax.Array,
     mask: jax.Array,
 ) -> jax.Array:
-    """Sum of the boundary F-scores over images, and number of images, per class.
+    """Per class: sum of the boundary F-score over images, and number of images.
 
-    Precision is the fraction of the predicted boundary within the DAVIS tolerance of
-    the true boundary; recall is the fraction of the true boundary within the tolerance
-    of the predicted boundary. An image counts for the classes that have a true or
-    predicted boundary in it (Csurka et al. 2013).
+    Precision is the fraction of predicted boundary pixels whose distance from the true
+    boundary is at most `tolerance_of`; recall is the same with true and predicted
+    exchanged. For a class, images without a true or predicted boundary are excluded
+    (Csurka et al. 2013).
 
     Args:
       outputs: Logits, (B, H, W, C).
       classes: True classes, integers (B, H, W).
-      counts: Mask of valid pixels, bool (B, H, W); the edge of the mask is not a
-        boundary.
+      counts: Mask of valid pixels, bool (B, H, W); its edges are not boundaries.
       mask: Mask of the examples, (B,); zero marks padding.
 
     Returns:
-      Float (2, C): sums of the scores, and numbers of images.
+      Sums of the F-scores, and numbers of images, at least float32 (2, C).
     """
     found = outputs.argmax(-1)
     reach = tolerance_of(classes.shape[1], classes.shape[2])
@@ -144,7 +144,7 @@ def boundary_sums(
 
 
 def boundary_of(sums: np.ndarray, ignored: int | None) -> float | None:
-    """Boundary F-score: mean over the images of each class, then over the classes.
+    """Boundary F-score: mean per class over images, then mean over classes.
 
     Args:
       sums: Output of `boundary_sums`, summed over batches, (2, C).
@@ -160,8 +160,8 @@ def pixel_metrics(
     """Segmentation metrics by name.
 
     Args:
-      confusion: Function of a batch that computes `confusion_sums`.
-      boundary: Function of a batch that computes `boundary_sums`.
+      confusion: Function that calls `confusion_sums` on a batch.
+      boundary: Function that calls `boundary_sums` on a batch.
       num_classes: Number of classes; above `MAX_MATRIX`, the confusion matrix is
         omitted.
       ignored: Class excluded from the metrics; None excludes no class.
@@ -207,9 +207,9 @@ def _shares_of(
 
 
 def _boundary(area: jax.Array) -> jax.Array:
-    """Pixels that differ from the right, lower or lower right neighbour, (B, H, W).
+    """Mask of pixels that differ from their right, lower or lower right neighbour.
 
-    The last row and column are edge-padded, so the image border is no boundary.
+    The image border is not a boundary.
     """
     right = jnp.concatenate([area[:, :, 1:], area[:, :, -1:]], 2)
     below = jnp.concatenate([area[:, 1:], area[:, -1:]], 1)
@@ -218,12 +218,12 @@ def _boundary(area: jax.Array) -> jax.Array:
 
 
 def _within(counts: jax.Array) -> jax.Array:
-    """Mask of valid pixels with valid right and lower neighbours, bool (B, H, W)."""
+    """Mask of valid pixels whose right and lower neighbours are valid."""
     return counts & ~_boundary(counts)
 
 
 def _dilated(points: jax.Array, radius: int) -> jax.Array:
-    """Dilate a mask by a radius in pixels, bool (B, H, W)."""
+    """Dilate masks, bool (B, H, W), by a disk with a radius in pixels."""
     height, found = points.shape[1], jnp.zeros_like(points)
     padded = jnp.pad(points, ((0, 0), (radius, radius), (0, 0)))
     for offset in range(2 * radius + 1):

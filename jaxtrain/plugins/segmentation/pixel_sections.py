@@ -10,16 +10,16 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of classes to show, lowest IoU first.
+# Maximum number of classes to show: those with the lowest IoU.
 MAX_CLASSES = 60
 
 
 class PixelClassRow(NamedTuple):
-    """Metrics of a class with true or predicted pixels.
+    """Metrics of a class, for a table.
 
     Attributes:
       name: Name of the class.
-      share: Fraction of the valid pixels; None if unknown.
+      share: Fraction of the valid pixels with this true class; None if unknown.
       iou: Intersection over union.
       dice: Dice coefficient.
     """
@@ -31,10 +31,10 @@ class PixelClassRow(NamedTuple):
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Return tables of the classes, lowest IoU first, and of frequent confusions.
+    """Render a table of classes, in order of IoU, and the confusion matrix.
 
     Args:
-      values: Recorded metrics by name; invalid or missing metrics are omitted.
+      values: Recorded metrics by name; missing and invalid metrics are not shown.
       names: Names of the classes.
     """
     matrix = typed.fitting(values.get("confusion_matrix"), list[list[int]])
@@ -61,7 +61,7 @@ def _rows(
         total = sum(map(sum, matrix))
         shares = [sum(row) / total if total else None for row in matrix]
     cells = zip(names, shares, *(column or [] for column in columns), strict=True)
-    # Classes without pixels and the ignored class have no IoU.
+    # The IoU is None for the ignored class, and for classes without pixels.
     rows = [
         PixelClassRow(name, share, iou, dice)
         for name, share, iou, dice in cells

@@ -33,7 +33,7 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.proposals import Advice
 
-# Maximum number of classes named per mask.
+# Maximum number of class names in the label of a mask.
 MAX_NAMED = 8
 REFUSED: Mapping[str, str] = {
     "data.augment.mixup": "a mixed pixel has two classes instead of one",
@@ -44,15 +44,14 @@ REFUSED: Mapping[str, str] = {
 class Segmentation(Task):
     """Semantic segmentation: integer targets (B, H, W), logits (B, H, W, C).
 
-    Pixels of `IGNORED` and of the option `ignore_value` are excluded from the loss (the
-    mean over the valid pixels of an image) and from the metrics. Metrics are computed
-    at the model's input size.
+    Loss and metrics ignore pixels with the target `IGNORED` or `ignore_value`. Metrics
+    are computed at the model's input size.
 
     Args:
       image_shape: Height, width and channels of the images.
-      facts: Metadata of the data set. `PIXEL_CLASSES` holds the names of the classes.
-        In training, `pixel_counts` is a function that counts the pixels of each value
-        in the masks.
+      facts: Metadata of the data set, with the class names (key `PIXEL_CLASSES`) and,
+        in training, a function that computes the histogram of the pixel values in the
+        training masks (key `pixel_counts`).
       **given: Fields of `SegmentationConfig`.
 
     Raises:
@@ -91,7 +90,7 @@ class Segmentation(Task):
         weights, self._weights = options.class_weights, None
         if not isinstance(weights, str):
             self._weights = weights
-        elif "pixel_counts" in facts:  # Evaluations use no class weights.
+        elif "pixel_counts" in facts:  # Only in training: evaluation is unweighted.
             self._weights = self._balanced(facts["pixel_counts"]())
         if isinstance(weights, tuple) and len(weights) != num:
             raise UserError(
@@ -161,7 +160,7 @@ class Segmentation(Task):
     def labelled(self, target: Any) -> jax.Array:
         """Mask of images with valid pixels, bool (B,).
 
-        Images without valid pixels have a loss of 0, which would lower the mean.
+        Other images have a loss of 0, which would lower the mean.
         """
         return jnp.any(self._counts(target), (1, 2))
 
@@ -215,12 +214,12 @@ class Segmentation(Task):
         }
 
     def _balanced(self, pixels: np.ndarray) -> tuple[float, ...]:
-        """Inverse class frequencies, scaled to a mean weight of 1 per pixel.
+        """Class weights: inverse class frequencies with a mean of 1 over the pixels.
 
-        The weight of classes without pixels is 0, and never used.
+        Classes without pixels get the weight 0.
 
         Args:
-          pixels: Number of pixels per value in the training masks, (256,).
+          pixels: Histogram of the pixel values in the training masks, (256,).
 
         Raises:
           UserError: The masks have fewer than two classes.
@@ -235,10 +234,10 @@ class Segmentation(Task):
             )
         return tuple(relative_weights("balanced", counts[: self.num_classes]).tolist())
 
-    # --- sums, on the device ---------------------------------------------------------
+    # --- metrics: sums on the device -------------------------------------------------
 
     def _counts(self, target: Any) -> Any:
-        """Mask of valid pixels, bool, the shape of the target."""
+        """Mask of valid pixels, bool, with the shape of the target."""
         return (target != IGNORED) & (target != self._options.ignore_value)
 
     def _confusion(self, outputs: Any, target: Any, mask: jax.Array) -> jax.Array:

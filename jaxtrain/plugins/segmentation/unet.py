@@ -1,14 +1,14 @@
 """U-Net (Ronneberger et al. 2015, arXiv:1505.04597) with any classifier as backbone.
 
-As in segmentation_models.pytorch: each decoder block upsamples by 2, concatenates the
+As in segmentation_models.pytorch, each decoder block upsamples by 2, concatenates the
 backbone features of the same stride (skip connection), and applies two convolutions
-with batch norm. There is no skip connection at strides without backbone features, such
-as between the image and the stem of a ResNet. A decoder with few blocks ends at a
-coarser stride; its logits are resized to the image size, as in FCN.
+with batch norm. At strides without backbone features, such as stride 1 with a ResNet,
+there is no skip connection. If the decoder has too few blocks to reach stride 1, its
+logits are resized to the image size, as in FCN.
 
-With `aux_weight` an auxiliary 1x1 head on the last features of the backbone adds a loss
-in training (deep supervision; Lee et al. 2014, arXiv:1409.5185), whose gradients reach
-the backbone without passing through the decoder.
+With `aux_weight`, an auxiliary 1x1 head on the last backbone features adds a loss in
+training; its gradients bypass the decoder (deep supervision; Lee et al. 2014,
+arXiv:1409.5185).
 """
 
 import dataclasses
@@ -26,12 +26,13 @@ from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 from jaxtrain.plugins.segmentation.options import UNetConfig
 
-# Default channels of the first decoder block; each later block has half as many.
+# Default channels of the first decoder block, which each later block halves, and their
+# minimum.
 CHANNELS, LEAST = 256, 16
 
 
 class UpBlock(nnx.Module):
-    """Two 3x3 convolutions, applied after upsampling and the skip connection."""
+    """Convolutions of a decoder block, after upsampling and skip connection."""
 
     def __init__(self, in_channels: int, channels: int, *, layers: Layers):
         self.conv1 = ConvNorm(in_channels, channels, 3, split="out", layers=layers)
@@ -42,7 +43,7 @@ class UpBlock(nnx.Module):
 
 
 class AuxiliaryDense(AuxiliaryHead):
-    """Auxiliary 1x1 head on the last backbone features, for training only."""
+    """Auxiliary 1x1 head on the last backbone features, used only in training."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class AuxiliaryDense(AuxiliaryHead):
 
 
 class UNet(DenseModel):
-    """U-Net: a backbone, upsampling decoder blocks, and a 1x1 head."""
+    """U-Net: backbone, decoder blocks, and 1x1 head."""
 
     Options: ClassVar = UNetConfig
 
@@ -85,7 +86,7 @@ class UNet(DenseModel):
         """Create the layers; the output logits have the height and width of the images.
 
         Raises:
-          UserError: There are more decoder blocks than log2(stride of the backbone).
+          UserError: There are more than log2(backbone stride) decoder blocks.
         """
         *skips, last = self.add_backbone(
             backbone,
@@ -124,7 +125,7 @@ class UNet(DenseModel):
 
 
 def _usual_channels(stride: int, width: float | None) -> list[int]:
-    """Default channels of the decoder blocks, down to stride 1."""
+    """Default channels of the decoder blocks from a backbone stride to stride 1."""
     halvings = range(stride.bit_length() - 1)
     bases = (max(LEAST, CHANNELS >> n) for n in halvings)
     return [scale_channels(base, 1.0 if width is None else width) for base in bases]
@@ -137,7 +138,7 @@ def _up_and_join(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
 
 
 def _up_to(stride: int) -> Any:
-    """Return a piece that upsamples features to `stride` and applies an `UpBlock`."""
+    """Return a function that upsamples to `stride` and applies an `UpBlock`."""
 
     def up(block: UpBlock, x: Any, rngs: nnx.Rngs | None) -> Any:
         x, *rest = x
@@ -148,5 +149,5 @@ def _up_to(stride: int) -> Any:
 
 
 def _head(head: Head, x: Any, rngs: nnx.Rngs | None) -> jax.Array:
-    # After unpadded convolutions the output may be smaller by a few rows.
+    # With unpadded convolutions, the head's output may be smaller than the images.
     return resized(head(x[0], rngs), x[-1].shape[1:3])

@@ -1,4 +1,4 @@
-"""EXIF orientation of targets drawn on the stored pixels."""
+"""EXIF rotation of masks and boxes that were drawn on the stored pixels."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,9 +11,9 @@ from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.files import FIRST_TURNED
 from jaxtrain.data.stores import Remark
 
-# Value of `data.boxes_drawn_on`, and title of the remark if the field is not set.
+# Value of `data.boxes_drawn_on`, and title of the remark that `remarks_on` returns.
 STORED, TITLE = "stored", "rotated by EXIF"
-# Maximum number of images whose EXIF orientation is checked for the remark.
+# Maximum number of images that `remarks_on` checks.
 NUM_LOOKED = 100
 READ = 10
 
@@ -23,7 +23,7 @@ class _Readable(Protocol):
 
 
 def stored_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
-    """Convert between stored and upright (height, width) in pixels."""
+    """Swap height and width if the EXIF orientation rotates the image by 90 degrees."""
     height, width = size
     return (width, height) if orientation >= FIRST_TURNED else size
 
@@ -46,7 +46,7 @@ def upright_boxes(
 
     Args:
       boxes: Left, top, right and bottom, (n, 4).
-      size: Height and width of the stored pixels; (1, 1) for normalized boxes.
+      size: Height and width of the stored image; (1, 1) for normalized boxes.
       orientation: EXIF orientation, 1 to 8.
     """
     (height, width), points = size, boxes.reshape(-1, 2, 2)
@@ -76,11 +76,11 @@ def stored_boxes(
 
 
 def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -> str:
-    """Hint on EXIF, for the message that targets and image differ in size.
+    """Hint on EXIF, to append to the message that targets and image differ in size.
 
     Args:
       size: Height and width of the upright image.
-      drawn: Height and width of the image that the targets were drawn on.
+      drawn: Height and width of the image on which the targets were drawn.
       orientation: EXIF orientation of the image, 1 to 8.
     """
     if orientation == 1:
@@ -95,16 +95,16 @@ def exif_hint(size: tuple[int, int], drawn: tuple[int, int], orientation: int) -
 def remarks_on(
     config: DataConfig, store: _Readable, examples: np.ndarray, targets: str
 ) -> tuple[Remark, ...]:
-    """Remark on images rotated by EXIF if `data.boxes_drawn_on` is not set.
+    """Warn of EXIF-rotated images with targets if `data.boxes_drawn_on` is not set.
 
-    The data files do not record whether targets were drawn on upright images. Only a
-    sample of the images is checked; `data --check` checks all images.
+    Data sets do not record whether targets were drawn on the upright images. Only some
+    images are checked; `data --check` checks all.
 
     Args:
       config: Data section of the config.
       store: Store of the images.
       examples: Indices of the examples with targets.
-      targets: Name of the targets, boxes or masks.
+      targets: Word for the targets in the message: boxes or masks.
     """
     if config.boxes_drawn_on is not None or not len(examples):
         return ()

@@ -1,4 +1,4 @@
-"""Classes of Pascal VOC, in the order of torchvision's COCO weights."""
+"""Pascal VOC classes, in the order of torchvision's segmentation weights."""
 
 LABELS = (
     *("__background__", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus"),

@@ -1,4 +1,4 @@
-"""Torchvision counterparts of the segmentation models."""
+"""Torchvision weights of the segmentation models."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from jaxtrain.weights.sources import Sources, WeightsSource
 
 
 def _maps(name: str, names: ArrayNames) -> Sources:
-    """Weights of a torchvision segmentation model, with its evaluation transform."""
+    """Weights of a torchvision model, with the image size of its evaluation."""
     facts: dict[str, Any] = {"task": "segmentation", "labels": voc.LABELS}
     facts |= {"image_size": 520, "crop_pct": 1.0}
     return (WeightsSource("torchvision", name, names, **facts),)

@@ -1,4 +1,4 @@
-"""Options of the task self_supervised."""
+"""Options of the task `self_supervised`."""
 
 from dataclasses import dataclass
 from typing import Literal

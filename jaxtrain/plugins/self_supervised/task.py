@@ -1,4 +1,4 @@
-"""Task of self-supervised learning from two views of each image."""
+"""Self-supervised task: learning from two augmented views of each image."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -25,9 +25,10 @@ from jaxtrain.tasks.decoder import OutputDecoder, OutputFacts
 from jaxtrain.tasks.requirements import Required
 
 NAME = "self_supervised"
-# Default temperature: from the paper's search for small batches, without warm-up.
+# Default temperature, from the hyperparameter search of the SimCLR paper for small
+# batches without warm-up.
 TEMPERATURE = 0.5
-# Requirements of the losses on config fields: data.repeats and train.ema_decay.
+# Requirements on data.repeats (all losses) and train.ema_decay (BYOL).
 VIEWS = Required(
     lambda repeats: repeats == 2,
     "the loss compares two views of each image, which are adjacent in a batch",
@@ -41,10 +42,10 @@ AVERAGE = Required(
 
 
 class SelfSupervised(Embedding):
-    """Task that learns embeddings (B, size) from two views of each image.
+    """Task that learns embeddings (B, size) from two augmented views of each image.
 
-    Only evaluations use labels. As for the task `embedding`, they compare each image
-    with its nearest labelled neighbours.
+    Training ignores labels. Evaluations, as in the task `embedding`, compare the label
+    of each image with its nearest neighbours' labels.
 
     Args:
       image_shape: Height, width and channels of the images.
@@ -86,13 +87,13 @@ class SelfSupervised(Embedding):
         self.required = MappingProxyType(required)
 
     def check_targets(self, targets: Any, split: str) -> None:
-        # All labels of a split may be unknown (-1), as training does not use labels.
+        # All labels of a split may be -1, unknown, as training does not use labels.
         if isinstance(targets, np.ndarray):
             targets = np.abs(targets)
         super().check_targets(targets, split)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
-        """Return zeros; the training loss is `objective`."""
+        """Return zeros for evaluations; `objective` computes the training loss."""
         del training
         return jnp.zeros(len(target), wide(outputs.dtype))
 
@@ -102,14 +103,13 @@ class SelfSupervised(Embedding):
         """Compute the loss of each view, (B,), the metrics, and the new model state.
 
         Raises:
-          UserError: The outputs have no projection, because the projection head is
-            frozen, or because the model has auxiliary heads.
+          UserError: The projection head is frozen, or the model has auxiliary heads.
         """
         outputs, model_state = forward(batch["image"], key)
         views = _projected(outputs)
         if self.reads_average:
             targets = _projected(forward(batch["image"], key, average=True)[0])
-            # Each view predicts the other view of the same image.
+            # The prediction from a view should equal the projection of the other view.
             losses = agreement_losses(views.prediction, swap(targets.projection))
         else:
             losses = contrastive_losses(
@@ -126,14 +126,14 @@ class SelfSupervised(Embedding):
 
 
 def spread(projection: jax.Array) -> jax.Array:
-    """Standard deviation of unit-length projections over the batch, float32 ().
+    """Total standard deviation of normalized projections in a batch, float32 ().
 
-    Square root of the total variance, the sum of the features' variances. The value is
-    near 1 for uniform directions, and 0 if all projections are equal, which is a
-    collapse (Chen and He 2020, arXiv:2011.10566, figure 2).
+    The square root of the summed feature variances: near 1 for uniformly distributed
+    directions, and 0 for equal projections, a collapse (Chen and He 2020,
+    arXiv:2011.10566, figure 2).
 
     Args:
-      projection: Projections of any norm, (B, size).
+      projection: Projections, not normalized, (B, size).
     """
     variance = jnp.var(unit(widen(projection)), axis=0)
     return jnp.sqrt(jnp.sum(variance)).astype(jnp.float32)

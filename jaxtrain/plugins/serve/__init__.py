@@ -4,7 +4,7 @@ from jaxtrain.plugin import Plugin
 
 PLUGIN = Plugin(
     name="serve",
-    requires=("report",),  # The front page is rendered like a report.
+    requires=("report",),  # It also renders the front page.
     subject="use elsewhere",
     commands={"serve": "jaxtrain.plugins.serve.command"},
     next_commands={"serve": "jaxtrain.plugins.serve.next_command:serve"},

@@ -26,7 +26,7 @@ from jaxtrain.plugins.serve.front_page import front_page
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 from jaxtrain.plugins.serve.program import Program, make_program
 
-# Retry-After in seconds when the server is full.
+# Value of the header Retry-After, in seconds, in responses with status 503.
 RETRY_SECONDS = "1"
 
 
@@ -35,14 +35,14 @@ def make_app(
 ) -> Starlette:
     """Create the application, with a front page at `/`.
 
-    `POST /predict` accepts the bytes of an image (or sound), or a form with several
-    files; `?topk=K` returns K classes instead of five. Responses of multi-label models
-    include the predicted labels; responses of segmentation models include masks and
-    the area of each class. `GET /health` is the health check.
+    `POST /predict` accepts the contents of an image or sound file, or a form with
+    several files; `?topk=K` returns K classes instead of five. Multi-label models also
+    return the predicted labels; segmentation models return a mask and the most frequent
+    classes. `GET /health` is the health check.
 
     Args:
-      model: Model whose decoder has `answer_parts`.
-      limits: Limits of requests and of batches.
+      model: Model with a decoder that supports `answer_parts`.
+      limits: Limits of requests and batches.
       program: Compiled prediction function. Defaults to `make_program(model)`.
     """
     compute = program or make_program(model)
@@ -52,7 +52,7 @@ def make_app(
     noun = about.input.noun
 
     def run(pixels: np.ndarray) -> list[Any]:
-        """Run a batch; return the outputs per image, None for non-finite outputs."""
+        """Predict a batch; return outputs per image, None if they are not finite."""
         found, finite = jax.device_get(compute(pixels))
         return [
             jax.tree.map(lambda x, i=i: x[i], found) if finite[i] else None
@@ -98,8 +98,8 @@ def make_app(
 
     async def answer(request: Request) -> dict[str, Any]:
         num_shown = _topk(request, parts.num_ranked) if parts.num_ranked else 0
-        # Reserve a slot in the queue before reading the body, to bound the memory of
-        # waiting requests.
+        # Reserve a slot in the queue before reading the body, to limit the memory of
+        # pending requests.
         with batcher.reserve(1):
             body = await _body(request, limits.max_bytes)
             images = _files(request, body, noun)
@@ -148,7 +148,7 @@ def make_app(
 
 
 async def _body(request: Request, max_bytes: int) -> bytes:
-    """Read a body, without trusting the Content-Length header."""
+    """Read the body of a request; the Content-Length header may be wrong."""
     too_large = RefusedError(
         413, f"the request is too large: send at most {max_bytes} bytes"
     )
@@ -166,7 +166,7 @@ async def _body(request: Request, max_bytes: int) -> bytes:
 
 
 def _files(request: Request, body: bytes, noun: str) -> list[tuple[str, bytes]]:
-    """Names and contents of the files of a request, in order."""
+    """Names and contents of the files in a request, in order."""
     kind, _, _ = request.headers.get("content-type", "").partition(";")
     # Media types are case-insensitive (RFC 9110, 8.3.1).
     if kind.strip().lower() != "multipart/form-data":

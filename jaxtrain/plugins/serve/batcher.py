@@ -10,21 +10,22 @@ import numpy as np
 
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 
-# Batch of images (n, H, W, C) -> outputs per image, each an array or a pytree.
+# Function that computes one pytree for each image of a batch, (n, H, W, C).
 RunBatch = Callable[[np.ndarray], Sequence[Any] | np.ndarray]
 
-# An image, and the future of its result.
+# (image, future of its outputs).
 Waiting = tuple[np.ndarray, asyncio.Future[Any]]
 
 
 class Batcher:
-    """Dynamic batching: an image waits briefly for others to form a batch.
+    """Dynamic batching of concurrent requests.
 
-    The next batch fills while the device computes, so a busy server has full batches.
-    An image waits at most `max_wait_seconds` for others.
+    A batch is computed when it is full, or `max_wait_seconds` after its first image.
+    During the computation, images queue for the next batch, so a busy server has full
+    batches.
 
     Args:
-      run_batch: Function called in a thread, one batch at a time.
+      run_batch: Function that computes a batch; called in a thread.
       limits: Limits of batches and of the queue.
     """
 
@@ -56,14 +57,17 @@ class Batcher:
             self.num_waiting -= num
 
     async def submit(self, pixels: np.ndarray) -> Any:
-        """Queue an image, uint8 (H, W, C), and await its outputs; see `reserve`."""
+        """Queue an image, uint8 (H, W, C), and await its outputs.
+
+        Must be called inside `reserve`.
+        """
         result = asyncio.get_running_loop().create_future()
         await self._queue.put((pixels, result))
         return await result
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Context manager: compute the queued images in batches."""
+        """Context manager: run the task that computes queued images in batches."""
         self._task = asyncio.create_task(self._work())
         try:
             yield
@@ -73,7 +77,7 @@ class Batcher:
 
     @property
     def alive(self) -> bool:
-        """Whether the worker runs, and the last batch, if any, raised no error."""
+        """Whether the task is running, and the last batch did not fail."""
         running = self._task is not None and not self._task.done()
         return running and not self._failed
 
@@ -95,19 +99,19 @@ class Batcher:
                 continue
             self._failed = False
             for row, result in zip(rows, results, strict=True):
-                # The future is cancelled if the client has disconnected.
+                # A future is cancelled when its client disconnects.
                 if not result.done():
                     result.set_result(row)
 
     async def _collect(self) -> list[Waiting]:
-        """Wait for an image, then up to `max_wait_seconds` for a full batch.
+        """Wait for an image, then up to `max_wait_seconds` for the rest of a batch.
 
         Images of disconnected clients are dropped.
         """
         found = [await self._queue.get()]
         with contextlib.suppress(TimeoutError):
-            # `get` does not suspend while the queue has images, so images that are
-            # already queued join the batch even after the timeout.
+            # `get` does not suspend while the queue is not empty, so queued images join
+            # the batch even after the timeout.
             async with asyncio.timeout(self._limits.max_wait_seconds):
                 while len(found) < self._limits.max_batch:
                     found.append(await self._queue.get())

@@ -76,7 +76,7 @@ class ServeArguments:
 
 
 def run(arguments: ServeArguments, signals: StopSignals) -> None:
-    """Load the model, compile it for all batch sizes, and serve until stopped."""
+    """Load a model, compile it for all batch sizes, and serve it until a signal."""
     _check(arguments)
     from jaxtrain.inference import temperature
     from jaxtrain.inference.load import load_model
@@ -104,8 +104,8 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
             max_batch=arguments.max_batch,
             max_wait_seconds=arguments.max_wait_ms / 1000,
             max_waiting=arguments.max_waiting,
-            # Each open connection may occupy a slot of the queue, so half of the slots
-            # remain for other clients.
+            # Each connection may occupy a slot in the queue, so by default a client may
+            # occupy half of the slots.
             max_per_client=arguments.max_per_client
             or max(1, arguments.max_waiting // 2),
             max_open=most_connections(),
@@ -126,7 +126,7 @@ def _check(arguments: ServeArguments) -> None:
     counts += ("max_per_client",)
     for name in counts:
         value = getattr(arguments, name)
-        # Also refuses NaN and infinity.
+        # This comparison also rejects NaN and infinity.
         if value is not None and not 0 < value < math.inf:
             option = "--" + name.replace("_", "-")
             raise UserError(f"{option} {value}: expected a number above 0")

@@ -1,8 +1,8 @@
-"""Limits on connections and on the duration of requests.
+"""Limits on the number of connections and on the duration of requests.
 
 uvicorn waits indefinitely for the header and body of a request. `GuardedProtocol`
-requires a minimum rate for header and body, and limits the number of connections per
-address and in total.
+requires a minimum data rate, and limits the number of connections, in total and per
+client.
 """
 
 import asyncio
@@ -20,21 +20,21 @@ REASONS = {408: "Request Timeout", 429: "Too Many Requests", 503: "Service Unava
 
 
 class Connections:
-    """Open connections by client address."""
+    """Registry of the open connections, by client (see `client_of`)."""
 
     def __init__(self, limits: ServiceLimits):
         self.limits = limits
         self._of_client: dict[str, set[GuardedProtocol]] = {}
 
     def protocol(self, **options: Any) -> asyncio.Protocol:
-        """Create the protocol of a new connection, called by uvicorn."""
+        """Create the protocol of a new connection. Called by uvicorn."""
         return GuardedProtocol(self, **options)
 
     def enter(self, client: str, connection: "GuardedProtocol") -> int | None:
-        """Admit a connection; at the limit, close a stalled connection to make room.
+        """Add a connection; if a limit is reached, close a stalled connection first.
 
         Returns:
-          None if the connection is admitted, else the HTTP status of the refusal.
+          None if the connection was added, else the HTTP status of the refusal.
         """
         own = self._of_client.get(client, set())
         if len(own) >= self.limits.max_per_client and not self._drop_stalled(client):
@@ -48,17 +48,17 @@ class Connections:
         return None
 
     def leave(self, client: str, connection: "GuardedProtocol") -> None:
-        """Remove a connection if it is present."""
+        """Remove a connection if it is in the registry."""
         own = self._of_client.get(client, set())
         own.discard(connection)
         if not own:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close a client's longest idle connection, if that connection is stalled.
+        """Close the longest idle connection of a client if it has stalled.
 
         Returns:
-          Whether a connection was closed.
+          Whether the connection was closed.
         """
         idle = [(c.idle_seconds, c) for c in self._of_client[client]]
         seconds, connection = max(idle, key=lambda pair: pair[0])
@@ -70,7 +70,7 @@ class Connections:
 
 
 def client_of(host: str) -> str:
-    """Key of a client in connection limits: its IPv4 address, or IPv6 /64 network."""
+    """Key that identifies a client: its IPv4 address, or its IPv6 /64 network."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:  # Such as "" for a client that has disconnected.
@@ -79,18 +79,19 @@ def client_of(host: str) -> str:
         return host
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
-    # One host may have a /64 network of 2^64 addresses.
+    # One client may have all 2^64 addresses of a /64 network.
     return str(ipaddress.ip_network((int(address), 64), strict=False))
 
 
 class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 protocol with limits on connections and a minimum rate of requests."""
+    """HTTP/1.1 protocol with connection limits and a minimum data rate of requests."""
 
     def __init__(self, connections: Connections, **options: Any):
         super().__init__(**options)
         self._connections = connections
         self._timer: asyncio.TimerHandle | None = None
-        # Start of the incoming request, bytes received, and time of the last byte.
+        # For the current request: start time, number of received bytes, and time of the
+        # last byte.
         self._began, self._num_bytes, self._last = 0.0, 0, 0.0
         self._client = ""
 
@@ -114,29 +115,29 @@ class GuardedProtocol(H11Protocol):
             self._refuse(status, "too many connections are open: try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection from the open connections of its client."""
+        """Remove the connection from the registry."""
         self._connections.leave(self._client, self)
         self._stop_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Receive a part of a request."""
+        """Process received bytes, and update the timer."""
         self._last = self.loop.time()
         self._num_bytes += len(data)
         super().data_received(data)
         self._update_timer()
 
     def on_response_complete(self) -> None:
-        """Continue with the next request, which may have arrived in part."""
+        """Start the timer if a part of the next request has already arrived."""
         super().on_response_complete()
         self._update_timer()
 
     def time_out(self) -> None:
-        """Close the connection of a client that sends nothing or too slowly."""
+        """Close the connection, because the client sends nothing or too slowly."""
         self._refuse(408, "the request arrived too slowly: try again")
 
     def _update_timer(self) -> None:
-        """Run the timer while a request is incomplete."""
+        """Start the timer if the request is incomplete, else stop the timer."""
         state = self.conn.their_state
         begun = state is h11.IDLE and bool(self.conn.trailing_data[0])
         if not (state is h11.SEND_BODY or begun):
@@ -176,7 +177,7 @@ class GuardedProtocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.write(_answer(status, reason))
         if self.cycle is not None:
-            # Notify the handler of the request that the client has disconnected.
+            # Notify the request handler that the client has disconnected.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         with contextlib.suppress(h11.LocalProtocolError):

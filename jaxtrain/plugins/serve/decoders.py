@@ -1,7 +1,7 @@
-"""Decoding of images in worker processes, to contain malicious files.
+"""Decoding of images in worker processes, as protection against malicious files.
 
-Decoders are C libraries that cannot be interrupted in a thread, and Pillow parses
-metadata with the GIL held. A process can be killed, and has a CPU-time limit per image.
+A thread that runs a C library cannot be interrupted, and Pillow holds the GIL while it
+parses metadata. A process can be killed, and is killed after a CPU time limit per file.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ import numpy as np
 
 from jaxtrain.data.files import UnreadableError
 
-# Bytes of an image file -> pixels, uint8. Picklable, to be sent to the processes.
+# Picklable function: contents of an image file -> pixels, uint8.
 Decode = Callable[[bytes], np.ndarray]
 
-# First byte of a worker's response: pixels, or an error message.
+# First byte of a worker's response, before pixels or an error message.
 PIXELS, REASON = b"p", b"r"
 MAX_REASON_BYTES = 2**16
-# Signals that decoders block, as they may be sent to the entire process group: the
-# server still needs its decoders for pending requests, and ends the decoders itself.
+# Signals that worker processes block: a signal to the entire process group must not end
+# workers that the server needs for pending requests. The server kills them at the end.
 LEFT_TO_THE_SERVER = (signal.SIGINT, signal.SIGTERM)
-# Not forked: the server has JAX threads.
+# Not "fork", because JAX runs threads in the server.
 _spawn = multiprocessing.get_context("spawn")
 
 
 class DecoderPool:
-    """Pool of `num` processes that decode images.
+    """Pool of worker processes that decode files.
 
     Args:
-      decode: Function of a file's bytes; raises UnreadableError for a bad file.
+      decode: Function that decodes the contents of a file, or raises UnreadableError.
       shape: Shape of the uint8 array that `decode` returns.
-      cpu_seconds: CPU time limit per file in seconds, after which the process ends.
+      cpu_seconds: CPU time limit per file in seconds, at which the process is killed.
       num: Number of processes.
     """
 
@@ -51,7 +51,7 @@ class DecoderPool:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Context manager: run the processes, and cancel pending work at the end."""
+        """Context manager: run the processes; cancel pending files at the end."""
         self._threads = ThreadPoolExecutor(self._num, "decode")
         self._idle = SimpleQueue[_Decoder]()
         most_bytes = max(math.prod(self._shape), MAX_REASON_BYTES) + 1
@@ -69,11 +69,11 @@ class DecoderPool:
             self._threads.shutdown(cancel_futures=True)
 
     async def decode(self, data: bytes) -> np.ndarray:
-        """Decode an image file to an array, uint8 of the pool's shape.
+        """Decode the contents of a file in a worker process, to a uint8 array.
 
         Raises:
           UnreadableError: The file is not an image, exceeds the CPU time limit, or
-            crashes the decoding process.
+            crashes the process.
         """
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._decode_file, data)
@@ -86,12 +86,12 @@ class DecoderPool:
             self._idle.put(decoder)
         if response[:1] != PIXELS:
             raise UnreadableError(response[1:].decode("utf-8", "replace"))
-        # Raw bytes: a compromised decoder cannot send a pickle.
+        # Responses are raw bytes, so that a compromised worker cannot send a pickle.
         return np.frombuffer(response, np.uint8, offset=1).reshape(self._shape)
 
 
 class _Decoder:
-    """A decoding process, restarted when it ends."""
+    """A worker process, which is restarted when it ends."""
 
     def __init__(self, decode: Decode, cpu_seconds: float, most_bytes: int):
         self._decode, self._cpu_seconds = decode, cpu_seconds
@@ -100,10 +100,11 @@ class _Decoder:
         self._start()
 
     def request(self, data: bytes) -> bytes:
-        """Decode a file in the process.
+        """Decode the contents of a file in the process.
 
         Returns:
-          `PIXELS` and the bytes of the array, or `REASON` and an error message.
+          `PIXELS` followed by the bytes of the array, or `REASON` followed by an error
+          message.
         """
         try:
             self._connection.send_bytes(data)
@@ -119,7 +120,7 @@ class _Decoder:
         """Kill the process."""
         with self._changing:
             self._closed = True
-            # Unblocks a thread that waits for a response.
+            # A thread that waits for a response then gets an EOFError.
             self._process.kill()
             self._process.join()
 
@@ -131,7 +132,7 @@ class _Decoder:
             name="decoder",
             daemon=True,
         )
-        # Start the resource tracker first, because starting it unblocks signals.
+        # Start the resource tracker before blocking signals: its start unblocks them.
         resource_tracker.ensure_running()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, LEFT_TO_THE_SERVER)
         try:
@@ -141,7 +142,7 @@ class _Decoder:
         theirs.close()
 
     def _end(self) -> str:
-        """Kill and join the process; return an error message for its exit code."""
+        """Kill and join the process; return a message that explains its exit code."""
         self._connection.close()
         self._process.kill()
         self._process.join()
@@ -153,11 +154,11 @@ class _Decoder:
 
 
 def _work(connection: Connection, decode: Decode, cpu_seconds: float) -> None:
-    """Decode files until the connection closes."""
+    """Main function of a worker process: decode files until the connection closes."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             data = connection.recv_bytes()
-            # SIGPROF kills the process, even while C code of a library runs.
+            # At the limit, SIGPROF kills the process, even inside a C library.
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
             try:
                 response = PIXELS + decode(data).tobytes()

@@ -1,7 +1,7 @@
-"""Parsing of multipart/form-data (RFC 7578) bodies in memory.
+"""Parsing of multipart/form-data bodies (RFC 7578) in memory.
 
-Charset parameters are ignored: some of Python's codecs raise other errors, are slow, or
-return text that JSON cannot represent.
+Charset parameters are ignored: some of Python's codecs are slow, raise unexpected
+errors, or return text that JSON cannot represent.
 """
 
 import logging
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
-# Largest number of files and of all fields of a form, to bound the parsing time.
+# Maximum numbers of files and of fields (including files) in a form, to limit the
+# parsing time.
 MAX_FILES, MAX_FIELDS = 64, 1000
-# Silence warnings on invalid forms, which clients may send in any number.
+# Silence warnings on invalid forms: clients could flood the log.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
@@ -21,12 +22,16 @@ class FormError(Exception):
 
 
 def files_of(content_type: str, body: bytes) -> list[tuple[str, bytes]]:
-    """Names and contents of the files of a form, in order.
+    """Names and contents of the files in a form, in order.
+
+    Args:
+      content_type: Content-Type header of the request.
+      body: Body of the request.
 
     Raises:
-      FormError: The body is not a form, is truncated, or has too many parts.
+      FormError: The body is not a form, is truncated, or has too many fields.
     """
-    # Header values are latin-1, as starlette decodes them.
+    # Starlette decodes header values as latin-1.
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     if not boundary:
@@ -54,7 +59,7 @@ class _Form:
     _header: bytes = b""
     _value: bytes = b""
     _disposition: bytes = b""
-    # Name of the file in the current part, or None, and content of the part.
+    # File name of the current part, None if the part is not a file; and its contents.
     _name: str | None = None
     _content: list[bytes] = field(default_factory=list)
 

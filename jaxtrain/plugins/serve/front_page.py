@@ -1,20 +1,20 @@
-"""Front page of the server: the model, its classes, and a file upload."""
+"""Front page of the server: model, classes, and file upload."""
 
 from jaxtrain.inference.model import TrainedModel
 from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.prediction import AnswerParts
 
-# With more class names than this, the list is collapsed.
+# The list of class names is collapsed if it is longer than this.
 NUM_OPEN = 20
 
 
 def front_page(model: TrainedModel, parts: AnswerParts, noun: str) -> str:
-    """Render the HTML of the front page, which uses no external resources.
+    """Render the front page as HTML without external resources.
 
     Args:
       model: Model to serve.
       parts: Description of the server's responses.
-      noun: Kind of input, "image" or "sound".
+      noun: Noun for an input, "image" or "sound".
     """
     page = render(
         "plugins/serve/page.html.j2",

@@ -1,9 +1,9 @@
-"""Limits of the server: total, per client, per request, per image."""
+"""Limits of the server, in total and per client, request and image."""
 
 import resource
 from dataclasses import dataclass
 
-# File descriptors reserved for files, pipes and sockets other than connections.
+# Number of file descriptors reserved for other uses than client connections.
 RESERVED_DESCRIPTORS = 128
 MAX_CONNECTIONS = 4096
 
@@ -13,21 +13,22 @@ class ServiceLimits:
     """Limits of the server.
 
     Attributes:
-      max_batch: Largest number of images in a batch.
-      max_wait_seconds: Longest time that the first image of a batch waits for others.
-      max_waiting: Largest number of images decoded, queued or computed at once.
-      max_per_client: Largest number of open connections per address.
-      max_open: Largest number of open connections.
-      max_bytes: Largest size of a request in bytes.
-      max_pixels: Largest number of pixels of an image.
-      timeout_seconds: Time limit of a request, from first byte to response.
+      max_batch: Maximum number of images in a batch.
+      max_wait_seconds: Maximum time that the first image of a batch waits for others.
+      max_waiting: Maximum number of images in the server: being read, decoded, queued
+        or computed.
+      max_per_client: Maximum number of open connections per client (see `client_of`).
+      max_open: Maximum number of open connections in total.
+      max_bytes: Maximum size of a request body in bytes.
+      max_pixels: Maximum number of pixels of an image.
+      timeout_seconds: Time limit of a request, from its header to the response.
       num_decoders: Number of decoding processes.
-      decode_seconds: CPU time limit of decoding an image.
-      grace_seconds: Time limit from the first byte of a request (or a new connection)
-        to the last byte of its body.
+      decode_seconds: CPU time limit of decoding an image, in seconds.
+      grace_seconds: Time limit for receiving a request, from its first byte, or from
+        the start of a new connection.
       bytes_per_second: Number of received bytes that extend `grace_seconds` by 1 s.
-      stalled_seconds: Idle time after which a connection may be dropped in favour of
-        a new one.
+      stalled_seconds: Idle time after which a connection may be closed to admit a new
+        one.
     """
 
     max_batch: int
@@ -47,7 +48,7 @@ class ServiceLimits:
 
 
 class RefusedError(Exception):
-    """Refusal of a request: HTTP status and reason."""
+    """Refusal of a request, with an HTTP status and a reason."""
 
     def __init__(self, status: int, reason: str):
         super().__init__(reason)
@@ -55,7 +56,7 @@ class RefusedError(Exception):
 
 
 def most_connections() -> int:
-    """Largest number of connections that the file-descriptor limit allows."""
+    """Maximum number of connections that the limit of file descriptors allows."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return MAX_CONNECTIONS

@@ -1,10 +1,10 @@
-"""Suggested command after a run: serving the model."""
+"""Command suggested at the end of a run: `serve`."""
 
 from jaxtrain.trainer.next_commands import FinishedRun
 
 
 def serve(run: FinishedRun) -> str | None:
-    """Return the command that serves the model; None without `answer_parts`."""
+    """Return the command that serves the model; None if it cannot be served."""
     if run.decoder.answer_parts() is None:
         return None
     return f"serve {run.words}"

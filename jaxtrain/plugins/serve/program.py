@@ -1,4 +1,4 @@
-"""Compiled program of the server: from a batch of pixels to decoded outputs."""
+"""Compiled prediction function of the server."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from jaxtrain.evaluation.finite import Checked, finite_rows
 from jaxtrain.inference.model import TrainedModel
 
-# Images, uint8 (n, H, W, C) -> decoded outputs of the padded batch, (n or more, ...).
+# Images, uint8 (n, H, W, C) -> decoded outputs, whose batch axis may be padded.
 Program = Callable[[np.ndarray], Checked]
 
 
@@ -17,8 +17,8 @@ def make_program(model: TrainedModel, temperature: float | None = None) -> Progr
     """Create the prediction function of the server, compiled once per batch size.
 
     Args:
-      model: Model whose decoder has `answer_parts`.
-      temperature: Divisor of the logits of image classes. Defaults to 1.
+      model: Model to serve.
+      temperature: Divisor of the logits, for classifiers. Defaults to 1.
     """
     if temperature is None:
         return lambda pixels: model.run(pixels, "decoded")

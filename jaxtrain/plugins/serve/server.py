@@ -1,4 +1,4 @@
-"""Server process: socket, compiled programs, and shutdown."""
+"""HTTP server: socket, compilation and shutdown."""
 
 import socket
 from typing import Any
@@ -14,7 +14,7 @@ from jaxtrain.plugins.serve.connections import Connections
 from jaxtrain.plugins.serve.limits import ServiceLimits
 from jaxtrain.plugins.serve.program import Program, make_program
 
-# Backlog of the listening socket.
+# Maximum number of connections that wait to be accepted.
 BACKLOG = 1024
 
 
@@ -50,9 +50,9 @@ def serve(
 
     Args:
       model: Model to serve.
-      limits: Limits of requests and of batches.
+      limits: Limits of requests and batches.
       opened: Socket that already listens.
-      temperature: Divisor of the logits. Defaults to 1.
+      temperature: Divisor of the logits, for classifiers. Defaults to 1.
     """
     program = make_program(model, temperature)
     _compile(model, program, limits.max_batch)
@@ -71,8 +71,8 @@ def serve(
 def make_server(
     model: TrainedModel, limits: ServiceLimits, program: Program | None = None
 ) -> uvicorn.Server:
-    """Create the server, without running it."""
-    # uvicorn annotates `http` as a class, but only calls it for each connection.
+    """Create the server, which is not yet running."""
+    # uvicorn's annotation of `http` is a class, but any callable works.
     protocol: Any = Connections(limits).protocol
     config = uvicorn.Config(
         make_app(model, limits, program),
@@ -87,9 +87,9 @@ def make_server(
 
 
 def _compile(model: TrainedModel, program: Program, max_batch: int) -> None:
-    """Compile the programs of all batch sizes in advance."""
+    """Compile the program for all batch sizes, before the first request."""
     about = model.description
     for exponent in range((max_batch - 1).bit_length() + 1):
-        # The model pads a batch to the next power of two.
+        # Batches are padded to the next power of two.
         pixels = np.zeros((2**exponent, *about.whole_shape), about.stored_dtype)
         jax.block_until_ready(program(pixels))

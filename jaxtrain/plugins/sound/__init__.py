@@ -1,4 +1,4 @@
-"""Audio: clips of sound files, as spectrograms."""
+"""Audio: clips of sound files, converted to spectrograms."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,6 +1,6 @@
-"""`audio:DIR` and `audio:FILE.csv`: sound files, one folder per class or in a table.
+"""`audio:DIR`: sound files in class folders; `audio:FILE.csv`: a table of sound files.
 
-A table has the columns and targets of `csv:FILE`, except masks.
+The table has the same columns as `csv:FILE`, except `mask`.
 """
 
 import dataclasses
@@ -19,20 +19,19 @@ from jaxtrain.plugins.sound.sound_input import SOUNDS, SoundInput
 
 @dataclasses.dataclass(frozen=True)
 class SoundStore(ImageFileStore):
-    """Store of sound files below `root`, and their targets."""
+    """Store of sound files and their targets."""
 
     @property
     def image_shape(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Shape of a clip, (samples, 1, 1); all clips have the same shape."""
+        """Shape of each clip, (samples, 1, 1)."""
         return self.facts[INPUT].sound.stored_shape
 
 
 def open_audio(name: str, config: DataConfig) -> Opened:
-    """Open the sounds of a table, or of class folders, perhaps in train/ and test/.
+    """Open the sounds in a table or in class folders.
 
     Raises:
-      UserError: The folder or table is missing or invalid, or the sound library is not
-        installed.
+      UserError: The data are missing or invalid, or the sound library is not installed.
     """
     sound_files.check_installed()
     if name.lower().endswith(".csv"):

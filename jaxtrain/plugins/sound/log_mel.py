@@ -1,8 +1,8 @@
 """Log-mel spectrograms, computed on the device before augmentation.
 
-Spectrograms are as in librosa (McFee et al. 2015): frames centred on every `hop`-th
-sample, zero padding, a periodic Hann window, power, Slaney's mel bands (`htk=False,
-norm="slaney"`), and decibels with a reference of 1.
+Equal to librosa (McFee et al. 2015) with frames centred on every `hop`-th sample, zero
+padding, a periodic Hann window, power spectra, Slaney's mel bands (`htk=False,
+norm="slaney"`), and decibels relative to a power of 1.
 """
 
 import math
@@ -15,27 +15,27 @@ import numpy as np
 from jaxtrain.config.sound import SoundConfig
 from jaxtrain.dtypes import wide
 
-# Magnitude of a full-scale int16 sample.
+# Divisor that scales int16 samples to -1..1.
 FULL_SCALE = 2**15
-# Lower bound of the power in the logarithm.
+# Minimum power: smaller values are raised to it before the logarithm.
 LEAST_POWER = 1e-10
-# Decibels of black and of white pixels. A full-scale sine has about 26 dB.
+# Decibels of black and white pixels. A full-scale sine has about 26 dB.
 BLACK, WHITE = -80.0, 40.0
-# Slaney's mel scale: linear with 200 / 3 Hz per mel up to 1000 Hz, then logarithmic
-# with ln(6.4) / 27 per mel (Auditory Toolbox, Slaney 1998).
+# Slaney's mel scale: up to 1000 Hz, 200 / 3 Hz per mel; above, the logarithm of the
+# frequency rises by ln(6.4) / 27 per mel (Auditory Toolbox, Slaney 1998).
 LINEAR_STEP, KNEE, LOG_STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 
 
 def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Compute spectrograms of clips as greyscale images, without rounding. Traced.
+    """Convert clips to spectrograms, as greyscale images that are not rounded. Traced.
 
     Args:
       clips: Clips, int16 (B, samples, 1, 1).
-      sound: Config section of the sound.
+      sound: Config section `data.sound`.
 
     Returns:
-      Decibels scaled from `BLACK`..`WHITE` to 0..255, (B, mels, frames, 1), lowest band
-      first, in at least float32.
+      Images in 0..255 for `BLACK`..`WHITE` decibels, (B, mels, frames, 1), at least
+      float32; the lowest mel band comes first.
     """
     decibels = log_mel(clips[:, :, 0, 0].astype(_float()) / FULL_SCALE, sound)
     scaled = 255 * (decibels - BLACK) / (WHITE - BLACK)
@@ -43,13 +43,14 @@ def to_images(clips: jax.Array, sound: SoundConfig) -> jax.Array:
 
 
 def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
-    """Log-mel spectrogram of waves (B, samples) in -1..1, in decibels.
+    """Log-mel spectrograms in decibels, (B, mels, frames).
 
-    The Fourier transform of the frames is a convolution, which all export formats
-    support.
+    The short-time Fourier transform is computed by a convolution, which all export
+    formats support.
 
-    Returns:
-      Decibels, (B, mels, frames).
+    Args:
+      waves: Samples in -1..1, (B, samples).
+      sound: Config section `data.sound`.
     """
     half = sound.window // 2
     kernel = jnp.asarray(_fourier(sound.window), waves.dtype)
@@ -72,9 +73,10 @@ def log_mel(waves: jax.Array, sound: SoundConfig) -> jax.Array:
 def mel_bands(sound: SoundConfig) -> np.ndarray:
     """Mel filter bank, (mels, window // 2 + 1).
 
-    Triangles of equal area that end at the centres of the adjacent bands.
+    Each filter is a triangle of area 1 (in Hz) between the centres of the adjacent
+    bands.
     """
-    # For an odd window, the last frequency is below half the sample rate.
+    # For an odd window length, the last frequency is below half the sample rate.
     frequencies = np.fft.rfftfreq(sound.window, 1 / sound.sample_rate)
     corners = _to_hertz(np.linspace(0, _to_mel(sound.sample_rate / 2), sound.mels + 2))
     widths = np.diff(corners)[:, None]
@@ -85,10 +87,10 @@ def mel_bands(sound: SoundConfig) -> np.ndarray:
 
 
 def _fourier(window: int) -> np.ndarray:
-    """Real and imaginary parts of the windowed Fourier basis, (window, 2 * bins)."""
+    """Windowed Fourier basis: real parts, then imaginary parts, (window, 2 * bins)."""
     time, bins = np.arange(window)[:, None], np.arange(window // 2 + 1)
     hann = 0.5 - 0.5 * np.cos(2 * np.pi * time / window)
-    # Reduce angles modulo a full turn in integers: large floats would be inexact.
+    # Reduce angles to one turn while they are integers, as large floats are inexact.
     angle = 2 * np.pi * ((time * bins) % window) / window
     return np.concatenate([hann * np.cos(angle), -hann * np.sin(angle)], axis=1)
 
@@ -106,5 +108,5 @@ def _to_hertz(mels: np.ndarray) -> np.ndarray:
 
 
 def _float() -> Any:
-    """Dtype of the computation: float64 if enabled in JAX, else float32."""
+    """Dtype of the computation: float64 if JAX enables it, else float32."""
     return wide(jnp.zeros(()).dtype)

@@ -1,6 +1,7 @@
 """Decoding of sound files to clips of fixed length and sample rate.
 
-Files are untrusted: only WAV and FLAC are read, and bounds are checked before decoding.
+Files may be malicious: only WAV and FLAC are read, and limits are checked before
+decoding.
 """
 
 import contextlib
@@ -20,22 +21,22 @@ from jaxtrain.data.decode_limits import UnreadableError
 from jaxtrain.data.read_files import FileData, LargeFile
 from jaxtrain.errors import UserError
 
-# File name extensions, in lower case.
+# Extensions of supported sound formats, in lower case.
 ENDINGS_OF_SOUNDS = (".wav", ".flac")
 # Extensions of unsupported sound formats.
 UNKNOWN_SOUNDS = (
     *(".aac", ".aif", ".aiff", ".amr", ".au", ".m4a", ".mp3", ".oga", ".ogg"),
     *(".opus", ".wma"),
 )
-# Largest number of samples of a file, over all channels: five hours at 16 kHz.
+# Maximum number of samples in a file, over all channels: five hours of mono at 16 kHz.
 MAX_SAMPLES = 2**28
 MAX_CHANNELS, MAX_RATE = 64, 384_000
-# Half-width of the filter of SciPy's `resample_poly`, in samples at the lower rate.
+# Half-width of the filter in SciPy's `resample_poly`, in samples at the lower rate.
 FILTER_REACH = 10
-# Number of samples, over all channels, read per block.
+# Number of samples, over all channels, that `look_at` reads per block.
 BLOCK = 2**20
-# CLIPPED consecutive samples at FULL scale, the largest 16-bit sample, count as
-# clipping.
+# A sound is clipped if CLIPPED or more consecutive samples have the magnitude FULL, the
+# largest 16-bit sample.
 CLIPPED, FULL = 4, 32767 / 32768
 
 
@@ -66,11 +67,11 @@ class SoundLook(NamedTuple):
     """Properties of a sound file.
 
     Attributes:
-      format: Format of the file in libsndfile's terms: WAV or FLAC.
-      stored: Description of sample rate, channels and encoding.
+      format: File format as named by libsndfile, such as WAV or FLAC.
+      stored: Text with sample rate, number of channels and encoding.
       rate: Sample rate in Hz.
       num_samples: Number of samples per channel.
-      clipped: Whether consecutive samples are at full scale.
+      clipped: Whether the sound is clipped (see `CLIPPED`).
     """
 
     format: str
@@ -85,11 +86,12 @@ def decode(
 ) -> np.ndarray:
     """Decode a clip: mono, with the sample rate and length of the config.
 
+    Longer sounds are cropped; shorter sounds are padded with silence at both ends.
+
     Args:
       data: Contents of the file, or the error of reading it.
-      sound: Config section of the sound.
-      seed: Non-negative integers that seed the random crop of a longer file; None crops
-        the centre. A shorter file is padded with silence on both sides.
+      sound: Config section `data.sound`.
+      seed: Non-negative integers that seed a random crop; None crops the centre.
 
     Returns:
       The clip, int16 (samples, 1, 1).
@@ -102,7 +104,7 @@ def decode(
 
 
 def length(data: FileData) -> tuple[int, int]:
-    """Read sample rate in Hz and number of samples per channel from the header.
+    """Read (sample rate in Hz, number of samples per channel) from the file header.
 
     Raises:
       UnreadableError: Unsupported, damaged, empty or overlong file.
@@ -112,7 +114,7 @@ def length(data: FileData) -> tuple[int, int]:
 
 
 def look_at(data: FileData) -> SoundLook:
-    """Read all samples of a file and describe them.
+    """Read all samples of a file, and describe the file.
 
     Raises:
       UnreadableError: Unsupported, damaged, empty or overlong file.
@@ -131,11 +133,11 @@ def look_at(data: FileData) -> SoundLook:
 
 
 def _is_clipped(block: np.ndarray) -> bool:
-    """Whether any channel of (n, channels) has consecutive full-scale samples."""
+    """Whether a channel of a block, (n, channels), is clipped (see `CLIPPED`)."""
     at_end = np.abs(block) >= FULL
     ends = at_end[: 1 - CLIPPED]
     for n in range(1, CLIPPED):
-        # Require equal signs: a full-scale square wave alternates between both ends.
+        # Require equal signs: a square wave at full scale is not clipped.
         later = slice(n, len(block) + 1 + n - CLIPPED)
         ends = ends & at_end[later] & (block[: len(ends)] == block[later])
     return bool(ends.any())
@@ -143,7 +145,7 @@ def _is_clipped(block: np.ndarray) -> bool:
 
 @contextlib.contextmanager
 def _opened(data: FileData) -> Iterator[Any]:
-    """Context manager: open a file in memory; convert errors to UnreadableError.
+    """Context manager: open a file from its contents.
 
     Raises:
       UnreadableError: Unsupported, damaged, empty or overlong file.
@@ -158,7 +160,7 @@ def _opened(data: FileData) -> Iterator[Any]:
     if not (is_wav or data[:4] == b"fLaC"):
         raise UnreadableError("the file is neither WAV nor FLAC")
     check_installed()
-    # soundfile is an optional dependency, which type checkers may not find.
+    # soundfile is an optional dependency that type checkers may not find.
     soundfile: Any = importlib.import_module("soundfile")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -172,7 +174,7 @@ def _opened(data: FileData) -> Iterator[Any]:
 
 
 def _check(file: Any) -> None:
-    """Check the length, channels and sample rate of a file.
+    """Check the length, number of channels and sample rate of a file.
 
     Raises:
       UnreadableError: The file is empty or exceeds a limit.
@@ -191,14 +193,14 @@ def _check(file: Any) -> None:
 
 def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarray:
     num, rate = file.frames, file.samplerate
-    # Ratio of the sample rates in lowest terms.
+    # Reduce the ratio of the sample rates to lowest terms.
     common = math.gcd(rate, sound.sample_rate)
     theirs, ours = rate // common, sound.sample_rate // common
     length = num * ours // theirs
     start = _start(length, sound.samples, seed)
-    # Read the clip with a margin for the resampling filter. The read starts at a sample
-    # of the file that coincides with a sample of the clip. A sample at the lower rate
-    # lasts max(ours, theirs) / theirs samples of the clip.
+    # Read a margin for the resampling filter on both sides of the clip. A sample at the
+    # lower rate lasts max(ours, theirs) / theirs samples of the clip. The first sample
+    # that is read must coincide in time with a sample of the clip.
     margin = -(-FILTER_REACH * max(ours, theirs) // theirs)
     first = max(0, start - margin) // ours * theirs
     last = min(num, -(-(start + sound.samples + margin) * theirs // ours))
@@ -223,7 +225,7 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
 
 
 def _start(length: int, samples: int, seed: Sequence[int] | None) -> int:
-    """Start of the clip in the sound, in samples; negative to pad with silence."""
+    """First sample of the clip in the sound; negative if padding comes first."""
     spare = length - samples
     if spare <= 0 or seed is None:
         return spare // 2

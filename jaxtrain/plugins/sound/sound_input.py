@@ -27,10 +27,10 @@ SOUNDS = FileKind(
 
 @dataclass(frozen=True)
 class SoundInput(InputKind):
-    """Input of sound clips, stored as int16 (samples, 1, 1).
+    """Input type of sounds; examples are stored as clips, int16 (samples, 1, 1).
 
     Attributes:
-      sound: Config section of the sound.
+      sound: Config section `data.sound`.
     """
 
     sound: SoundConfig
@@ -56,7 +56,7 @@ class SoundInput(InputKind):
 
     @property
     def settings(self) -> str:
-        """Text of the section `data.sound`, for messages."""
+        """Text of the config section `data.sound`, for messages."""
         return str(self.sound)
 
     @property
@@ -65,7 +65,7 @@ class SoundInput(InputKind):
         return self.sound.random_crop
 
     def changes(self) -> Mapping[str, bool]:
-        """Map each reason why clips may differ between epochs to whether it applies."""
+        """Reason why clips may differ between epochs -> whether it applies."""
         why = "clips are cropped at random (data.sound.random_crop)"
         return {why: self.sound.random_crop}
 
@@ -79,7 +79,7 @@ class SoundInput(InputKind):
 
     def to_images(self, stored: "jax.Array") -> "jax.Array":
         """Compute the spectrograms of clips (see `log_mel.to_images`). Traced."""
-        # Imported here because the module imports JAX.
+        # Not imported at the top, because the module imports JAX.
         from jaxtrain.plugins.sound import log_mel
 
         return log_mel.to_images(stored, self.sound)
@@ -89,7 +89,11 @@ class SoundInput(InputKind):
         return sound_files.decode(data, self.sound, seed)
 
     def to_stored(self, given: Any) -> np.ndarray:
-        """Convert the bytes of a file, or samples at the model's rate, to a clip.
+        """Convert a model input to a clip.
+
+        Args:
+          given: Contents of a file, or int16 samples at the config's sample rate,
+            (samples,) or (samples, 1, 1).
 
         Raises:
           UnreadableError: The input has another type or shape, or the file is damaged.
@@ -107,13 +111,13 @@ class SoundInput(InputKind):
         return samples.reshape(shape)
 
     def size_of(self, data: FileData) -> tuple[int, int]:
-        """Sample rate in Hz and number of samples per channel of a file."""
+        """Read (sample rate in Hz, number of samples per channel) of a file."""
         return sound_files.length(data)
 
     def look_at(self, data: FileData) -> FileLook:
-        """Read all samples of a file, and describe the file.
+        """Read all samples of a file; return its description.
 
-        The `width` of the description is the duration in milliseconds.
+        The description's `width` is the duration in milliseconds.
         """
         found = sound_files.look_at(data)
         return FileLook(

@@ -1,4 +1,4 @@
-"""Hyperparameter search: trials are trained, pruned, resumed and compared."""
+"""Hyperparameter search: training, pruning, resuming and comparing trials."""
 
 from jaxtrain.plugin import Plugin
 

@@ -102,7 +102,7 @@ def run(arguments: SweepArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: SweepArguments) -> list[Problem]:
-    """Return all problems that the start of a run would report."""
+    """Problems of the config that the start of a run would report."""
     from jaxtrain.tools.start_problems import start_problems
 
     return start_problems(arguments.overrides, arguments.platform)

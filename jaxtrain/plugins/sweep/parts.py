@@ -1,4 +1,4 @@
-"""Samplers and pruners of Optuna, by class name."""
+"""Construction of Optuna's samplers and pruners by class name."""
 
 import inspect
 import warnings
@@ -11,27 +11,27 @@ import optuna
 
 from jaxtrain.errors import UserError, nearest
 
-# Samplers of quasi-random sequences: the trials of a study draw from one sequence, so
-# all have the same seed.
+# Quasi-random samplers: all trials need the same seed, because they draw from the same
+# sequence.
 ONE_SEQUENCE = ("QMCSampler",)
 
 
 def make_sampler(
     name: str, options: Mapping[str, Any], seed: int, number: int
 ) -> optuna.samplers.BaseSampler:
-    """Create the sampler of one trial.
+    """Create the sampler of a trial.
 
-    Random draws are a function of seed and trial number: trials of several processes
-    differ, and a resumed sweep draws the same values.
+    The sampler's seed is derived from `seed` and `number`, so that trials of different
+    processes differ, and interruptions of the sweep do not change the draws.
 
     Args:
-      name: Class of `optuna.samplers`.
-      options: Arguments of the class; `seed` overrides the config's seed.
+      name: Name of a class in `optuna.samplers`.
+      options: Arguments of the class. The key `seed` replaces the config's seed.
       seed: Seed of the config.
-      number: Number of the trial.
+      number: Index of the trial in the sweep, from 0.
 
     Raises:
-      UserError: Unknown class or options.
+      UserError: The class is unknown, or rejects the options.
     """
     if "seed" in options:
         seed = options["seed"]
@@ -50,15 +50,15 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
     """Create a pruner.
 
     Args:
-      name: Class of `optuna.pruners`.
-      options: Arguments of the class. A value that names a class of `optuna.pruners`
-        is replaced by a pruner of that class with default arguments.
+      name: Name of a class in `optuna.pruners`.
+      options: Arguments of the class. A value that is a class name in `optuna.pruners`
+        is replaced by such a pruner with default arguments.
 
     Raises:
-      UserError: Unknown class or options.
+      UserError: The class is unknown, or rejects the options.
     """
     kind = _find("--pruner", optuna.pruners, name)
-    # PatientPruner, for example, has another pruner as an argument.
+    # PatientPruner, for example, wraps another pruner.
     made = {
         key: getattr(optuna.pruners, value)()
         if value in optuna.pruners.__all__
@@ -79,7 +79,7 @@ def _find(option: str, module: ModuleType, name: str) -> Any:
 def _make(option: str, kind: Any, options: Mapping[str, Any]) -> Any:
     try:
         with warnings.catch_warnings():
-            # Silence Optuna's warnings on experimental classes, which the user chose.
+            # Silence warnings that a class is experimental: the user chose the class.
             warnings.simplefilter("ignore")
             return kind(**options)
     except (ImportError, TypeError, ValueError) as error:

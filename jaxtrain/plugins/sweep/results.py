@@ -1,4 +1,4 @@
-"""Results of a sweep: the best config as a recipe, a table, and the report."""
+"""Results of a sweep: recipe of the best config, summary table, and report."""
 
 from pathlib import Path
 
@@ -19,12 +19,12 @@ BEST = "best.py"
 
 
 def finish(folder: Path, config: Config, num_trials: int) -> None:
-    """Write the best config and the report, and print the results.
+    """Write the best config and the report, and print a summary table.
 
     Args:
       folder: Directory of the sweep.
       config: Base config of the trials.
-      num_trials: Total number of trials.
+      num_trials: Requested number of trials.
 
     Raises:
       UserError: All trials have failed.
@@ -53,14 +53,14 @@ def finish(folder: Path, config: Config, num_trials: int) -> None:
         rows |= {path: repr(value) for path, value in one["overrides"].items()}
     rows["compared in"] = str(folder / COMPARISON)
     show_table("sweep", rows)
-    # The command is printed outside of the table, which would wrap long lines.
+    # Print the command outside of the table, which would wrap a long line.
     if best is not None:
         train = command("--config", folder / BEST)
         print(f"train with the best config:\n  {printable(train)}")
 
 
 def describe_end(record: SweepRecord, number: int) -> str:
-    """Describe the outcome of a trial, and the best trial so far, in one line."""
+    """Line that describes the outcome of a trial, and the best trial so far."""
     trial, metric = record["trials"][number], record["metric"]
     if trial["state"] == "failed":
         return f"trial {number} failed: {trial['reason']}"
@@ -76,7 +76,7 @@ def describe_end(record: SweepRecord, number: int) -> str:
 
 
 def _write_best(folder: Path, config: Config, record: SweepRecord, best: int) -> None:
-    """Write the config of the best trial as a runnable recipe."""
+    """Write the config of the best trial as a Python recipe."""
     trial = record["trials"][best]
     changes = "".join(f"#   {k} = {v!r}\n" for k, v in trial["overrides"].items())
     head = (
@@ -88,7 +88,7 @@ def _write_best(folder: Path, config: Config, record: SweepRecord, best: int) ->
 
 
 def _write_page(folder: Path, record: SweepRecord) -> None:
-    """Write the report, or print a warning if it cannot be written."""
+    """Write the report; on failure, only print a warning."""
     try:
         atomic_file.write(folder / COMPARISON, make_sweep_page(folder, record))
     except (OSError, UserError) as error:

@@ -1,4 +1,4 @@
-"""Search space: config overrides of a trial."""
+"""Search space, from which the config overrides of trials are drawn."""
 
 import dataclasses
 import json
@@ -14,11 +14,11 @@ from jaxtrain.config.part import make_part, part_tables
 from jaxtrain.config.user_code import load_function, running
 from jaxtrain.errors import UserError, hint
 
-# Overrides of a trial: JSON values by field path.
+# Config overrides: JSON values by field path, such as optimizer.learning_rate.
 Overrides = dict[str, Any]
 
 FUNCTION = "space"
-# Fields that trials must not change -> reason.
+# Config fields that a search space must not set -> reason.
 FIXED = {
     **with_metadata(Config, "fixed_in_trials"),
     "task.name": "one metric ranks all trials",
@@ -26,10 +26,10 @@ FIXED = {
 
 
 class SearchSpace:
-    """The function `space(trial) -> {"section.field": value}` of a user's file.
+    """Search space: `space(trial) -> {"section.field": value}` from a user's file.
 
     Args:
-      path: Python file that defines the function, and is executed.
+      path: Python file that defines the function; the file is executed.
       config: Base config of the trials.
 
     Raises:
@@ -43,12 +43,12 @@ class SearchSpace:
     def draw(self, trial: Any) -> Overrides:
         """Draw the config overrides of an Optuna trial.
 
-        The user's file is trusted, so custom code that the overrides name may be
-        imported afterwards.
+        The user's file is trusted, so custom code named by the overrides becomes
+        trusted, too.
 
         Raises:
-          UserError: The function raises an error, names an unknown or fixed field, or
-            does not return JSON values by field.
+          UserError: The function raises an error, returns a field that is unknown or in
+            `FIXED`, or does not return a dict of JSON values.
         """
         with running(self._path):
             overrides = self._function(trial)
@@ -91,15 +91,15 @@ class SearchSpace:
 def apply(config: Config, overrides: Overrides) -> Config:
     """Apply overrides to a config.
 
-    Run lengths, intervals and warm-ups are given in steps or in epochs. An override in
-    one unit removes the config's value in the other unit.
+    Some settings have a field in steps and a field in epochs, which exclude each other.
+    An override of either field clears the other field.
 
     Args:
-      config: Config of the sweep.
-      overrides: Values by field; `method.name` selects another method.
+      config: Base config of the trials.
+      overrides: Config overrides; `method.name` selects another method.
 
     Raises:
-      UserError: Invalid values, or an invalid combination.
+      UserError: A value, or a combination of values, is invalid.
     """
     overrides = _named(overrides)
     config = _with_parts(config, overrides)
@@ -117,16 +117,16 @@ def apply(config: Config, overrides: Overrides) -> Config:
 
 
 def _named(overrides: Mapping[str, Any]) -> Overrides:
-    """Replace the path of a config part by its name's: `optimizer.schedule.name`."""
+    """Append `.name` to keys that are config parts, such as `optimizer.schedule`."""
     parts = part_tables(Config)
     return {f"{p}.name" if p in parts else p: x for p, x in overrides.items()}
 
 
 def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Replace each config part whose name is overridden by the part of the new name.
+    """Replace config parts, such as the optimizer, whose `name` is overridden.
 
-    The new part keeps the fields that it shares with the old part; other fields have
-    their defaults. The config is not checked, because the remaining overrides may make
+    A new part keeps the values of fields that the old part has, too; other fields get
+    their defaults. The config is not checked, as only the remaining overrides may make
     it valid.
     """
     with unchecked():

@@ -1,6 +1,6 @@
-"""Study of a sweep in Optuna's storage, shared by several processes.
+"""Optuna study of a sweep, in a database that several processes share.
 
-A killed process leaves its trial in the state RUNNING without heartbeats. Another
+A killed process leaves its trial in the state RUNNING, without heartbeats. Another
 process then enqueues a copy of the trial, which resumes in the same workdir.
 """
 
@@ -32,19 +32,20 @@ from jaxtrain.plugins.report.sweep_file import SweepRecord, TrialRecord, trial_f
 from jaxtrain.tasks.metrics import Goal
 
 STUDY, NAME = "study.db", "sweep"
-# Seconds to wait for another writing process.
+# Timeout in seconds for waiting for the database, which another process may lock.
 WAIT_SECONDS = 60.0
-# A running trial without a heartbeat for the grace period is enqueued again.
+# In seconds: interval of heartbeats, and time without heartbeat after which a running
+# trial is enqueued again.
 HEARTBEAT_SECONDS, GRACE_SECONDS = 5, 30
-# Number of consecutive kills without a new checkpoint after which a trial has failed.
+# A trial has failed after this number of kills without a new checkpoint.
 MAX_KILLS = 3
 FIX = (
     "stop other programs that lock the file, and check its permissions and the free "
     "disk space; if the file is damaged, restore the file from a backup, or choose "
     "another --workdir"
 )
-# User attributes of the study and its trials. A copy that resumes a trial has the
-# attribute TRIAL, the number of that trial in the sweep.
+# Optuna user attributes of the study (CONFIG, METRIC) and of its trials. Only copies,
+# which resume a trial, have TRIAL: the index of the trial in the sweep.
 CONFIG, METRIC = "config", "metric"
 TRIAL, OVERRIDES, REASON, KILLS = "trial", "overrides", "reason", "kills"
 STATES: dict[TrialState, sweep_file.TrialState] = {
@@ -54,8 +55,8 @@ STATES: dict[TrialState, sweep_file.TrialState] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-# Fields that a single run may change when it resumes, but a sweep may not: trials
-# would not be comparable.
+# Config fields that may change when a single run resumes, but not when a sweep resumes,
+# whose trials must be comparable.
 COMPARED = (
     *("train.epochs", "train.steps"),
     *("train.eval_every_epochs", "train.eval_every_steps"),
@@ -66,7 +67,7 @@ COMPARED = (
 
 @contextlib.contextmanager
 def reported(folder: Path) -> Iterator[None]:
-    """Context manager: convert storage errors to UserError."""
+    """Context manager: convert database errors to UserError."""
     try:
         yield
     except (
@@ -79,18 +80,18 @@ def reported(folder: Path) -> Iterator[None]:
 
 
 def exists(folder: Path) -> bool:
-    """Whether the directory contains a study.
+    """Whether the directory contains the database of a study.
 
     Raises:
-      UserError: The study is damaged: the file is empty, or is missing next to the
-        record of a sweep. Or a file is a symbolic link, which SQLite would follow.
+      UserError: The database is empty or a symbolic link, or is missing although there
+        is a sweep.json.
     """
     path = folder / STUDY
     try:
         for suffix in ("", "-journal", "-wal", "-shm"):
             links.check_in_place(path.with_name(STUDY + suffix))
     except FileNotFoundError:
-        pass  # Another process ended its transaction and removed the journal.
+        pass  # Another process ended its transaction, and so removed the journal.
     except OSError as error:
         raise _unusable(path, str(error.strerror)) from None
     if not path.exists():
@@ -105,9 +106,9 @@ def exists(folder: Path) -> bool:
 
 
 def create(folder: Path, config: Config, goal: Goal) -> None:
-    """Create the study of a sweep, whose trials are ranked by a metric.
+    """Create the study of a sweep, which ranks trials by the metric `goal`.
 
-    If several processes start together, the first one creates the file atomically.
+    If several processes start together, only the first process creates the database.
     """
     path = folder / STUDY
     with contextlib.suppress(FileExistsError), atomic_file.replacing(path) as new:
@@ -121,16 +122,16 @@ def create(folder: Path, config: Config, goal: Goal) -> None:
 
 
 class SweepStudy:
-    """Trials of a sweep by number; a resumed trial has several Optuna trials.
+    """Trials of a sweep; each attempt to train or resume a trial is an Optuna trial.
 
     Args:
-      folder: Directory of the sweep, with an existing study.
+      folder: Directory of the sweep, with an existing database.
 
     Attributes:
       optuna: Study object of Optuna.
 
     Raises:
-      UserError: The study does not belong to a sweep.
+      UserError: The database contains no study of a sweep.
     """
 
     def __init__(self, folder: Path):
@@ -142,7 +143,7 @@ class SweepStudy:
             raise _unusable(folder / STUDY, "the file contains no sweep") from None
 
     def check_same(self, config: Config) -> None:
-        """Check that a resumed sweep has the same config.
+        """Check a config against the config of the existing sweep.
 
         Raises:
           UserError: A field that affects results differs.
@@ -163,11 +164,11 @@ class SweepStudy:
             )
 
     def number_of(self, attempt: int) -> int:
-        """Trial number in the sweep, given an Optuna trial number."""
+        """Index of a trial in the sweep, given the number of an Optuna trial."""
         return next(n for n, trial in self._attempts() if trial.number == attempt)
 
     def left(self, num_trials: int) -> bool:
-        """Whether any of `num_trials` trials must be started or resumed."""
+        """Whether a trial must be started or resumed to reach `num_trials` trials."""
         states = self._states()
         return len(states) < num_trials or TrialState.WAITING in states
 
@@ -175,9 +176,8 @@ class SweepStudy:
         """Enqueue a copy of a trial to resume it, unless it was killed too often.
 
         Args:
-          attempt: Number of the trial in Optuna.
-          killed: Whether the trial's process was killed, rather than stopped
-            gracefully.
+          attempt: Number of the Optuna trial.
+          killed: Whether the process was killed instead of stopped gracefully.
         """
         number = self.number_of(attempt)
         trial = self.optuna.get_trials(deepcopy=False)[attempt]
@@ -198,10 +198,10 @@ class SweepStudy:
             )
 
     def wait(self, num_trials: int) -> bool:
-        """Wait for heartbeats of running trials, for at most the grace period.
+        """Wait, at most for the grace period, until a trial can be started or resumed.
 
         Returns:
-          Whether any of `num_trials` trials must be started or resumed.
+          Whether a trial must be started or resumed, as in `left`.
         """
         until = time.monotonic() + GRACE_SECONDS + 1
 
@@ -241,7 +241,7 @@ class SweepStudy:
         return [attempt.state for attempt in dict(self._attempts()).values()]
 
     def _attempts(self) -> Iterator[tuple[int, FrozenTrial]]:
-        """Yield pairs (number in the sweep, Optuna trial)."""
+        """Yield (index of the trial in the sweep, Optuna trial), oldest first."""
         new = itertools.count()
         for trial in self.optuna.get_trials(deepcopy=False):
             first = trial.user_attrs.get(TRIAL)
@@ -253,16 +253,16 @@ def _unusable(path: Path, reason: str) -> UserError:
 
 
 def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
-    """Open an Optuna database, and create missing tables."""
+    """Open an Optuna database; call `on_stale(study, trial)` for killed trials."""
 
     def connect() -> sqlite3.Connection:
-        # A database URL cannot represent every path.
+        # Not by a database URL, which cannot represent every path.
         return sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        # Connections are closed after use, so that none is open at exit.
+        # With NullPool, connections are closed after use, so that none is open at exit.
         storage = optuna.storages.RDBStorage(
             "sqlite://",
             {"creator": connect, "poolclass": sqlalchemy.NullPool},
@@ -270,7 +270,7 @@ def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
             grace_period=GRACE_SECONDS,
             heartbeat_stale_trial_callback=on_stale,
         )
-    # Lock the database when a transaction begins: SQLite has no row locks, and two
+    # Lock the database when a transaction begins: without row locks in SQLite, two
     # processes could claim the same trial.
     begin = "BEGIN IMMEDIATE"
     sqlalchemy.event.listen(

@@ -1,4 +1,4 @@
-"""A trial: a run that reports its evaluations, and may be pruned after each."""
+"""Trials: runs that report their evaluations to Optuna, which may prune them."""
 
 import math
 import warnings
@@ -24,20 +24,20 @@ from jaxtrain.trainer.run_state import RunState
 
 
 class TrialFailed(Exception):
-    """Failure that is due to the config of a trial; the message is the reason."""
+    """Failure of a trial due to its config; the message is the reason."""
 
 
 class Reporter(Callback):
-    """Callback that reports evaluations to Optuna, and stops pruned trials.
+    """Callback that reports validation metrics to Optuna, and stops a pruned trial.
 
-    Evaluations are numbered from 1, so that trials with different epoch lengths are
-    compared after the same number of epochs.
+    The step reported to Optuna is the index of the evaluation, from 1, instead of the
+    training step, so that trials with different batch sizes are comparable.
 
     Args:
       trial: Trial of Optuna.
 
     Attributes:
-      pruned: Reason of the pruning, or None.
+      pruned: Message that the trial was pruned; None if it was not.
     """
 
     def __init__(self, trial: optuna.Trial):
@@ -52,8 +52,8 @@ class Reporter(Callback):
         value = evaluation.metrics[run.trainer.best.metric]
         value = float(value) if isinstance(value, int | float) else math.nan
         with warnings.catch_warnings():
-            # A resumed trial may repeat an evaluation; Optuna warns that it ignores
-            # the repeated value.
+            # Silence the warning that Optuna ignores a repeated value: a resumed trial
+            # may repeat an evaluation.
             warnings.simplefilter("ignore")
             self._trial.report(value, number)
         if self._trial.should_prune():
@@ -68,20 +68,20 @@ def carry_out(
     reporter: Reporter,
     signals: StopSignals,
 ) -> float:
-    """Train or resume a trial; return its validation value.
+    """Train or resume a trial; return the validation metric of its saved model.
 
     Args:
-      config: Config of the sweep.
+      config: Base config of the trials.
       overrides: Config overrides of the trial.
       workdir: Workdir of the trial's run.
-      reporter: Callback that reports the trial's evaluations.
-      signals: Signals that stop the run gracefully.
+      reporter: Callback that reports evaluations to Optuna.
+      signals: Handler of signals, which stop the run gracefully.
 
     Raises:
       TrialFailed: The trial failed due to its config.
       optuna.TrialPruned: The pruner stopped the trial.
-      Interrupted: A signal stopped the run, and the state is saved.
-      CheckpointError, StartAgainError: The run failed, but the trial can be resumed.
+      Interrupted: A signal stopped the run, whose state is saved.
+      CheckpointError, StartAgainError: The run failed, but can be resumed.
     """
     checkpoints = workdir / CHECKPOINTS
     signals.grace.step, signals.grace.call_seconds = 0, 0.0
@@ -107,8 +107,8 @@ def carry_out(
         raise optuna.TrialPruned
     if summary["best"] is None:
         raise TrialFailed("the validation metric was never finite")
-    # The metric of the saved model counts, because the best checkpoint may have been
-    # deleted.
+    # Use the metric of the saved model, because the checkpoint of the best evaluation
+    # may have been deleted.
     validation, metric = summary["model"]["validation"], summary["best"]["metric"]
     value = None if validation is None else validation.get(metric)
     if value is None or not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""A worker process of a sweep: trains trials until none are left."""
+"""Worker process of a sweep, which trains trials until none are left."""
 
 import math
 from pathlib import Path
@@ -27,25 +27,24 @@ from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trainer.setup import build_setup
 
-# Errors that end a worker gracefully: its trial can be resumed, and does not count as
-# killed.
+# Errors after which the trial can be resumed and is not counted as killed.
 GRACEFUL = (Interrupted, CheckpointError, StartAgainError)
 
 
 class SweepWorker:
-    """Worker process of a study: trains trials and prints their results.
+    """Worker of a sweep: trains trials, and prints their results.
 
     Args:
       config: Base config of the trials.
-      folder: Existing directory of the sweep.
-      space: Python file of the search space, which defines `space(trial)`.
-      sampler: Class of `optuna.samplers`, and its arguments.
-      pruner: Class of `optuna.pruners`, and its arguments.
-      signals: Signals that stop a trial gracefully.
+      folder: Directory of the sweep; must exist.
+      space: Python file that defines the search space, `space(trial)`.
+      sampler: Name of a class in `optuna.samplers`, and its arguments.
+      pruner: Name of a class in `optuna.pruners`, and its arguments.
+      signals: Handler of signals, which stop a trial gracefully.
 
     Raises:
-      UserError: Invalid config, data, space, sampler or pruner, or the directory
-        belongs to a sweep of another config.
+      UserError: The config, data, search space, sampler or pruner is invalid, or the
+        directory contains a sweep of another config.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class SweepWorker:
         made = make_pruner(*pruner), make_sampler(*sampler, config.seed, 0)
         if not study.exists(folder):
             goal = find_goal(config)
-            # Report errors of the search space before the first trial.
+            # Draw once, to report errors in the search space before the first trial.
             self._space.draw(optuna.create_study(sampler=made[1]).ask())
             study.create(folder, config, goal)
         self._trials = study.SweepStudy(folder)
@@ -71,16 +70,16 @@ class SweepWorker:
         self._trials.optuna.pruner = made[0]
 
     def work(self, num_trials: int) -> None:
-        """Train trials until `num_trials` are done or the sampler is exhausted.
+        """Train until the sweep has `num_trials` trials, or the sampler is exhausted.
 
         Raises:
-          Interrupted: A signal stopped the trial, and its state is saved.
+          Interrupted: A signal stopped the trial, whose state is saved.
           UserError: The search space is invalid.
           CheckpointError, StartAgainError: A run failed, but the sweep can be resumed.
         """
         self._num_trials, self._error = num_trials, None
         while self._trials.wait(num_trials):
-            # Signals stop only the trial, not Optuna or its heartbeat thread.
+            # Let signals interrupt only the training, not Optuna's code.
             self._signals.defer = True
             self._trials.optuna.optimize(
                 self._objective, callbacks=[self._after_trial], gc_after_trial=True
@@ -93,7 +92,7 @@ class SweepWorker:
         self._trials.write()
 
     def _objective(self, trial: optuna.Trial) -> float:
-        """Train a trial and return its value, or NaN if the trial failed."""
+        """Train a trial; return its validation metric, or NaN if the trial failed."""
         try:
             self._signals.defer = False
             return self._train(trial)
@@ -114,7 +113,7 @@ class SweepWorker:
         return math.nan
 
     def _train(self, trial: optuna.Trial) -> float:
-        """Train or resume a trial; return its value."""
+        """Train or resume a trial; return its validation metric."""
         number = self._trials.number_of(trial.number)
         trial.study.sampler = make_sampler(*self._sampler, self._config.seed, number)
         overrides = self._space.draw(trial)
@@ -131,7 +130,7 @@ class SweepWorker:
         return carry_out(self._config, overrides, workdir, reporter, self._signals)
 
     def _after_trial(self, optuna_study: optuna.Study, trial: FrozenTrial) -> None:
-        """Print the result of a trial; stop after the last one or a signal."""
+        """Print the result of a trial; stop after the last trial or a signal."""
         record, number = self._trials.write(), self._trials.number_of(trial.number)
         if trial.state != TrialState.FAIL or study.REASON in trial.user_attrs:
             print(describe_end(record, number))
@@ -143,7 +142,7 @@ class SweepWorker:
 
 
 def find_goal(config: Config) -> Goal:
-    """Find the metric that ranks trials, after a full check of the config.
+    """Check the config completely, and return the metric that ranks trials.
 
     Raises:
       UserError: The config is invalid, or has no evaluations.

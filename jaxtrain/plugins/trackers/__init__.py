@@ -1,4 +1,4 @@
-"""Metric writers for other programs: TensorBoard and Weights & Biases."""
+"""Metric writers for experiment trackers: TensorBoard and Weights & Biases."""
 
 from jaxtrain.plugin import Plugin
 

@@ -1,7 +1,7 @@
-"""Writer of TensorBoard's event files.
+"""Metric writer of event files for TensorBoard.
 
-Only tensorboardX's record classes are used, not its writer: the writer's thread ends
-when the disk is full, after which new records block forever.
+The protobuf classes are tensorboardX's, but its writer is not used: the writer's thread
+ends when the disk is full, and later writes block forever.
 """
 
 import socket
@@ -26,7 +26,7 @@ from jaxtrain.records.writer import (
 )
 from jaxtrain.tasks.base import Values
 
-# protobuf creates the classes at run time.
+# Protobuf creates these classes at run time, so type checkers do not know them.
 Event: Any = event_pb2.Event  # pyright: ignore[reportAttributeAccessIssue]
 SessionLog: Any = event_pb2.SessionLog  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -36,12 +36,12 @@ class DrawsValues(Protocol):
     """Protocol of tasks that draw images of evaluation metrics."""
 
     def pictures(self, values: Values) -> dict[str, np.ndarray]:
-        """Draw images of an evaluation's metrics, uint8 (H, W, 3), by name."""
+        """Draw the metrics of an evaluation: name -> image, uint8 (H, W, 3)."""
         ...
 
 
 class TensorBoardWriter(ConfiguredWriter):
-    """Writer of the scalars of each record, and of images of evaluations."""
+    """Writer of the scalars in each record, and of the images that the task draws."""
 
     def __init__(self, run: LoggedRun):
         self._task = run.task
@@ -54,8 +54,8 @@ class TensorBoardWriter(ConfiguredWriter):
         except OSError as error:
             raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")
-        # A resumed run repeats steps of older files. A record START makes TensorBoard
-        # hide the records of these steps in older files.
+        # A resumed run may repeat steps. The event START makes TensorBoard hide the
+        # records of these steps in older event files.
         start = SessionLog(status=SessionLog.START)
         self._write(step=run.step + 1, session_log=start)
 
@@ -75,7 +75,7 @@ class TensorBoardWriter(ConfiguredWriter):
         self._file.close()
 
     def _write(self, **fields: Any) -> None:
-        """Write an event as a TFRecord: length, data, and a checksum of each."""
+        """Write an event as a TFRecord: length and data, each with a checksum."""
         data = Event(wall_time=time.time(), **fields).SerializeToString()
         size = struct.pack("<Q", len(data))
         sums = (struct.pack("<I", masked_crc32c(part)) for part in (size, data))

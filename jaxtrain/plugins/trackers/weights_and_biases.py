@@ -14,26 +14,26 @@ from jaxtrain.records.folder_lock import cannot_write
 from jaxtrain.records.writer import ConfiguredWriter, LoggedRun, scalars_by_split
 from jaxtrain.tasks.base import Values
 
-# Metric on the x-axis of the charts.
+# Name of the metric on the x axis of W&B's charts.
 AXIS = "step"
 # Maximum number of characters of a run ID.
 MAX_ID = 128
 
 
 def _read_id(path: Path) -> str:
-    """Read the W&B run ID from a file; create the file with a new ID if missing."""
+    """Read the W&B run ID from a file; if it is missing, write a new ID to it."""
     if not os.path.lexists(path):
         atomic_file.write(path, secrets.token_hex(4))
-    # The ID is sent to W&B: a symbolic link could lead to a secret.
+    # Do not follow a symbolic link, as it may lead to a secret: the ID is sent to W&B.
     with open(links.open_in_place(path, os.O_RDONLY), encoding="utf-8") as file:
         return file.read(MAX_ID)
 
 
 class WandbWriter(ConfiguredWriter):
-    """Writer of a W&B run, with its config, summary, and metrics by training step.
+    """Writer of a W&B run: config, metrics by training step, and summary.
 
-    The training step is logged as a metric. W&B's step must increase: W&B would drop
-    records that repeat earlier steps, as after a rewind or a kill.
+    The training step is logged as a metric instead of W&B's step, which must increase:
+    W&B would drop the steps that are repeated after a rewind or a kill.
     """
 
     may_fail = "logging.wandb_project"
@@ -41,8 +41,8 @@ class WandbWriter(ConfiguredWriter):
     def __init__(self, run: LoggedRun):
         import wandb  # pyright: ignore[reportMissingImports]
 
-        # The ID is stored in the workdir, so that a resumed run continues its W&B run,
-        # and a run in a new workdir starts a new one.
+        # Store the ID in the workdir: a resumed run then continues its W&B run, and a
+        # run in a new workdir starts a new W&B run.
         try:
             run_id = _read_id(run.workdir / "wandb_id")
         except OSError as error:
@@ -56,11 +56,11 @@ class WandbWriter(ConfiguredWriter):
                 dir=run.workdir,
                 resume="allow",
                 config=dataclasses.asdict(run.config),
-                allow_val_change=True,  # A resumed run may have another length.
+                allow_val_change=True,  # Some config fields may change on resumption.
             )
             self._run.define_metric(AXIS)
             self._run.define_metric("*", step_metric=AXIS)
-        except Exception as error:  # W&B raises many kinds of errors.
+        except Exception as error:  # W&B raises errors of many types.
             raise UserError(
                 f"logging.wandb_project = {project!r}: W&B does not start ({error}): "
                 "run `wandb login`, set WANDB_MODE=offline, or leave "
@@ -73,8 +73,8 @@ class WandbWriter(ConfiguredWriter):
 
     @classmethod
     def check(cls, config: LoggingConfig) -> None:
-        # W&B creates a folder wandb/ in the current directory, which is importable as a
-        # namespace package; `extras.missing` ignores it.
+        # `extras.missing` ignores the directory wandb/ that W&B creates in the current
+        # directory, and that Python could import as a namespace package.
         if extras.missing("wandb"):
             raise UserError(
                 f"logging.wandb_project = {config.wandb_project!r} requires wandb, "

@@ -10,18 +10,26 @@ from markupsafe import Markup
 from jaxtrain.font import fitted, font
 from jaxtrain.plugins.report.pages.text import text
 
-# Maximum number of classes of a matrix with counts in its cells.
+# Maximum number of classes to draw with names and counts; larger matrices have only
+# shades.
 MAX_WRITTEN = 20
 MAX_PAIRS = 12
 CELL = 26
-# Maximum width of a class name next to the matrix, in pixels.
+# Maximum width in pixels of a class name next to the matrix.
 MAX_NAME = 130
-# Number of shades of a matrix without counts.
+# Number of shades in a matrix without counts.
 SHADES = 6
 
 
 class ConfusedPair(NamedTuple):
-    """Confusion of two classes: number of images, and fraction of the true class."""
+    """Off-diagonal cell of a confusion matrix.
+
+    Attributes:
+      true: Name of the true class.
+      predicted: Name of the predicted class.
+      num: Number of images.
+      part: `num` divided by the number of images of the true class.
+    """
 
     true: str
     predicted: str
@@ -37,10 +45,10 @@ class Confusion(NamedTuple):
 
 
 def confusion(counts: np.ndarray, names: Sequence[str]) -> Confusion:
-    """Draw a matrix with true classes in rows, and list the most frequent confusions.
+    """Draw a confusion matrix, and list its most frequent confusions.
 
     Args:
-      counts: Number of examples, (true classes, predicted classes).
+      counts: Confusion matrix, int (C, C); rows are true classes.
       names: Names of the classes.
     """
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
@@ -63,7 +71,7 @@ def _pairs(
 
 
 def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Markup:
-    """Draw a matrix with names and counts; `parts` are fractions of the row totals."""
+    """Draw a matrix with names and counts; `parts` are row-normalized counts."""
     words = [fitted(name, MAX_NAME) for name in names]
     margin = max(24, 12 + math.ceil(max(map(font().getlength, words))))
     side = margin + CELL * len(names)
@@ -88,7 +96,7 @@ def _written(counts: np.ndarray, parts: np.ndarray, names: Sequence[str]) -> Mar
 
 
 def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
-    """Draw a matrix of many classes: cells of equal shade share an SVG path."""
+    """Draw a matrix of many classes, with one SVG path per shade."""
     paths: dict[tuple[bool, int], list[str]] = {}
     for row, column in np.argwhere(counts > 0).tolist():
         shade = 1 + min(SHADES - 1, int(parts[row, column] * SHADES))
@@ -103,14 +111,14 @@ def _shaded(counts: np.ndarray, parts: np.ndarray) -> Markup:
 
 
 def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
-    """SVG square of a matrix cell: colour by correctness, opacity by fraction.
+    """Draw a matrix cell as an SVG square.
 
     Args:
       x: Left edge in pixels.
       y: Top edge in pixels.
       size: Side length in pixels.
-      right: Whether the cell counts correct predictions.
-      part: Fraction of the row's total, 0 to 1.
+      right: Whether the predictions are correct; selects the colour.
+      part: Count divided by the row total; sets the opacity.
     """
     kind = 0 if right else 1
     return (
@@ -120,7 +128,7 @@ def _cell(x: float, y: float, size: float, right: bool, part: float) -> str:
 
 
 def _opacity(right: bool, part: float) -> float:
-    """Opacity of a cell; a single mistake remains visible."""
+    """Opacity of a cell, high enough that a single mistake is visible."""
     least = 0.12 if right else 0.25
     return least + (1 - least) * part
 

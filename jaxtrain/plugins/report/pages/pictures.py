@@ -6,23 +6,23 @@ import io
 import numpy as np
 from PIL import Image
 
-# Maximum side in pixels of thumbnails, and of images enlarged by a click.
+# Maximum height and width in pixels of thumbnails, and of images shown on a click.
 SIDE, LARGE_SIDE = 112, 320
-# Maximum side in pixels of images that are shown enlarged.
+# Images with at most this height and width in pixels are shown enlarged.
 TINY = 48
-# Supported numbers of channels.
+# Numbers of channels that are encoded without changes.
 CHANNELS = (1, 3, 4)
 
 
 def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
     """Encode an image as a data: URL.
 
-    Small images and RGBA are PNG; others are JPEG, which is smaller for photographs.
-    Images with 2 or more than 4 channels show only the first channel.
+    Small and RGBA images are encoded as PNG, others as JPEG, which is smaller for
+    photographs. In images with 2, 5 or more channels, only the first one is encoded.
 
     Args:
       pixels: Image, uint8 (H, W, C).
-      side: Maximum side in pixels; larger images are downscaled.
+      side: Maximum height and width in pixels; larger images are downscaled.
     """
     if pixels.shape[-1] not in CHANNELS:
         pixels = pixels[..., :1]

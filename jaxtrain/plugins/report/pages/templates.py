@@ -1,4 +1,4 @@
-"""Rendering of page templates, `.html.j2` files next to the code that uses them.
+"""Rendering of Jinja templates: `.html.j2` files next to the code that uses them.
 
 Values are escaped, and undefined names are errors. Pages have no scripts, and their
 content security policy forbids scripts.
@@ -17,11 +17,11 @@ PACKAGE = Path(__file__).parents[3]
 
 
 def render(template: str, **values: object) -> bytes:
-    """Render a complete page.
+    """Render a page or section as UTF-8 HTML.
 
     Args:
       template: Path of the template in the package.
-      values: Values of the template by name; plain text unless `Markup`.
+      values: Variables of the template; escaped unless they are `Markup`.
     """
     return environment().get_template(template).render(values).encode()
 
@@ -29,7 +29,7 @@ def render(template: str, **values: object) -> bytes:
 @functools.cache
 def environment() -> "Environment":
     """Jinja environment of the templates."""
-    # Imported late: jinja2 takes 50 ms, and runs without a report import this module.
+    # Not imported at the top: jinja2 takes 50 ms, even in runs without a report.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     made = Environment(

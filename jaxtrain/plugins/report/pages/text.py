@@ -13,19 +13,19 @@ def text(value: object) -> Markup:
     """Escape a value for HTML.
 
     Args:
-      value: Plain text or a number; `Markup` is unchanged.
+      value: Plain text or a number; `Markup` is returned unchanged.
     """
     return value if isinstance(value, Markup) else escape(printable(str(value)))
 
 
 def breakable(value: object) -> Markup:
-    """Allow line breaks in a plain-text name after punctuation, not inside words."""
+    """Escape a name for HTML, and allow line breaks after its punctuation."""
     pieces = re.split(r"(?<=[/_.:-])(?=[^/_.:-])", str(value))
     return Markup("<wbr>").join(map(text, pieces))
 
 
 def shown(value: Any) -> str:
-    """Format a value: integers with thousands separators, floats to 4 digits."""
+    """Format a value: integers with thousands separators, floats with 4 digits."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -40,12 +40,12 @@ def shown(value: Any) -> str:
 
 
 def share(value: Any) -> str:
-    """Format a fraction in percent."""
+    """Format a fraction as a percentage; "-" if it is not a number."""
     return "-" if not isinstance(value, int | float) else f"{100 * value:.1f}%"
 
 
 def duration(seconds: Any) -> str:
-    """Format a duration in seconds with suitable units."""
+    """Format a duration in seconds, such as "1.5 s", "3 min 20 s" or "2 h 5 min"."""
     if not isinstance(seconds, int | float) or not math.isfinite(seconds):
         return "-"
     if seconds < 120:

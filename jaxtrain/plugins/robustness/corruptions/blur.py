@@ -1,4 +1,4 @@
-"""Blur corruptions; filters match OpenCV, scikit-image and ImageMagick."""
+"""Blur corruptions, with filters as in OpenCV, scikit-image and ImageMagick."""
 
 import functools
 import math
@@ -8,14 +8,17 @@ from scipy import ndimage, signal
 
 from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
-# Range of angles of motion blur, in degrees.
+# Range of the random angle of motion blur, in degrees.
 ANGLES = (-45, 45)
 
 
 def defocus_blur(
     images: np.ndarray, level: tuple[float, float], draws: Draws
 ) -> np.ndarray:
-    """Blur with a disk kernel, with mirrored borders as in OpenCV."""
+    """Blur with a disk kernel, with mirrored borders as in OpenCV.
+
+    `level` holds the arguments of `disk`.
+    """
     kernel = disk(*level)
     reach = len(kernel) // 2
     # NumPy reflects repeatedly if an image is smaller than the kernel.
@@ -28,7 +31,7 @@ def defocus_blur(
 
 @functools.cache
 def disk(radius: float, alias_blur: float) -> np.ndarray:
-    """Disk kernel of sum 1, anti-aliased by a small Gaussian."""
+    """Disk kernel with sum 1, smoothed by a Gaussian of sigma `alias_blur`."""
     reach, taps = (8, 1) if radius <= 8 else (int(radius), 2)
     line = np.arange(-reach, reach + 1)
     inside = (line[:, None] ** 2 + line**2 <= radius**2).astype(np.float64)
@@ -45,19 +48,19 @@ def glass_blur(
 ) -> np.ndarray:
     """Blur, displace pixels randomly along both axes, and blur again.
 
-    `level` is the sigma of the blurs in pixels, the maximum displacement in pixels, and
-    the number of passes over the image.
+    `level` is (sigma of both blurs in pixels, maximum displacement in pixels, number of
+    passes over the image).
 
-    The authors' code, which also created their data sets, is meant to swap pairs of
-    pixels, but copies one pixel to the other, because NumPy slices are views. This
-    function also copies.
+    The authors' code, which created ImageNet-C and CIFAR-10-C, was meant to swap pairs
+    of pixels, but copies one pixel to the other, because NumPy slices are views. This
+    function reproduces the copy.
     """
     sigma, reach, times = level
     _, height, width, channels = images.shape
     blurred = np.floor(255 * np.clip(_gaussian_blur(images, sigma), 0, 1)) / 255
     rows = np.arange(height - reach, reach, -1)
     columns = np.arange(width - reach, reach, -1)
-    # With images as the last axis, each step copies contiguous memory.
+    # With the images along the last axis, each step copies contiguous memory.
     pixels = np.ascontiguousarray(np.moveaxis(blurred, 0, 2))
     size = (times, len(rows), len(columns), 2)
     moves = np.stack([draw.integers(-reach, reach, size) for draw in draws], axis=-1)
@@ -71,7 +74,7 @@ def glass_blur(
 
 
 def _gaussian_blur(images: np.ndarray, sigma: float) -> np.ndarray:
-    """Gaussian blur as in scikit-image: truncated at 4 sigma, with repeated borders."""
+    """Gaussian blur as in scikit-image: truncated at 4 sigma, with edge padding."""
     return ndimage.gaussian_filter(images, (0, sigma, sigma, 0), mode="nearest")
 
 
@@ -85,11 +88,11 @@ def motion_blur(
 def along_line(
     image: np.ndarray, radius: float, sigma: float, angle: float
 ) -> np.ndarray:
-    """Motion blur of (H, W, C) along a line, as in ImageMagick: a one-sided Gaussian.
+    """Motion blur along a line, with a one-sided Gaussian kernel as in ImageMagick.
 
     Args:
-      image: Image; its border is repeated.
-      radius: Radius in pixels; the Gaussian has 2 * radius + 1 taps.
+      image: Image, (H, W, C); edge-padded.
+      radius: Radius in pixels; the kernel has 2 * ceil(radius) + 1 taps.
       sigma: Standard deviation of the Gaussian, in pixels.
       angle: Angle of the line, in degrees, clockwise from the right.
     """
@@ -109,7 +112,10 @@ def along_line(
 
 
 def zoom_blur(images: np.ndarray, level: tuple[int, float], draws: Draws) -> np.ndarray:
-    """Average an image over several zoom factors, starting from 1."""
+    """Average each image with zoomed versions of it.
+
+    `level` is (number of zoom factors, step between them); the first factor is 1.
+    """
     number, step = level
     total = images.copy()
     for i in range(number):
@@ -118,7 +124,7 @@ def zoom_blur(images: np.ndarray, level: tuple[int, float], draws: Draws) -> np.
 
 
 def zoom(images: np.ndarray, factor: float) -> np.ndarray:
-    """Zoom into the centre of (N, H, W, C), bilinear, at the same size."""
+    """Zoom into the centre of images (N, H, W, C), bilinearly, at constant size."""
     _, height, width, _ = images.shape
     rows, columns = _zoom_matrix(height, factor), _zoom_matrix(width, factor)
     channels = np.moveaxis(images, -1, 1)
@@ -127,10 +133,10 @@ def zoom(images: np.ndarray, factor: float) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def _zoom_matrix(size: int, factor: float) -> np.ndarray:
-    """Return the interpolation matrix of a zoom, (new pixels, old pixels).
+    """Interpolation matrix that zooms an image axis, (size, size); rows are outputs.
 
     The central pixels are resized linearly with aligned corners, as by
-    `scipy.ndimage.zoom`; the excess is cropped.
+    `scipy.ndimage.zoom`, then cropped to `size`.
     """
     part = math.ceil(size / factor)
     first, long = (size - part) // 2, round(part * factor)

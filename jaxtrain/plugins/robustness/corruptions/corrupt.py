@@ -1,7 +1,7 @@
-"""The 15 corruptions of ImageNet-C and CIFAR-10-C, by their published formulas.
+"""The 15 corruptions of ImageNet-C and CIFAR-10-C.
 
-Hendrycks and Dietterich 2019, arXiv:1903.12261. A corruption takes images in 0..1,
-float64 (N, H, W, C), the parameters of its severity, and a generator per image.
+Hendrycks and Dietterich 2019, arXiv:1903.12261. Arguments of a corruption: images in
+0..1, float64 (N, H, W, C); parameters of the severity; a random generator per image.
 """
 
 from typing import Any, NamedTuple
@@ -13,9 +13,9 @@ from jaxtrain.plugins.robustness.corruptions import blur, digital, weather
 from jaxtrain.plugins.robustness.corruptions.draws import OfImages, each_image
 from jaxtrain.plugins.robustness.corruptions.levels import levels
 
-# Maximum bytes of images corrupted together, as float64.
+# Maximum size in bytes of the float64 images that are corrupted together.
 MAX_BYTES = 2**27
-# Offset of the second word of the Philox key, above the words of other random streams.
+# Offset of the second word of the Philox key; smaller values belong to other streams.
 STREAM = 2**34
 
 
@@ -30,7 +30,7 @@ def gaussian_noise(
 def shot_noise(
     image: np.ndarray, photons: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Shot noise: Poisson draws with mean `photons` for white pixels."""
+    """Shot noise: Poisson-distributed photon counts, with mean `photons` for white."""
     return draw.poisson(image * photons) / photons
 
 
@@ -38,12 +38,13 @@ def shot_noise(
 def impulse_noise(
     image: np.ndarray, amount: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Impulse noise: set a fraction of the values to 0 or 1 (salt and pepper)."""
+    """Salt-and-pepper noise: set the fraction `amount` of the values to 0 or 1."""
     where, salt = draw.random((2, *image.shape))
     return np.where(where < amount, (salt < 0.5).astype(image.dtype), image)
 
 
-# In the order of the paper's tables; the index is part of the Philox key.
+# In the order of the paper's tables. The position of a corruption is part of the Philox
+# key.
 CORRUPTIONS: dict[str, OfImages] = {
     "gaussian_noise": gaussian_noise,
     "shot_noise": shot_noise,
@@ -64,16 +65,24 @@ CORRUPTIONS: dict[str, OfImages] = {
 
 
 class Corruption(NamedTuple):
-    """A corruption, a key of `CORRUPTIONS`, at a severity from 1 to 5."""
+    """A corruption at a severity.
+
+    Attributes:
+      name: Key of `CORRUPTIONS`.
+      severity: Severity from 1 to 5.
+    """
 
     name: str
     severity: int
 
     def __call__(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """Corrupt uint8 images (N, H, W, C) of 1 or 3 channels.
+        """Corrupt images of 1 or 3 channels, uint8 (N, H, W, C).
 
-        Random draws are a function of corruption, severity and example index, `index`
-        (N,).
+        The result is a function of image, corruption, severity and example index.
+
+        Args:
+          images: Images to corrupt.
+          index: Index of each example, int (N,).
         """
         step = max(1, MAX_BYTES // (8 * images[0].size))
         parts = [
@@ -83,7 +92,12 @@ class Corruption(NamedTuple):
         return np.concatenate(parts)
 
     def of_batch(self, batch: dict[str, Any], index: np.ndarray) -> dict[str, Any]:
-        """Corrupt the images of a batch; `index` are the example indices, (B,)."""
+        """Corrupt the images of a batch.
+
+        Args:
+          batch: Batch with uint8 images.
+          index: Index of each example, int (B,).
+        """
         return {**batch, "image": self(batch["image"], index)}
 
     def _corrupt(self, images: np.ndarray, index: np.ndarray) -> np.ndarray:
@@ -94,7 +108,7 @@ class Corruption(NamedTuple):
             for i in index
         ]
         changed = CORRUPTIONS[self.name](images / 255, level, draws)
-        # Truncated as in the authors' data, without rounding.
+        # Not rounded: the authors' code truncates.
         return (np.clip(changed, 0, 1) * 255).astype(np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Digital corruptions."""
+"""Digital corruptions: contrast, elastic transform, pixelation and JPEG."""
 
 import functools
 import io
@@ -11,7 +11,7 @@ from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
 
 def contrast(images: np.ndarray, part: float, draws: Draws) -> np.ndarray:
-    """Reduce contrast: move each channel towards its mean."""
+    """Multiply the deviation of pixels from their channel mean by `part`."""
     means = images.mean((1, 2), keepdims=True)
     return (images - means) * part + means
 
@@ -24,8 +24,8 @@ def elastic_transform(
 
     Args:
       image: Image in 0..1, (H, W, C).
-      level: Largest displacement, sigma of its smoothing, and jitter of the points that
-        define the affine map, as fractions of the shorter side.
+      level: As fractions of the shorter side: maximum displacement, sigma of the
+        displacement's smoothing, and jitter of the points that define the affine map.
       draw: Generator of random numbers.
     """
     reach, smooth, jitter = (min(image.shape[:2]) * part for part in level)
@@ -33,16 +33,16 @@ def elastic_transform(
 
 
 def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.ndarray:
-    """Affine warp of an image (H, W, C) that moves three points randomly."""
+    """Warp an image (H, W, C) by the affine map that jitters three points."""
     height, width, _ = image.shape
-    # Points are (x, y), but the centre is (y, x), as in the authors' code. For square
-    # images the two are equal.
+    # Points are (x, y), but the centre is (y, x), as in the authors' code; in a square
+    # image this makes no difference.
     middle = np.array([height // 2, width // 2], np.float64)
     side = min(height, width) // 3
     points = middle + side * np.array([[1, 1], [1, -1], [-1, -1]])
     moved = points + draw.uniform(-jitter, jitter, points.shape)
     ones = np.ones((3, 1))
-    # `back` maps positions in the new image to positions in the old image.
+    # `back` maps output positions to input positions.
     back = np.linalg.solve(np.hstack([moved, ones]), points).T
     y, x = np.indices((height, width), np.float64)
     from_x, from_y = (row[0] * x + row[1] * y + row[2] for row in back)
@@ -52,7 +52,7 @@ def _warp(image: np.ndarray, jitter: float, draw: np.random.Generator) -> np.nda
 def _displace(
     image: np.ndarray, reach: float, smooth: float, draw: np.random.Generator
 ) -> np.ndarray:
-    """Displace the pixels of an image (H, W, C) by a smooth random field."""
+    """Displace the pixels of an image (H, W, C) by a smoothed random field."""
     height, width, _ = image.shape
     rows, columns = _smoother(height, smooth), _smoother(width, smooth)
     right, down = (
@@ -65,9 +65,9 @@ def _displace(
 
 @functools.lru_cache(maxsize=64)
 def _smoother(size: int, sigma: float) -> np.ndarray:
-    """Matrix of a 1-D Gaussian filter with mirrored ends, (size, size).
+    """Matrix of a 1-D Gaussian filter with reflected borders, (size, size).
 
-    The cost of the matrix product does not depend on the width of the Gaussian.
+    Unlike a convolution, the matrix product costs the same for any `sigma`.
     """
     if sigma == 0:
         return np.eye(size)
@@ -77,7 +77,7 @@ def _smoother(size: int, sigma: float) -> np.ndarray:
 
 
 def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str) -> np.ndarray:
-    """Sample an image (H, W, C) bilinearly."""
+    """Sample an image (H, W, C) bilinearly at positions (y, x)."""
     channels = np.moveaxis(image, -1, 0)
     sampled = [
         ndimage.map_coordinates(channel, (y, x), order=1, mode=mode)
@@ -88,7 +88,7 @@ def _sample(image: np.ndarray, y: np.ndarray, x: np.ndarray, mode: str) -> np.nd
 
 @each_image
 def pixelate(image: np.ndarray, part: float, _: np.random.Generator) -> np.ndarray:
-    """Pixelate: downscale and upscale an image with a box filter."""
+    """Downscale an image by the factor `part`, then upscale it, with a box filter."""
     height, width, _channels = image.shape
     small = max(1, int(width * part)), max(1, int(height * part))
     box = Image.Resampling.BOX
@@ -105,7 +105,7 @@ def jpeg_compression(
 
 
 def _picture(image: np.ndarray) -> Image.Image:
-    """Convert (H, W, C) in 0..1 with 1 or 3 channels to an 8-bit Pillow image."""
+    """Convert an image in 0..1, (H, W, 1) or (H, W, 3), to an 8-bit Pillow image."""
     pixels = np.rint(255 * image).astype(np.uint8)
     return Image.fromarray(pixels[..., 0] if image.shape[-1] == 1 else pixels)
 

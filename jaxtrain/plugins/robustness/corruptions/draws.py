@@ -1,4 +1,4 @@
-"""Random generators of the corruptions, one per image."""
+"""Types of corruption functions, which take one random generator per image."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 Draws = Sequence[np.random.Generator]
-# (image in 0..1, parameters of the severity, generator) -> image.
+# (image in 0..1, parameters of the severity, generator) -> image in 0..1.
 OfImage = Callable[[np.ndarray, Any, np.random.Generator], np.ndarray]
-# (images in 0..1, parameters of the severity, one generator per image) -> images.
+# (images in 0..1, parameters of the severity, generators) -> images in 0..1.
 OfImages = Callable[[np.ndarray, Any, Draws], np.ndarray]
 
 

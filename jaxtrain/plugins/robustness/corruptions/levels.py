@@ -1,10 +1,10 @@
-"""Parameters of the five severities, as published for two image sizes."""
+"""Parameters of the corruptions at five severities, published for two image sizes."""
 
 import math
 from typing import Any
 
-# For images of 224 pixels: ImageNet-C. Parameters of `elastic_transform` are fractions
-# of the shorter side.
+# ImageNet-C, for images of 224 x 224 pixels. The parameters of `elastic_transform` are
+# fractions of the shorter side.
 LARGE: dict[str, tuple[Any, ...]] = {
     "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38),
     "shot_noise": (60, 25, 12, 5, 3),
@@ -12,7 +12,7 @@ LARGE: dict[str, tuple[Any, ...]] = {
     "defocus_blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
     "glass_blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
     "motion_blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-    # Number of zoom factors and their step, as from the authors' `np.arange`.
+    # (number of zoom factors, step between them), as in the authors' `np.arange`.
     "zoom_blur": ((12, 0.01), (16, 0.01), (11, 0.02), (13, 0.02), (11, 0.03)),
     "snow": (
         (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
@@ -25,7 +25,7 @@ LARGE: dict[str, tuple[Any, ...]] = {
     "fog": ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5),
     "contrast": (0.4, 0.3, 0.2, 0.1, 0.05),
-    # The authors use 244 pixels here, although images have 224.
+    # The authors multiply the fractions by 244 pixels, although images have 224 pixels.
     "elastic_transform": tuple(
         tuple(244 / 224 * part for part in parts)
         for parts in (
@@ -39,7 +39,7 @@ LARGE: dict[str, tuple[Any, ...]] = {
     "pixelate": (0.6, 0.5, 0.4, 0.3, 0.25),
     "jpeg_compression": (25, 18, 15, 10, 7),
 }
-# For images of 32 pixels: CIFAR-10-C.
+# CIFAR-10-C, for images of 32 x 32 pixels.
 SMALL: dict[str, tuple[Any, ...]] = {
     "gaussian_noise": (0.04, 0.06, 0.08, 0.09, 0.10),
     "shot_noise": (500, 250, 100, 75, 50),
@@ -76,13 +76,13 @@ SMALL: dict[str, tuple[Any, ...]] = {
     "jpeg_compression": (80, 65, 58, 50, 40),
 }
 SEVERITIES = (1, 2, 3, 4, 5)
-# Images whose shorter side is at least this, the geometric mean of 32 and 224 pixels,
-# use the parameters for 224 pixels.
+# Minimum length of an image's shorter side, in pixels, to use the parameters of
+# ImageNet-C: the geometric mean of 32 and 224.
 LARGE_FROM = math.sqrt(32 * 224)
 
 
 def levels(height: int, width: int) -> tuple[str, dict[str, tuple[Any, ...]]]:
-    """Return the name and the parameters of the severity table for an image size."""
+    """Severity table for an image size: its name, and its parameters by corruption."""
     if min(height, width) < LARGE_FROM:
         return "CIFAR-10-C", SMALL
     return "ImageNet-C", LARGE

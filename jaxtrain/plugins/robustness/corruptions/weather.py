@@ -1,13 +1,13 @@
-"""Weather corruptions."""
+"""Weather corruptions: snow, frost, fog and brightness."""
 
 import numpy as np
 
 from jaxtrain.plugins.robustness.corruptions.blur import along_line, zoom
 from jaxtrain.plugins.robustness.corruptions.draws import Draws, each_image
 
-# Range of angles of falling snow, in degrees.
+# Range of the random angle of falling snow, in degrees.
 FALL = (-135, -45)
-# Weights of RGB channels in grey (ITU-R 601).
+# Weights of the RGB channels for conversion to greyscale (ITU-R 601).
 GREY = np.array([0.299, 0.587, 0.114])
 # Colour of the brightest frost pixels.
 FROST = np.array([0.84, 0.92, 1.0])
@@ -17,7 +17,7 @@ FROST = np.array([0.84, 0.92, 1.0])
 def snow(
     image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
-    """Lighten the image, and add snowflakes and their copies rotated by 180 degrees."""
+    """Lighten an image, then add snowflakes and their copy rotated by 180 degrees."""
     mean, deviation, size, least, radius, sigma, kept = level
     layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
     layer = zoom(layer[None], size)[0]
@@ -36,8 +36,8 @@ def frost(
 ) -> np.ndarray:
     """Add synthetic frost.
 
-    The authors blend photographs of frosted panes. Here, ridges of a plasma fractal,
-    which branch like crystals, are added to a haze of another plasma fractal.
+    Two plasma fractals replace the authors' photographs of frosted panes: one is added
+    as haze, and the ridges of the other, which branch like crystals, as ice.
     """
     kept, amount = level
     height, width, channels = image.shape
@@ -51,7 +51,7 @@ def frost(
 def fog(
     image: np.ndarray, level: tuple[float, float], draw: np.random.Generator
 ) -> np.ndarray:
-    """Add a plasma fractal, and rescale the result to the image's brightest value."""
+    """Add a plasma fractal, then rescale to preserve the image's maximum."""
     amount, decay = level
     height, width, _ = image.shape
     brightest = image.max()
@@ -70,7 +70,7 @@ def plasma(
       draw: Generator of random numbers.
       height: Height of the result in pixels.
       width: Width of the result in pixels.
-      decay: Factor that divides the roughness from one scale to the next.
+      decay: Divisor of the roughness at each halving of the scale.
     """
     size = 1 << max(1, (max(height, width) - 1).bit_length())
     heights, step, rough = np.zeros((size, size)), size, 100.0
@@ -94,15 +94,12 @@ def plasma(
 
 
 def _between(total: np.ndarray, rough: float, draw: np.random.Generator) -> np.ndarray:
-    """Return the means of four neighbours, given their sums, plus uniform noise."""
+    """Convert sums of four neighbours to their means, and add uniform noise."""
     return total / 4 + rough * draw.uniform(-rough, rough, total.shape)
 
 
 def brightness(images: np.ndarray, amount: float, draws: Draws) -> np.ndarray:
-    """Increase the HSV value at constant hue and saturation.
-
-    Colours scale with the value; black becomes grey.
-    """
+    """Add `amount` to the HSV value (V); hue and saturation are unchanged."""
     value = images.max(-1, keepdims=True)
     brighter = np.clip(value + amount, 0, 1)
     scaled = images * (brighter / np.where(value > 0, value, 1))
