@@ -153,7 +153,7 @@ def test_a_server_answers_with_numbers_by_their_names(here: Path):
 def test_the_report_has_the_table_of_the_columns_and_examples(here: Path):
     assert Cli(here)("report", "--workdir", "run").code == 0
     page = (here / "run" / "report.html").read_text()
-    assert "<h2>Columns</h2>" in page and "in the interval" in page
+    assert "<h2>Columns</h2>" in page and "interval coverage" in page
     assert "count_std" in page
 
 

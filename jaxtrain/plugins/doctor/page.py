@@ -97,7 +97,9 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     if scan.formats:
         found["files"] = _counts(scan.formats)
     what = "spectrograms" if scan.noun == "sound" else "stored pixels"
-    for name, values in zip(("mean", "deviation"), scan.statistics(), strict=True):
+    for name, values in zip(
+        ("mean", "standard deviation"), scan.statistics(), strict=True
+    ):
         told = ", ".join(f"{value:.4f}" for value in values)
         found[f"{name} of the {what} of training, 0 to 1"] = told
     if scan.labels is not None:

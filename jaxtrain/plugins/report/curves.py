@@ -15,7 +15,7 @@ TITLES = {
     "examples_per_second": "images per second",
     "grad_norm": "gradient norm",
     "mfu": "model FLOP utilization",
-    "data_wait": "share of time waiting for data",
+    "data_wait": "fraction of time waiting for data",
     "gpu_utilization": "GPU utilization",
     "gpu_memory_bytes": "GPU memory, bytes",
     "gpu_peak_bytes": "peak GPU memory of arrays, bytes",

@@ -10,7 +10,7 @@ from jaxtrain.plugins.report.pages.templates import render
 from jaxtrain.tasks.number_metrics import OF_COLUMNS
 
 # Metric -> heading of its table column, in order.
-HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "in the interval"}
+HEADS = {"mae": "MAE", "rmse": "RMSE", "r2": "R²", "coverage": "interval coverage"}
 
 
 def number_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:

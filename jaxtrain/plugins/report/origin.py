@@ -38,7 +38,7 @@ def data(history: History) -> dict[str, str]:
         pairs["size (height x width x channels)"] = "x".join(map(str, shape))
     if found.get("num_classes") is not None:
         pairs["classes"] = shown(found["num_classes"])
-    for name, key in (("mean of the channels", "mean"), ("deviation", "std")):
+    for name, key in (("mean of the channels", "mean"), ("standard deviation", "std")):
         if model.get(key):
             pairs[name] = ", ".join(f"{value:.4f}" for value in model[key])
     if found.get("digest"):
@@ -104,7 +104,7 @@ def moments(history: History) -> dict[str, str]:
     known = [t for t in times if isinstance(t, float) and 0 < t < MAX_TIME]
     if not known:
         return {}
-    ends = {"first line of metrics": min(known), "last line": max(known)}
+    ends = {"first record of metrics": min(known), "last record": max(known)}
     return {
         name: f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S} UTC"
         for name, moment in ends.items()

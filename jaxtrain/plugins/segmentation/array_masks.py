@@ -49,7 +49,7 @@ def with_masks(images: ArrayStore, masks: np.ndarray, digest: str) -> MaskedStor
     num = int(counted.max()) + 1 if counted.size else 0
     if num < 2:
         raise ValueError(
-            "label has pixels of only one class: expected two or more classes"
+            "label has no class other than 0: expected two or more classes"
         )
     classes = PixelClasses(tuple(map(str, range(num))))
     facts = {PIXEL_CLASSES: classes.names, "digest": digest}
