@@ -109,8 +109,8 @@ def evaluate(
       tta: Test-time augmentation: `flip`, `five_crop`, `ten_crop`, or `plain` for none.
         Defaults to the run's `train.tta`.
       calibrate: Whether to fit a temperature on the run's validation split.
-      trust: Whether to run custom code that files in `workdir` name. The code is first
-        shown, and compared with the recorded digests.
+      trust: Whether to run custom code referenced by files in `workdir`. The code is
+        first shown, and compared with the recorded digests.
 
     Returns:
       The result, with the keys of `evaluation.json`, such as `metrics`.

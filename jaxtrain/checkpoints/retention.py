@@ -90,7 +90,7 @@ class Retention:
 def remove_old(
     directory: Path, config: CheckpointConfig, best: Goal | None, good: int | None
 ) -> None:
-    """Remove the steps that `config` does not retain; quarantine unreadable steps."""
+    """Remove checkpoints that `config` does not retain; quarantine unreadable ones."""
     metrics = {}
     for step in committed_steps(directory):
         try:

@@ -98,7 +98,7 @@ def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
 
 
 def _verify_json(workdir: Path) -> dict[str, str]:
-    """Return the state of a run's JSON files: `GOOD`, `UNKNOWN` or error message."""
+    """State of each JSON file of a run: `GOOD`, `UNKNOWN` or an error message."""
     from jaxtrain.inference.temperature import TEMPERATURE
     from jaxtrain.records import workdir as files
     from jaxtrain.weights.description import MODEL
@@ -116,7 +116,7 @@ def _verify_json(workdir: Path) -> dict[str, str]:
 
 
 def _verify_model(folder: Path) -> dict[str, str]:
-    """Return the state of a model's files: `GOOD`, `UNKNOWN` or error message."""
+    """State of each file of a model: `GOOD`, `UNKNOWN` or an error message."""
     from jaxtrain import weights as weights_lib
 
     states = {CONFIG: _verify_file(folder / CONFIG)}

@@ -65,7 +65,7 @@ class Defects:
     Args:
       split: Name of the split.
       num_examples: Number of examples of the split.
-      max_fraction: Maximum fraction of unreadable images, rounded up.
+      max_fraction: Maximum fraction of unreadable images (see `too_many`).
     """
 
     def __init__(self, split: str, num_examples: int, max_fraction: float):

@@ -39,7 +39,7 @@ FIRST_TURNED = 5
 TURNED_WHEN_DECODED = ("TIFF",)
 # Downscaling factors of JPEG decoding. Decoding at 3/4 takes longer than at full size.
 JPEG_FACTORS = (8, 4, 2)
-# Substring of simplejpeg's error message for superfluous bytes, which are harmless.
+# Substring of simplejpeg's error message for extraneous bytes, which are harmless.
 HARMLESS = "extraneous bytes"
 # Number of first bytes that suffice to detect the format, and the size of a WebP.
 START_BYTES = 32

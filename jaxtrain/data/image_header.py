@@ -39,12 +39,12 @@ def read_header(file: BinaryIO, start: bytes, max_pixels: int) -> ImageHeader:
             # Multi-picture files (MPO), which phones write, are JPEGs, too.
             kind = "JPEG" if image.format == "MPO" else str(image.format)
             progressive = kind == "JPEG" and "progressive" in image.info
-            # Tiles are decoded completely, even if they are larger than the image.
             tags = getattr(image, "tag_v2", {})
             orientation = tags.get(ORIENTATION) or exif.orientation(image)
             # Pillow reports a TIFF's upright size only if its orientation tag is set.
             if tags and ORIENTATION not in tags and orientation in (5, 6, 7, 8):
                 size = size[1], size[0]
+            # Tiles are decoded completely, even if they are larger than the image.
             tile = [int(tags.get(tag, 0)) for tag in TILE_SIDES]
     except Image.UnidentifiedImageError:
         if bands := depth.unknown_bands(file):

@@ -80,7 +80,7 @@ class FolderLayout:
     def in_part(
         self, place: str, part: str, names: set[str]
     ) -> tuple[str, str | None] | None:
-        """Return the annotations in the directory of a split, or in `place`, or None.
+        """Return the annotations in the directory `part` of a data set, or None.
 
         Args:
           place: Directory of the data set.

@@ -53,9 +53,9 @@ class Store(Protocol):
     def read(self, indices: np.ndarray) -> tuple[Images, Any]:
         """Return the images and the targets of examples.
 
-        Images of one size are an array, uint8 (n, H, W, C). Image files stay encoded:
-        the caller decodes them at the required size. Targets are a pytree of arrays
-        (n, ...).
+        Images of equal size are returned as one array, uint8 (n, H, W, C). Image files
+        are returned encoded: the caller decodes them at the required size. Targets are
+        a pytree of arrays (n, ...).
         """
         ...
 

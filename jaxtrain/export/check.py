@@ -50,7 +50,7 @@ TOLERANCES: dict[Precision, Tolerance] = {
     "fp8_weights": Tolerance(2e-1, 0.9),
     "int4_weights": Tolerance(3e-1, 0.8),
 }
-# Low precisions. The rounding error depends on the model.
+# Low precisions, whose rounding error depends on the model.
 LOW_PRECISIONS: tuple[Precision, ...] = ("int8", "fp8_weights", "int4_weights")
 # Maximum relative difference of logits at a low precision (see `TOLERANCES`).
 LOW_PRECISION_LOGITS = 1.0

@@ -136,7 +136,7 @@ def _raise_unreadable(error: OSError) -> None:
 
 def _check_distinct(names: Sequence[bytes]) -> None:
     """Raise UserError if two names have the same absolute path."""
-    # Compare hashes first, because a million absolute paths would take much memory.
+    # Try a set of hashes first: a set of a million absolute paths takes much memory.
     if len({hash(os.path.abspath(name)) for name in names}) == len(names):
         return
     known: dict[bytes, bytes] = {}

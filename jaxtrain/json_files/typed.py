@@ -42,7 +42,7 @@ def convert(value: Any, kind: type[T], where: str) -> T:
 
 
 def fitting(value: Any, kind: type[T]) -> T | None:
-    """Return the value converted to a type, or None if it has another type."""
+    """Convert the value to a type, or return None if it does not fit the type."""
     try:
         return convert(value, kind, "")
     except UserError:

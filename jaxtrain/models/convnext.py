@@ -43,9 +43,9 @@ def _multiply(layer: LayerScale, x: jax.Array) -> jax.Array:
 class ConvNeXtBlock(nnx.Module):
     """A residual block: a depthwise 7x7 convolution and two dense layers.
 
-    The `model` axis splits the hidden channels of the dense layers, and the channels of
-    the depthwise convolution, because otherwise XLA incorrectly doubles the gradient of
-    the depthwise convolution on a mesh with the axes `fsdp` and `model`.
+    The hidden channels of the dense layers are split over the `model` axis. So are the
+    channels of the depthwise convolution, because otherwise XLA incorrectly doubles its
+    gradient on a mesh with the axes `fsdp` and `model`.
     """
 
     def __init__(self, channels: int, *, drop_path_rate: float, layers: Layers):

@@ -187,7 +187,7 @@ class GoogLeNet(InceptionNet):
     blocks = BLOCKS
     with_head: ClassVar = {"inception4a": "aux1", "inception4d": "aux2"}
     block, auxiliary, pools = Inception, GoogLeNetAuxiliary, POOLS
-    # torchvision also truncates at 2, or 200 standard deviations, without effect.
+    # torchvision also truncates at +-2, 200 standard deviations, which has no effect.
     init = staticmethod(nnx.initializers.normal(0.01))
 
     base_dropout, base_aux_weight = 0.2, 0.3

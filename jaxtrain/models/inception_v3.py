@@ -123,9 +123,9 @@ def _steps(
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
     """Yield (layer names, convolutions, split) for each element of a branch's chain.
 
-    The `model` axis splits the output channels of one convolution and the input
-    channels of the next. Parallel convolutions and an unpaired last convolution are not
-    split.
+    The output channels of one convolution and the input channels of the next are split
+    over the `model` axis. Parallel convolutions, and an unpaired last convolution, are
+    not split.
     """
     single = [isinstance(step, ConvSpec) for step in chain]
     num_paired = sum(single) // 2 * 2

@@ -71,7 +71,7 @@ class InvertedStage:
 class InvertedResidual(nnx.Module):
     """Inverted residual block, with a shortcut if input and output have the same shape.
 
-    The `model` axis splits the expanded channels.
+    The expanded channels are split over the `model` axis.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class Taps:
     calls: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def record(self, path: str, y: Any) -> Any:
-        """Record the output `y` of a layer and return it, after `read` if selected."""
+        """Record a layer's output; return it, passed through `read` if selected."""
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y

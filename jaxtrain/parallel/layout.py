@@ -137,8 +137,8 @@ class Layout:
     def shard_grads(self, grads: Any) -> Any:
         """Constrain the sharding of partial gradients, inside jit.
 
-        Gradients of per-device copies stay on their devices; other gradients are
-        sharded as in `specs`.
+        Gradients of per-device copies of weights stay on their devices; other gradients
+        are sharded as in `specs`.
         """
         constrain = partial(self._constrain, self.specs)
         return self._map_by_kind(self.specs, grads, Copies.place, constrain)

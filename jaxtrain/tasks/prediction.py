@@ -64,5 +64,5 @@ class Prediction:
 
 
 def plain(x: Any) -> float:
-    """Convert a NumPy scalar to the float with the same shortest decimal form."""
+    """Convert a NumPy scalar to the Python float with the same shortest repr."""
     return float(str(x))

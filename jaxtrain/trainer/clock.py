@@ -8,9 +8,9 @@ from typing import Literal, get_args
 from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
-# `setup` is the time before the training loop, and `step` the time of the loop that is
-# in no other account. `lost` is the time from the last checkpoint to an interruption,
-# whose steps the resumed run repeats.
+# `setup` is the time before the training loop, and `step` the time of the loop that no
+# other account covers. `lost` is the time from the last checkpoint to an interruption:
+# the resumed run repeats the steps in between.
 Account = Literal[
     "setup",
     "compile",

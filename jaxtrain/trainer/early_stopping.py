@@ -33,6 +33,6 @@ class EarlyStopping(Callback):
 
 
 def reconsider(progress: Progress, patience: int | None) -> None:
-    """Reset `stopped_early` of a resumed run if the patience was raised."""
+    """Reset `stopped_early` of a resumed run if its patience was raised or removed."""
     if patience is None or progress.evals_without_improvement < patience:
         progress.stopped_early = False

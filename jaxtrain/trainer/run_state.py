@@ -40,7 +40,7 @@ class RunState:
       saved: Checkpoints in the workdir.
       signals: Signals that stop the run.
       callbacks: Callbacks, with the core callbacks first.
-      clock: Clock that adds each second of the run to a time account.
+      clock: Clock that measures the run's time by activity, such as `evaluation`.
       log: Log file, metric writers and console.
       watchdog: Watchdog that ends the process if a step hangs.
       versions: Versions of jaxtrain and its dependencies.

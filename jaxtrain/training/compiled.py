@@ -98,7 +98,8 @@ class Compiled:
     def flops_a_step(self) -> float | None:
         """FLOPs per training step, or None if not compiled.
 
-        The leading axis of the last argument is the number of steps.
+        The last argument of the compiled function must have the batches of all steps,
+        stacked along a leading axis.
         """
         for arrays, flops in self.flops.items():
             (num_steps, *_), _ = arrays[0]

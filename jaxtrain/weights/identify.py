@@ -48,7 +48,7 @@ class Identified(NamedTuple):
 def find_named(
     architecture: str, where: str, library: Library | None = None
 ) -> list[Row]:
-    """Return the models with an architecture name; a timm tag is ignored.
+    """Find the models for an architecture name; a timm tag is ignored.
 
     Args:
       architecture: Name, such as `resnet50` or `resnet50.a1_in1k`.

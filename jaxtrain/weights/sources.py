@@ -32,7 +32,7 @@ class WeightsSource(NamedTuple):
       mean: Mean of each channel, in 0..1.
       std: Standard deviation of each channel, in 0..1.
       task: Task that the model was trained for.
-      labels: Class names, used for files with the same number of outputs.
+      labels: Class names; unused for weight files with another number of outputs.
     """
 
     library: Library

@@ -209,7 +209,8 @@ def _from_hsv(hue: jax.Array, saturation: jax.Array, value: jax.Array) -> jax.Ar
     A channel is darkest at the hue opposite to the channel's colour.
     """
     sixths = hue.astype(jnp.float32)[..., None] * 6 / 255
-    # Red, green and blue are at 0, 2 and 4 sixths of the circle.
+    # Red, green and blue are at 0, 2 and 4 sixths of the colour circle. `place` is 5 at
+    # a channel's colour, and 2 at the opposite hue.
     place = sixths + jnp.array([5, 3, 1], jnp.float32)
     place = jnp.where(place >= 6, place - 6, place)
     darker = jnp.clip(jnp.minimum(place, 4 - place), 0, 1)

@@ -16,8 +16,8 @@ from jaxtrain.data.target_changes import Follow
 # Height and width of an image, in pixels.
 Shape = tuple[int, int]
 ERASING_TRIES = 10
-# Random erasing: range of the rectangle's area relative to the image, and range of the
-# rectangle's height / width.
+# Random erasing: range of the rectangle's area relative to the image, and range of its
+# aspect ratio (height / width).
 ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 

@@ -139,7 +139,7 @@ def by_taylor(
 def _sum_per_unit(
     group: ChannelGroup, of_axes: Mapping[Axis, np.ndarray]
 ) -> np.ndarray:
-    """Sum values over the kernels that read each unit, float64 (units,)."""
+    """Sum the values of each unit over the kernels that read it, float64 (units,)."""
     sums = [
         np.asarray(of_axes[axis], np.float64)[group.indices[axis]].sum(1)
         for axis in group.taken

@@ -126,7 +126,7 @@ def text(value: Any, field: str) -> str:
     """Return a string field of a JSON object.
 
     Raises:
-      UnusableError: The field is missing, or cannot be encoded as a file name.
+      UnusableError: The field is missing, not a string, or not a valid file name.
     """
     found = value.get(field) if isinstance(value, dict) else None
     wrong = UnusableError(f"{field} is not a string", f"add a {field}", f"no {field}")

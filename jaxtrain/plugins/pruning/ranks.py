@@ -34,7 +34,7 @@ def largest(ranks: jax.Array, keep: int, of: int) -> jax.Array:
     *rows, inputs, outputs = ranks.shape
     groups = ranks.reshape(*rows, inputs // of, of, outputs)
     one, other = groups[..., :, None, :], groups[..., None, :, :]
-    # Of equal weights, earlier weights are pruned first.
+    # Among equal magnitudes, earlier weights are pruned first.
     later = jnp.tri(of, dtype=bool).T[..., None]
     before = (other > one) | ((other == one) & later)
     # A weight does not precede itself.

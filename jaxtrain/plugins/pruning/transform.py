@@ -141,7 +141,7 @@ class Pruning(StepTransform):
     ) -> list[jax.Array]:
         """Compute new masks after `step` steps.
 
-        Pruned weights stay pruned, and of equal weights, earlier weights are pruned
+        Pruned weights stay pruned. Among equal magnitudes, earlier weights are pruned
         first. The ranking is exact, so masks do not depend on the sharding.
 
         Args:

@@ -153,7 +153,10 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
 
 
 def alexnet(num_classes: int | None, table: str) -> dict[str, float] | None:
-    """Return AlexNet's errors; None if classes or table are not ImageNet-C's."""
+    """Return AlexNet's error on each corruption of ImageNet-C.
+
+    None for another number of classes, or another corruption table.
+    """
     if num_classes != IMAGENET_CLASSES or table != "ImageNet-C":
         return None
     return dict(zip(CORRUPTIONS, ALEXNET, strict=True))

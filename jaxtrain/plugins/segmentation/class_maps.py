@@ -65,7 +65,7 @@ def mask_of_image(logits: np.ndarray, fit: Fit, size: tuple[int, int]) -> np.nda
 def draw_masks(
     data: FileData, logits: np.ndarray, fit: Fit
 ) -> tuple[Image.Image, Image.Image]:
-    """Draw the predicted mask of an image file: as a palette image, and on the image.
+    """Draw the predicted mask of an image file, as a palette image and as an overlay.
 
     Args:
       data: Contents of the image file, or the error of reading it.

@@ -17,9 +17,9 @@ from jaxtrain.dtypes import wide
 
 # Divisor that scales int16 samples to -1..1.
 FULL_SCALE = 2**15
-# Minimum power: smaller values are raised to it before the logarithm.
+# Minimum power: smaller values are clamped to it before the logarithm.
 LEAST_POWER = 1e-10
-# Decibels of black and white pixels. A full-scale sine has about 26 dB.
+# Levels shown as black and as white, in decibels. A full-scale sine has about 26 dB.
 BLACK, WHITE = -80.0, 40.0
 # Slaney's mel scale: up to 1000 Hz, 200 / 3 Hz per mel; above, the logarithm of the
 # frequency rises by ln(6.4) / 27 per mel (Auditory Toolbox, Slaney 1998).

@@ -26,7 +26,7 @@ class WeightAverage(StepTransform):
     are recovered from the running statistics: an average of running averages would lag
     behind the weights. The result is as accurate as recomputed statistics
     (docs/decisions.md). Integers such as counts are copied from the last step. For
-    other averages `model_state` is a copy of the state of the current weights, and the
+    other averages, `model_state` is a copy of the current model state, and the
     statistics are recomputed before each evaluation.
 
     Attributes:

@@ -125,7 +125,7 @@ def _compute(eqn: Any, inputs: list[Node]) -> list[Node]:
     name, dtype = eqn.primitive.name, eqn.outvars[0].aval.dtype
     if name in IN_NUMPY and jnp.issubdtype(dtype, jnp.floating):
         wide, axes = [x.value.astype(np.float64) for x in inputs], {}
-        if name == "reduce_sum":  # A sum requires delayed broadcasts.
+        if name == "reduce_sum":  # A sum needs the full, broadcast shape.
             wide = [np.broadcast_to(wide[0], eqn.invars[0].aval.shape)]
             axes = {"axis": tuple(eqn.params["axes"])}
         return [constant(IN_NUMPY[name](*wide, **axes), dtype)]
