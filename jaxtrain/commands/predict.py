@@ -58,7 +58,7 @@ class ImageArguments:
     )
     topk: int = field(
         1,
-        help="Number of most likely classes.",
+        help="Number of most likely classes to report for each image.",
     )
     batch_size: int = field(
         64,

@@ -121,8 +121,8 @@ def facts(
     check_train(source, splits)
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(
-            f"{source} has two target columns {shown(twice[0])!r}: rename one of the "
-            "columns"
+            f"{source} has two target columns named {shown(twice[0])!r}: rename one of "
+            "the columns"
         )
     parts = digest, *names, *map(repr, origin)
     sha256 = hashlib.sha256("\0".join(parts).encode(errors="replace"))

@@ -42,7 +42,8 @@ class CompactArguments:
     )
     images: int = field(
         2048,
-        help="With --criterion taylor: number of training images for the loss.",
+        help="With --criterion taylor: number of training images that measure the "
+        "change of the loss.",
     )
     keep: float = field(
         0.1,
