@@ -63,7 +63,7 @@ def report(text: str, *fields: str) -> None:
     if checked is None:
         raise UserError(text)
     found, before, refused = checked
-    # Sections without a fixed path, such as task options, pass names of fields.
+    # A section without a fixed path, such as task options, reports bare field names.
     fields = tuple(field if "." in field else before + field for field in fields)
     problem = Problem(text, fields)
     # Skip problems that only follow from a value of the wrong type or range.

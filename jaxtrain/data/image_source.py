@@ -226,9 +226,10 @@ class Source:
         seeds: np.ndarray,
         unreadable: list[Unreadable],
     ) -> dict[str, np.ndarray]:
-        """Return random crops on canvases, `image` (n, K, K, C), and `box` (n, 4).
+        """Copy random crops to canvases; the crops of unreadable images are black.
 
-        The crops of unreadable images are black.
+        Returns:
+          Canvases `image` (n, K, K, C), and the crops' boxes on them, `box` (n, 4).
         """
         num, size, shape = len(indices), self._window_size, self.canvas_shape
         assert shape is not None, "crop_seeds are for sources that cut windows"

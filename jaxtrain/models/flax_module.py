@@ -213,7 +213,7 @@ def _as_model(module: Any, layers: Layers) -> FlaxModel:
 
 
 def _use_dtypes(module: Any, layers: Layers) -> None:
-    """Set missing compute dtypes of layers, and cast the state as in the policy."""
+    """Fill in compute dtypes of layers, and cast the state to the policy's dtypes."""
     policy = layers.policy
     for _, layer in nnx.iter_modules(module):
         if vars(layer).get("dtype", ...) is None:

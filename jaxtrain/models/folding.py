@@ -170,7 +170,7 @@ def _evaluate(traced: Any, inputs: Sequence[Any]) -> list[Any]:
         return values[atom]
 
     def write(variable: Any, value: Any) -> None:
-        # Compute a result that is used several times, instead of folding into it.
+        # Later operations are not folded into a result that is used several times.
         several = isinstance(value, _Convolved) and uses[variable] != 1
         values[variable] = value.compute() if several else value
 

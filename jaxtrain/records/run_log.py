@@ -106,7 +106,7 @@ class Interval:
         """Return the metrics of a log line: means over the steps that were not skipped.
 
         `skipped_steps` and `loss_spikes` are counts. Learning rate, loss scale and
-        sparsity are last values.
+        sparsity are the values of the last step.
         """
         values = {name: np.asarray(v) for name, v in self.values().items()}
         taken = values["skipped"] == 0

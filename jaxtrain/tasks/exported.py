@@ -15,7 +15,7 @@ Pair = Callable[[np.ndarray, np.ndarray, Any], tuple[np.ndarray, float]]
 
 
 def largest(outputs: np.ndarray) -> tuple[Any, str]:
-    """Return the largest absolute output, to divide differences by, and its name."""
+    """`Scale` whose divisor is the largest absolute output."""
     return np.abs(outputs).max(), "the largest"
 
 

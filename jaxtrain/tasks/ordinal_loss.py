@@ -1,8 +1,8 @@
 """Ordinal regression by CORN (Shi et al. 2021, arXiv:2111.08851).
 
-There is one logit per level except the lowest, for P(number >= level | number >=
-previous level). P(number >= level) is the product of these probabilities, so it
-decreases with the level.
+There is one logit per level except the lowest, for P(target >= level | target >=
+previous level). P(target >= level) is the cumulative product of these probabilities, so
+it decreases with the level.
 """
 
 import math
@@ -36,7 +36,7 @@ class OrdinalLoss(NumberLoss):
     def losses(self, outputs: jax.Array, target: jax.Array) -> jax.Array:
         """Compute the binary cross entropy, averaged over the levels.
 
-        The cross entropy of a level is 0 if its condition, number >= previous level, is
+        The cross entropy of a level is 0 if its condition, target >= previous level, is
         false. The paper instead excludes such levels from a mean over the batch; the
         loss of an example then depends on other examples.
         """

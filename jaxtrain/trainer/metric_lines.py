@@ -18,8 +18,8 @@ class MetricLines(Callback):
     def on_start(self, run: RunState) -> None:
         self._interval = Interval(run.progress.interval)
         self._machine = MachineSampler(run)
-        # Sum and number of losses: in logged intervals, and in all steps before the
-        # last call of `_mean_loss`.
+        # (sum of losses, number of losses) in all logged intervals, and in all steps
+        # before the last call of `_mean_loss`.
         self._logged, self._counted = np.zeros(2), np.array(self._interval.losses())
 
     def on_metrics(self, run: RunState, call: Call) -> None:

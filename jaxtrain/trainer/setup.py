@@ -83,7 +83,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Size of the evaluations that remain after a step, in training batches."""
+        """Examples yet to be evaluated after a step, divided by the batch size."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size

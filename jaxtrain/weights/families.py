@@ -184,7 +184,7 @@ INCEPTION_V3 = ArrayNames(
 
 
 def torchvision_vgg(model: type[vgg.VGG]) -> ArrayNames:
-    """Return torchvision's array names of a VGG; ReLUs and pools have indices, too."""
+    """Return torchvision's array names of a VGG; ReLU and pooling have indices, too."""
     dense = {"dense1/linear": "classifier.0", "dense2/linear": "classifier.3"}
     return ArrayNames(
         {**_vgg_features(model), **dense, "head/linear": "classifier.6"},

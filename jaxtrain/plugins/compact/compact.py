@@ -48,8 +48,8 @@ class Compacted:
 
     Attributes:
       model: The smaller model.
-      channels: Channels of the original model.
-      kept: Retained units of all prunable groups.
+      channels: Map of the original model's removable channels.
+      kept: Indices of the retained units of each prunable group.
       params: Number of parameters before and after pruning.
       flops: FLOPs per image before and after pruning.
     """

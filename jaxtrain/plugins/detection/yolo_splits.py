@@ -37,8 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the file. If it is an existing directory outside the
-        directory of the file, it is the root; else the directory of the file is.
+      path: Value of `path` in the YAML file. An existing directory outside the YAML
+        file's directory is the root; otherwise the YAML file's directory is the root.
     """
     yaml_dir = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):

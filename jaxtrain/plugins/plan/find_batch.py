@@ -1,4 +1,4 @@
-"""Implementation of `main.py find-batch`: try batches, and recommend the best."""
+"""Implementation of `main.py find-batch`: find the best batch or micro-batch size."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -215,7 +215,7 @@ def _drawn(
 
 
 def _address(picture: np.ndarray) -> str:
-    """Encode an image drawn by a task as a data: URL.
+    """Encode an image drawn by a task as a `data:` URL.
 
     Raises:
       UserError: The value is not an image.

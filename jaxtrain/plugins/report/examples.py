@@ -40,7 +40,7 @@ class Shown:
     """Classified example with its image.
 
     Attributes:
-      picture: Image as a data: URL; None if it could not be reread.
+      picture: Image as a `data:` URL; None if it could not be reread.
       name: File name, or "no. 3" for index 3 in the split.
       tiny: Whether the image is enlarged without smoothing.
     """
@@ -59,10 +59,10 @@ class DrawnExample:
     """Example with the images and texts that the task makes for it.
 
     Attributes:
-      picture: Input image of the model, as a data: URL.
+      picture: Input image of the model, as a `data:` URL.
       name: File name, or "no. 3" for index 3 in the split.
       loss: Loss of the example.
-      pictures: Title -> image drawn by the task, as a data: URL.
+      pictures: Title -> image drawn by the task, as a `data:` URL.
       texts: Title -> text from the task.
       tiny: Whether images are enlarged without smoothing.
     """
@@ -80,7 +80,7 @@ class NearExample:
     """Query image, or one of its nearest neighbours.
 
     Attributes:
-      picture: Image as a data: URL; None if it could not be reread.
+      picture: Image as a `data:` URL; None if it could not be reread.
       name: File name, or "no. 3" for index 3 in the split.
       label: Name of the class.
       same: Whether the class equals the query's class.
@@ -141,7 +141,7 @@ class Predictions(Sample):
         return self.label == self.predicted
 
     def describe(self) -> str:
-        """Sentence of `Sample.describe` with the number of wrong predictions."""
+        """`Sample.describe`'s sentence, followed by the number of wrong predictions."""
         wrong = int((~self.right).sum())
         return f"{super().describe().removesuffix('.')}: {wrong:,} wrong."
 
@@ -166,7 +166,7 @@ class Predictions(Sample):
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Training image before and after augmentation, as data: URLs."""
+    """Training image before and after augmentation, as `data:` URLs."""
 
     before: str
     after: str

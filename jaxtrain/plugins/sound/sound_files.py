@@ -225,7 +225,7 @@ def _clip(file: Any, sound: SoundConfig, seed: Sequence[int] | None) -> np.ndarr
 
 
 def _start(length: int, samples: int, seed: Sequence[int] | None) -> int:
-    """Index of the clip's first sample in the sound; negative if padding is first."""
+    """Start of the clip in the sound, in samples; negative if padding comes first."""
     spare = length - samples
     if spare <= 0 or seed is None:
         return spare // 2

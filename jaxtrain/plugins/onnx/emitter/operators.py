@@ -1,8 +1,8 @@
 """Writing of ONNX operators, and their layouts.
 
-ONNX's convolutions and pools are NCHW. The operators after them keep this layout, and
-transposes are written only before operators that need another layout: in a ResNet, only
-the input is transposed.
+ONNX's convolution and pooling operators are NCHW. The operators after them keep this
+layout, and transposes are written only before operators that need another layout: in a
+ResNet, only the input is transposed.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Conversion of convolutions and pools."""
+"""Conversion of convolutions and pooling."""
 
 import functools
 import math
@@ -56,7 +56,7 @@ def _window(eqn: Any, x: Node, *, is_sum: bool = False) -> Node:
     whole = len(size) > 2 and size[0] == size[-1] == strides[0] == strides[-1] == 1
     if not whole or any(d != 1 for d in p["base_dilation"]):
         raise unknown("'reduce_window' over batch or channels, or with base dilation")
-    # Runtimes reject windows entirely in the padding, and dilated average pools.
+    # Runtimes reject windows entirely in the padding, and dilated average pooling.
     if any(max(sides) >= k for sides, k in zip(padding, size, strict=True)):
         x = pad(x, padding, 0.0 if is_sum else -math.inf)
         padding = ((0, 0),) * len(size)

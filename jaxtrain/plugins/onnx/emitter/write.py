@@ -9,7 +9,7 @@ from jaxtrain.plugins.onnx.emitter.graph import Node, Shape, unknown
 
 # Opset of 2022, the first with LayerNormalization; all current runtimes support it.
 OPSET = 17
-# First opset with bfloat16 convolutions and pools.
+# First opset with bfloat16 convolutions and pooling.
 OPSET_BFLOAT16 = 22
 
 # Dim i of the ONNX array is dim order[i] of the node.

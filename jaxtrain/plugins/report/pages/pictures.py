@@ -1,4 +1,4 @@
-"""Small images as data: URLs."""
+"""Small images as `data:` URLs."""
 
 import base64
 import io
@@ -15,7 +15,7 @@ CHANNELS = (1, 3, 4)
 
 
 def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
-    """Encode an image as a data: URL.
+    """Encode an image as a `data:` URL.
 
     Small and RGBA images are encoded as PNG, others as JPEG, which is smaller for
     photographs. In images with 2, 5 or more channels, only the first one is encoded.
