@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     - 0: Success.
     - 1: A checkpoint could not be saved or read, an input failed (with --strict), the
-      outputs of an exported file differ from the model's, or standard output was lost.
+      outputs of an exported file differ from the model's, or writing to standard output
+      failed.
     - 2: Invalid input.
     - 5: Too many non-finite steps.
     - 75: The run hung or lost a process; the same command resumes it.

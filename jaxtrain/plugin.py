@@ -202,7 +202,7 @@ class Table(Mapping[str, T]):
         return rows
 
     def core_rows(self) -> list[T]:
-        """Import and return the rows of the core."""
+        """Import and return the rows that the core defines, without plug-in rows."""
         return [resolve(reference) for reference in self.core.values()]
 
     def __iter__(self) -> Iterator[str]:

@@ -17,7 +17,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.json_files.read import RESTORE, parse_object, read_object, with_digest
 from jaxtrain.json_files.run_id import FIELD as RUN_ID, RunId
 
-# Types of JSON values that are read as options if the part's class is not installed.
+# Option types that are accepted if the class that declares the options is missing.
 SCALAR = bool | int | float | str
 T = TypeVar("T")
 

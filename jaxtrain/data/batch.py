@@ -21,8 +21,8 @@ from typing import Any
 
 import jax
 
-# Key of the crop windows on canvases. Windows start in the upper left pixel, so left
-# and top are less than 1.
+# Key of the crop boxes in canvases (see `jaxtrain.data.canvas`). The boxes start in the
+# upper left pixel, so left and top are less than 1.
 BOX = "box"
 
 Batch = dict[str, Any]

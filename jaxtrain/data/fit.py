@@ -1,4 +1,4 @@
-"""Crop boxes that are resized to the input size: centre crops and random windows."""
+"""Crop boxes that are resized to the input size: centre and random crops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

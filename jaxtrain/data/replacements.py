@@ -45,7 +45,7 @@ def fill_in(
       batch: Result of `source.read`; its images are replaced in place.
       indices: Indices of the examples of the batch, (n,).
       unreadable: Unreadable examples of the batch.
-      crop_seeds: Seeds of random windows, as passed to `source.read`.
+      crop_seeds: Seeds of random crops, as passed to `source.read`.
     """
     # Images are new arrays, decoded from files, but targets may be views of the store.
     filled = {**batch, "target": jax.tree.map(np.copy, batch["target"])}

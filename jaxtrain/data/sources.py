@@ -37,7 +37,7 @@ class Splits:
 
     Without crop seeds, `Source.read` returns evaluation images, before the final
     resizing in the step (`seen_size`, `fit`). With crop seeds, as in training,
-    `Source.read` returns random windows.
+    `Source.read` returns random crops.
 
     Attributes:
       train: Training split.
@@ -184,7 +184,7 @@ def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> Store
     """Return the shape (H, W, C) of a store's images, measured if necessary.
 
     A store of files does not know the image size. The size is measured if images are
-    not resized, or are cached on the device for random windows.
+    not resized, or are cached on the device for random crops.
     """
     shape, augment = store.image_shape, config.augment
     on_device = augment.random_resized_crop and config.cache == "device"
@@ -196,7 +196,7 @@ def stored_shape(config: DataConfig, store: Store, splits: NamedSplits) -> Store
 
 
 def _crops_on_device(config: DataConfig, shape: StoredShape) -> bool:
-    """Whether the step cuts random windows, which requires images of one size."""
+    """Whether the step draws random crops, which requires images of one size."""
     if not config.augment.random_resized_crop:
         return False  # Windows of `scale_jitter` may extend beyond the image.
     height, width, _ = shape

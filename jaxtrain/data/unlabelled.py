@@ -48,7 +48,7 @@ def missing_texts(labels: Sequence[str]) -> np.ndarray:
     """
     missing = np.array([label.lower() in ("", "nan") for label in labels], bool)
     known = [label for label in labels if label.lower() not in ("", "nan")]
-    # Texts of 10 or more digits are not -1, and may not fit into int64.
+    # Integers of 10 or more characters may overflow int64, and are not -1.
     if all(map(_INTEGER.fullmatch, known)):
         short = [int(label) if len(label) < 10 else 10**9 for label in known]
         missing[~missing] = missing_numbers(np.array(short, np.int64))

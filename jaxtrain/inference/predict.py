@@ -91,8 +91,8 @@ def predict(
       model: Model that predicts.
       program: Result of `make_program`.
       names: Paths of the files.
-      batch_size: Number of images in a batch on the devices, or of their sliding
-        windows if the model uses windows.
+      batch_size: Batch size on the devices: number of images, or of sliding windows if
+        the model uses them.
     """
     # The batch size is at most the number of images.
     batch_size = min(model.in_windows(batch_size), len(names))

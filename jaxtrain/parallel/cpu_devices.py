@@ -59,10 +59,10 @@ def offer(requested: int | Literal["auto"]) -> None:
 def choose(config: ParallelConfig, sizes: Iterable[int], pixels: int) -> Sequence[Any]:
     """Return the devices that a run uses.
 
-    With `cpu_devices = auto`, these are all devices on accelerators, or if `offer` has
-    not configured the number. Otherwise, a data-parallel run uses the largest number
-    that divides all `sizes`, with at least `PIXELS_A_DEVICE` pixels per device; other
-    runs use one.
+    With `cpu_devices = auto`, a run on accelerators uses all devices, and so does a run
+    on CPUs if `offer` has not configured their number. Otherwise, a data-parallel run
+    uses the largest number that divides all `sizes`, with at least `PIXELS_A_DEVICE`
+    pixels per device; other runs use one device.
 
     Args:
       config: Section `parallel` of the config.

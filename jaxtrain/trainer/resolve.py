@@ -37,7 +37,7 @@ class ResolvedConfig(NamedTuple):
       config: Resolved config. Only `data.mean` and `data.std`, which depend on the
         number of image channels, are unresolved.
       trained: Pretrained weights; None in a resumed run or without `model.pretrained`.
-      method: Training method of the run; its files are open.
+      method: Training method of the run, after `Method.open`.
     """
 
     config: Config

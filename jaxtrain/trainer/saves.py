@@ -150,7 +150,7 @@ class Saves:
 
     @contextlib.contextmanager
     def _saving(self) -> Iterator[None]:
-        """Show a save on the console; add its time to the `checkpoint` account."""
+        """Show a save on the console, and measure its time as `checkpoint` time."""
         run = self._run
         doing = run.log.screen.doing("saving")
         with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:

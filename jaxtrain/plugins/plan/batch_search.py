@@ -156,7 +156,7 @@ def fastest(attempt: Callable[[int], F | None], counts: Sequence[int]) -> F | No
 
 
 def is_faster(found: Fitting | None, than: Fitting | None) -> bool:
-    """Whether both exist, and `found` has over `GAIN` times `than`'s throughput."""
+    """Whether both are given and `found` is over `GAIN` times as fast as `than`."""
     if found is None or than is None:
         return False
     return (found.images_per_second or 0) > GAIN * (than.images_per_second or 0)

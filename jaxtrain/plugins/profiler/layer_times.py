@@ -44,7 +44,10 @@ class Work(NamedTuple):
 
 
 class StepProgram:
-    """Compiled training step, which assigns HLO instructions to layers.
+    """HLO of the compiled training step, to assign its instructions to layers.
+
+    Args:
+      text: HLO text of the step.
 
     Attributes:
       module: Name of the program in traces.

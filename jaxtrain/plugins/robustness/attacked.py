@@ -118,7 +118,7 @@ class Worst(NamedTuple):
         with the highest loss if none did.
       loss: Loss of `images`.
       errs: Whether the prediction for `images` is wrong.
-      by: Value of `FOOLED_BY`.
+      by: Number of the attack that fooled the model (see `FOOLED_BY`).
     """
 
     images: jax.Array
