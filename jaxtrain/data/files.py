@@ -156,7 +156,7 @@ class ImageFile:
         least: tuple[float, float] | None,
         scratch: np.ndarray | None,
     ) -> np.ndarray:
-        """Decode a JPEG, even with superfluous bytes between its segments."""
+        """Decode a JPEG, even with extraneous bytes between its segments."""
         options: dict[str, Any] = {}
         if least is not None:
             height, width = self._as_stored((self.height, self.width))
@@ -174,7 +174,7 @@ class ImageFile:
         try:
             return simplejpeg.decode_jpeg(self.data, space, buffer=scratch, **options)
         except ValueError as error:
-            # Some cameras write superfluous bytes. Pillow skips them, as browsers do.
+            # Some cameras write extraneous bytes. Pillow skips them, as browsers do.
             if HARMLESS not in str(error):
                 raise
             pixels = np.asarray(self._decode_any(channels))

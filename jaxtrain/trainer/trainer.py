@@ -39,7 +39,7 @@ class StepBatch(NamedTuple):
     """Examples of one call of the training step.
 
     Attributes:
-      start: Number of steps before the call.
+      start: Number of completed steps before the call.
       num_steps: Number of steps of the call.
       arrays: `index` of the examples and, if the split is streamed, `image` and
         `target`; (num_steps, B, ...) each, on the devices.
@@ -53,7 +53,7 @@ class StepBatch(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Number of steps after the call."""
+        """Number of completed steps after the call."""
         return self.start + self.num_steps
 
 

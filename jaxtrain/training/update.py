@@ -48,7 +48,7 @@ def gradient_params(phase: Phase, state: TrainState) -> Any:
 
 
 def loss_scales(phase: Phase, extras: dict[str, Extra]) -> dict[str, Extra]:
-    """Select the arrays that `loss_factor` needs, by transform name."""
+    """Return the `extras` of the transforms that can scale the loss."""
     return {t.name: extras[t.name] for t in _scaling(phase)}
 
 

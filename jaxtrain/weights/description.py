@@ -202,7 +202,7 @@ class Description:
         if spec is None and values["output_spec"] is not None:
             raise UserError(f"{where}: output_spec: expected shapes with sizes above 0")
         model: ModelConfig = read_part(values.pop("model"), MODELS, f"{where}: model")
-        # `read_part` has parsed `model`: {} is a placeholder for `typed.convert`.
+        # `read_part` has parsed `model`, so `typed.convert` gets {} as a placeholder.
         values = {**values, "output_spec": spec, "model": {}}
         about = dataclasses.replace(typed.convert(values, cls, where), model=model)
         about._check(where)

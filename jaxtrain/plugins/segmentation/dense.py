@@ -154,7 +154,7 @@ def _make(
 
 
 def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
-    """Leading pieces of a classifier with spatial outputs, (B, rows, columns, C)."""
+    """Pieces of a classifier before its first output that is not (B, H, W, C)."""
     outputs = _outputs(model, model.pieces, image_shape)
     for index, x in enumerate(outputs):
         if any(len(part.shape) != 4 for part in jax.tree.leaves(x)):

@@ -1,4 +1,4 @@
-"""Report sections of segmentation: metrics per class, and confusion matrix."""
+"""Sections of segmentation reports: metrics per class, and confusion matrix."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -22,7 +22,7 @@ from jaxtrain.plugins.onnx.emitter.graph import (
 Rule = Callable[[Node], Node | None]
 # Operators with inputs (data, weights) or (data, weights, bias).
 PRODUCTS = ("Conv", "LayerNormalization", "MatMul")
-# Maximum number of elements of constants to compare for common subexpressions.
+# Common-subexpression elimination compares constants of at most SMALL elements.
 SMALL = 64
 # Operator -> its neutral element.
 NEUTRAL = {"Add": 0.0, "Mul": 1.0, "Max": -math.inf, "Min": math.inf}
