@@ -71,8 +71,8 @@ class SourceFields(Section):
     )
     max_boxes: int = field(
         500,
-        help="Maximum number of boxes of an image of a coco: or yolo: source; more "
-        "boxes are an error.",
+        help="Maximum number of boxes per image in a coco: or yolo: source; more boxes "
+        "are an error.",
         of_source="kind",
         forms="coco:FILE yolo:DIR",
         free_in_evaluation=True,
@@ -98,9 +98,8 @@ class SourceFields(Section):
     )
     classes: str | None = field(
         default=None,
-        help="File of the classes of masks of a masks:, csv: or hf: source, one class "
-        "per line: name, or name,R,G,B; None: classes.txt or classes.csv next to the "
-        "images.",
+        help="Class file for the masks of a masks:, csv: or hf: source. Each line is "
+        "name, or name,R,G,B. None: classes.txt or classes.csv next to the images.",
         shared="unless same data",
         forms="masks:DIR csv:FILE hf:NAME_OR_DIR",
         free_in_evaluation=True,

@@ -115,8 +115,8 @@ class StepSchedule(WarmupSchedule):
     name: str = field("step", init=False)
     milestones: tuple[float, ...] | None = field(
         None,
-        help="Steps of the drops, as fractions of the run; None: 0.5 and 0.75, unless "
-        "every is set.",
+        help="Steps at which the learning rate drops, as fractions of the run; None: "
+        "0.5 and 0.75, unless schedule.every is set.",
     )
     every: float | None = field(
         None, help="Fraction of the run between drops, instead of milestones."

@@ -151,9 +151,10 @@ def load_splits(
         )
     if by_classes and config.test_split != TEST and given_validation:
         raise UserError(
-            "data.hold_out = 'classes' has no effect: no split is held out with "
-            f"data.test_split = {config.test_split!r} and with data.validation_split "
-            "or data.validation_fraction = 0; leave one of these options out"
+            "data.hold_out = 'classes' has no effect: no split is held out, because "
+            f"data.test_split = {config.test_split!r} exists, and "
+            "data.validation_split is set or data.validation_fraction is 0; leave "
+            "data.hold_out out"
         )
     if shared and not config.allow_overlap:
         raise UserError(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# An account (see `clock.ACCOUNTS`) of fewer seconds is not a bottleneck.
+# An activity (see `clock.ACTIVITIES`) of fewer seconds is not a bottleneck.
 MIN_SECONDS = 10.0
 # ResNet-50 in bfloat16 reaches 0.14 on an H100 (benchmarks/RESULTS.md): its step is
 # bounded by memory bandwidth.
@@ -16,9 +16,9 @@ MANY_STEPS = 0.5
 
 
 class Rule(NamedTuple):
-    """Advice for a run in which `account` exceeds the fraction `above` of the time."""
+    """Advice for a run in which `activity` exceeds the fraction `above` of the time."""
 
-    account: str
+    activity: str
     name: str
     above: float
     text: str
@@ -87,7 +87,7 @@ def _has_image_files(data: DataConfig) -> bool:
 
 
 def shares(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Fraction of the total time in each account, in descending order."""
+    """Fraction of the total time in each activity, in descending order."""
     total = sum(seconds.values())
     largest = sorted(seconds, key=lambda name: -seconds[name])
     return {name: seconds[name] / total for name in largest} if total > 0 else {}
@@ -99,7 +99,7 @@ def advise(
     """Return bottlenecks with advice, largest first.
 
     Args:
-      seconds: Time of the run in each of `clock.ACCOUNTS`, in seconds.
+      seconds: Time of the run in each of `clock.ACTIVITIES`, in seconds.
       mfu: Model FLOP utilization of the steps; None if unknown.
       config: Config of the run; None if unknown.
     """
@@ -107,16 +107,16 @@ def advise(
     rules = [
         rule
         for rule in RULES
-        if found.get(rule.account, 0.0) > rule.above
-        and seconds[rule.account] >= MIN_SECONDS
+        if found.get(rule.activity, 0.0) > rule.above
+        and seconds[rule.activity] >= MIN_SECONDS
     ]
-    rules.sort(key=lambda rule: -found[rule.account])
+    rules.sort(key=lambda rule: -found[rule.activity])
     told = []
     for rule in rules:
         more = ""
         if config is not None and rule.helps(config):
             more = rule.more + hints_on(rule.occasion)
-        share = f"{rule.name}, {found[rule.account]:.0%} of the time"
+        share = f"{rule.name}, {found[rule.activity]:.0%} of the time"
         told.append(f"{share}: {rule.text}{more}")
     slow = mfu is not None and mfu < LOW_MFU
     if slow and found.get("step", 0.0) > MANY_STEPS:

@@ -1,4 +1,4 @@
-"""Clock that divides the time of a run into accounts, such as `step`."""
+"""Clock that divides the time of a run into activities, such as `step`."""
 
 import contextlib
 import time
@@ -9,9 +9,9 @@ from jaxtrain.trainer.progress import Progress
 from jaxtrain.training import compiled
 
 # `setup` is the time before the training loop, and `step` the time of the loop that no
-# other account covers. `lost` is the time from the last checkpoint to an interruption:
+# other activity covers. `lost` is the time from the last checkpoint to an interruption:
 # the resumed run repeats the steps in between.
-Account = Literal[
+Activity = Literal[
     "setup",
     "compile",
     "data_wait",
@@ -21,17 +21,17 @@ Account = Literal[
     "lost",
     "other",
 ]
-ACCOUNTS: tuple[Account, ...] = get_args(Account)
+ACTIVITIES: tuple[Activity, ...] = get_args(Activity)
 # Lower bound of the interval in `Clock.speed`, in seconds.
 MIN_SECONDS = 1e-3
-# Accounts that `Progress.train_seconds` excludes.
+# Activities that `Progress.train_seconds` excludes.
 NOT_TRAINING = ("setup", "compile", "lost")
 
 
 class Clock:
-    """Adds each second of a run to exactly one of `ACCOUNTS`, such as `step`.
+    """Adds each second of a run to exactly one of `ACTIVITIES`, such as `step`.
 
-    Compilation time is added to `compile` instead of the current account.
+    Compilation time is added to `compile` instead of the current activity.
 
     Args:
       began: Start time of the run. Defaults to now.
@@ -47,35 +47,35 @@ class Clock:
         now: Callable[[], float] = time.perf_counter,
     ):
         self._now, self._compile_seconds = now, compile_seconds
-        self._seconds: dict[str, float] = dict.fromkeys(ACCOUNTS, 0.0)
-        self._account: Account = "setup"
-        self._charged_at = now() if began is None else began
+        self._seconds: dict[str, float] = dict.fromkeys(ACTIVITIES, 0.0)
+        self._activity: Activity = "setup"
+        self._timed_until = now() if began is None else began
         self._compiled = compile_seconds()
         # `step_seconds` at the last log line.
         self._logged_seconds = 0.0
 
-    def switch(self, account: Account) -> Account:
-        """Add time to another account from now on; return the previous account."""
+    def switch(self, activity: Activity) -> Activity:
+        """Add time to another activity from now on; return the previous activity."""
         self._charge()
-        before, self._account = self._account, account
+        before, self._activity = self._activity, activity
         return before
 
     @contextlib.contextmanager
-    def charging(self, account: Account) -> Iterator[None]:
-        """Context manager: add the duration of the block to an account."""
-        before = self.switch(account)
+    def timing(self, activity: Activity) -> Iterator[None]:
+        """Context manager: add the duration of the block to an activity."""
+        before = self.switch(activity)
         try:
             yield
         finally:
             self.switch(before)
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of the run in each account, including the time before a resume."""
+        """Seconds of the run in each activity, including the time before a resume."""
         self._charge()
         return dict(self._seconds)
 
     def wall_seconds(self) -> float:
-        """Total seconds of all accounts."""
+        """Total seconds of all activities."""
         return sum(self.seconds().values())
 
     def step_seconds(self) -> float:
@@ -95,14 +95,14 @@ class Clock:
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(
-        self, saved: Mapping[str, float], spent: float, since: Account = "lost"
+        self, saved: Mapping[str, float], spent: float, since: Activity = "lost"
     ) -> None:
         """Add the time of the run before a resume.
 
         Args:
-          saved: Seconds by account, from the checkpoint.
+          saved: Seconds by activity, from the checkpoint.
           spent: Total seconds of the run up to the last log line before the resume.
-          since: Account for the time from the checkpoint to this log line.
+          since: Activity for the time from the checkpoint to this log line.
         """
         self._charge()
         for name, seconds in saved.items():
@@ -119,9 +119,9 @@ class Clock:
         )
 
     def _charge(self) -> None:
-        """Divide the time since the last call between current account and `compile`."""
+        """Divide the time since the last call between the activity and `compile`."""
         now, compiled_seconds = self._now(), self._compile_seconds()
         compiling = compiled_seconds - self._compiled
-        self._seconds[self._account] += now - self._charged_at - compiling
+        self._seconds[self._activity] += now - self._timed_until - compiling
         self._seconds["compile"] += compiling
-        self._charged_at, self._compiled = now, compiled_seconds
+        self._timed_until, self._compiled = now, compiled_seconds

@@ -75,7 +75,7 @@ def _load_best(run: RunState) -> tuple[int, dict[str, Any] | None, dict[str, Any
     """
     saved, loaded = run.saved, run.step
     abstract = as_dict(run.trainer.abstract_state)
-    with run.clock.charging("checkpoint"), run.watchdog.saving():
+    with run.clock.timing("checkpoint"), run.watchdog.saving():
         while (step := _best_step(run)) != loaded:
             # Free the current state first: device memory may not hold two states.
             jax.tree.map(lambda array: array.delete(), run.state)
@@ -117,7 +117,7 @@ def _evaluate(
     showing = run.log.screen.evaluating(
         split, num_batches, lambda: clock.seconds()["evaluation"]
     )
-    with clock.charging("evaluation"), showing:
+    with clock.timing("evaluation"), showing:
         values = trainer.evaluate(
             run.state, split, chosen=chosen, renew=False, should_stop=should_stop
         )

@@ -19,9 +19,9 @@ def take_steps(run: RunState) -> None:
     trainer, callbacks, clock, saves = run.trainer, run.callbacks, run.clock, Saves(run)
     with (
         contextlib.closing(trainer.batches(run.step)) as batches,
-        clock.charging("step"),
+        clock.timing("step"),
     ):
-        with clock.charging("other"):
+        with clock.timing("other"):
             callbacks.on_start(run)
         if run.step:
             run.log.write("event", run.step, event="resumed")
@@ -34,7 +34,7 @@ def take_steps(run: RunState) -> None:
             run.save_asked = False
             if run.ended():
                 break
-            with clock.charging("data_wait"):
+            with clock.timing("data_wait"):
                 batch = next(batches)
             run.log_unreadable()
             callbacks.on_step_start(run, batch)
@@ -46,6 +46,6 @@ def take_steps(run: RunState) -> None:
             run.watchdog.beat()
             saves.look()
         run.drain()
-        with clock.charging("other"):
+        with clock.timing("other"):
             callbacks.on_stop(run)
     saves.finish()

@@ -49,7 +49,7 @@ class MetricLines(Callback):
     def _mean_loss(self, run: RunState) -> float | None:
         """Mean loss of the steps since the last call; None without steps."""
         before, num_before = self._counted
-        with run.clock.charging("other"):
+        with run.clock.timing("other"):
             self._counted = total, num = np.add(self._logged, self._interval.losses())
         return (total - before) / (num - num_before) if num > num_before else None
 

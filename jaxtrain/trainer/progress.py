@@ -23,7 +23,7 @@ class Progress:
     # `train_seconds` excludes setup, compilation and lost time (`clock.NOT_TRAINING`).
     train_seconds: float = 0.0
     step_seconds: float = 0.0
-    # Seconds of the run by time account (`clock.ACCOUNTS`).
+    # Seconds of the run by activity (`clock.ACTIVITIES`).
     seconds: dict[str, float] = field(default_factory=dict)
     # Metrics of the steps since the last log line.
     interval: dict[str, list[float]] = field(default_factory=dict)

@@ -168,7 +168,7 @@ class RunState:
         if calls.done_step is not None:
             self.log.screen.done(calls.done_step)
         # Time for logging is training time only while dispatched calls are in flight.
-        with contextlib.nullcontext() if calls else self.clock.charging("other"):
+        with contextlib.nullcontext() if calls else self.clock.timing("other"):
             for call in finished:
                 self.callbacks.on_metrics(self, call)
 
@@ -179,7 +179,7 @@ class RunState:
         batch-norm statistics.
         """
         if self.renewed != self.step and self.trainer.programs.statistics is not None:
-            with self.clock.charging("evaluation"), self.watchdog.saving():
+            with self.clock.timing("evaluation"), self.watchdog.saving():
                 self.state = self.trainer.renewed(self.state, self.step)
             self.renewed = self.step
 

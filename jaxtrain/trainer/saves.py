@@ -153,7 +153,7 @@ class Saves:
         """Show a save on the console, and measure its time as `checkpoint` time."""
         run = self._run
         doing = run.log.screen.doing("saving")
-        with run.clock.charging("checkpoint"), run.watchdog.saving(), doing:
+        with run.clock.timing("checkpoint"), run.watchdog.saving(), doing:
             yield
 
     def _record_error(self, error: CheckpointError) -> CheckpointError:

@@ -22,7 +22,7 @@ from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.state import num_params
 
-# The result table omits time accounts (`clock.ACCOUNTS`) below this fraction.
+# The result table omits activities (`clock.ACTIVITIES`) below this fraction.
 SMALL_SHARE = 0.01
 
 

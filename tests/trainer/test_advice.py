@@ -4,10 +4,10 @@ import pytest
 
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.trainer.advice import RULES, advise
-from jaxtrain.trainer.clock import ACCOUNTS
+from jaxtrain.trainer.clock import ACTIVITIES
 
 FP32, BF16 = Config(), Config(precision="bf16")
-QUIET = {**dict.fromkeys(ACCOUNTS, 1.0), "step": 1000.0}
+QUIET = {**dict.fromkeys(ACTIVITIES, 1.0), "step": 1000.0}
 
 
 def test_nothing_is_told_where_nothing_stands_out():
@@ -17,11 +17,11 @@ def test_nothing_is_told_where_nothing_stands_out():
     assert advise({**QUIET, "step": 1.0}, None, FP32) == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.account)
-def test_each_account_stands_out_above_its_share(rule):
-    assert rule.account in ACCOUNTS
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.activity)
+def test_each_activity_stands_out_above_its_share(rule):
+    assert rule.activity in ACTIVITIES
     for share, stands_out in ((rule.above - 0.01, False), (rule.above + 0.01, True)):
-        seconds = {rule.account: 1000 * share, "step": 1000 * (1 - share)}
+        seconds = {rule.activity: 1000 * share, "step": 1000 * (1 - share)}
         told = advise(seconds, None, FP32)
         assert bool(told) is stands_out
         assert all(rule.text in line and f"{share:.0%}" in line for line in told)
@@ -48,7 +48,7 @@ def test_slow_steps_are_told_where_they_are_the_run():
 
 @pytest.mark.plugins
 def test_advice_on_an_option_is_given_where_it_helps():
-    seconds = {**dict.fromkeys(ACCOUNTS, 100.0), "compile": 600.0, "setup": 600.0}
+    seconds = {**dict.fromkeys(ACTIVITIES, 100.0), "compile": 600.0, "setup": 600.0}
     digits, folder = DataConfig(), DataConfig(source="folder:photos")
     growing = DataConfig(progressive_sizes=(16, 32), image_size=32)
     for data, words in (

@@ -1,10 +1,10 @@
-"""Each second of a run is charged to one account, over all of its attempts."""
+"""Each second of a run is charged to one activity, over all of its attempts."""
 
 from pathlib import Path
 
 import pytest
 
-from jaxtrain.trainer.clock import ACCOUNTS, Clock
+from jaxtrain.trainer.clock import ACTIVITIES, Clock
 from jaxtrain.trainer.progress import Progress
 from tests.helpers.processes import Cli
 from tests.helpers.recipes import EIGHT_STEPS
@@ -23,30 +23,30 @@ class FakeTime:
         )
 
     def run(self, clock: Clock) -> None:
-        """Spend a power of two on each account, so that sums are exact."""
+        """Spend a power of two on each activity, so that sums are exact."""
         self.now += 1  # setup
         clock.switch("other")
         self.now += 2
-        with clock.charging("step"):
+        with clock.timing("step"):
             self.now += 4
-            with clock.charging("data_wait"):
+            with clock.timing("data_wait"):
                 self.now += 8
             self.now, self.compiling = self.now + 16, self.compiling + 16
-            with clock.charging("evaluation"):
+            with clock.timing("evaluation"):
                 self.now, self.compiling = self.now + 64, self.compiling + 32
-            with pytest.raises(OSError), clock.charging("checkpoint"):
+            with pytest.raises(OSError), clock.timing("checkpoint"):
                 self.now += 64
                 raise OSError
 
 
-def test_the_accounts_add_up_to_the_whole():
+def test_the_activities_add_up_to_the_whole():
     time = FakeTime()
     time.now = 128.0
     clock, progress = time.clock(began=0.0), Progress()
     time.run(clock)
     expected = {"setup": 129, "compile": 48, "data_wait": 8, "step": 4}
     expected |= {"evaluation": 32, "checkpoint": 64, "lost": 0, "other": 2}
-    assert list(clock.seconds()) == list(ACCOUNTS)
+    assert list(clock.seconds()) == list(ACTIVITIES)
     assert clock.seconds() == expected
     assert sum(clock.seconds().values()) == time.now == clock.wall_seconds()
     clock.update(progress)
@@ -76,9 +76,9 @@ def test_a_killed_run_tells_what_was_lost(cli: Cli, write_config):
 def assert_adds_up(run: Path, *, lost: bool) -> None:
     found = read_summary(run)
     seconds = found["seconds"]
-    assert list(seconds) == list(ACCOUNTS) and min(seconds.values()) >= 0
+    assert list(seconds) == list(ACTIVITIES) and min(seconds.values()) >= 0
     assert (seconds["lost"] > 0) is lost
     assert sum(seconds.values()) == pytest.approx(found["wall_seconds"], rel=1e-12)
     assert found["goodput"] == seconds["step"] / found["wall_seconds"]
-    for account in ("setup", "compile", "step", "evaluation", "checkpoint"):
-        assert seconds[account] > 0, account
+    for activity in ("setup", "compile", "step", "evaluation", "checkpoint"):
+        assert seconds[activity] > 0, activity

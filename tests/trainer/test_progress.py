@@ -137,7 +137,7 @@ def test_lines_tell_the_speed_of_the_steps(host_seconds: float, stalled: bool):
     for step in range(100):
         if step % 20 == 0:
             drain(0)
-            with clock.charging("evaluation"):
+            with clock.timing("evaluation"):
                 device.now += 1000.0
         device.now += host_seconds
         calls.add(step, device.call(1))

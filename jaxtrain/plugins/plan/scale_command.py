@@ -40,7 +40,8 @@ class ScaleArguments:
     )
     compile_only: bool = field(
         False,
-        help="Only compile the step: report bytes and collectives, but no times.",
+        help="Only compile the step: report memory, sent bytes and collectives, but no "
+        "times.",
     )
     target: str | None = field(
         None,

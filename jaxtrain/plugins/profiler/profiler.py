@@ -126,7 +126,7 @@ class Profiler(Callback):
             jax.block_until_ready(self._metrics)
             jax.profiler.stop_trace()
             if jax.process_index() == 0:
-                with self._run.clock.charging("other"):
+                with self._run.clock.timing("other"):
                     self._report((began, step))
         except ERRORS as error:
             self._give_up(error)

@@ -10,7 +10,7 @@ from jaxtrain.trainer.advice import advise
 
 MAX_EVENTS = 40
 # Display names of the activities timed by `trainer/clock.py`, in page order.
-ACCOUNTS = {
+ACTIVITIES = {
     "step": "training steps",
     "data_wait": "waiting for data",
     "compile": "compilation",
@@ -66,7 +66,7 @@ def times(history: History) -> dict[str, float]:
     known = _seconds(history)
     if known:
         return {
-            title: known[name] for name, title in ACCOUNTS.items() if known.get(name)
+            title: known[name] for name, title in ACTIVITIES.items() if known.get(name)
         }
     found, total = history.summary, history.train_seconds
     if not is_number(total):

@@ -139,15 +139,15 @@ def read_baseline(path: Path, table: str, metric: str) -> dict[str, float]:
     errors = {name: float(np.mean(found[name])) for name in CORRUPTIONS}
     if other != table:
         raise UserError(
-            f"--baseline {path} has errors for the corruption table {other}, but "
-            f"images of this size use {table}: evaluate a baseline with the same image "
-            "size"
+            f"--baseline {path} contains error rates for the corruption table "
+            f"{other}, but images of this size use {table}: evaluate a baseline with "
+            "the same image size"
         )
     of = values["corruptions"]["metric"]
     if of != metric:
         raise UserError(
-            f"--baseline {path} has errors of {of}, but this task uses {metric}: "
-            "evaluate a baseline of the same task"
+            f"--baseline {path} contains error rates of {of}, but this task uses "
+            f"{metric}: evaluate a baseline of the same task"
         )
     return errors
 
