@@ -172,7 +172,7 @@ def shorthands(default: Any) -> dict[str, str]:
     """Map option names of other tools to the paths of jaxtrain's options.
 
     Args:
-      default: Arguments of a command, with the config of its recipe.
+      default: Default arguments of a command, with values of the config file.
     """
     names = {**with_metadata(default, "other_names", inherit=False), **OF_COMMANDS}
     # The prefix `overrides` is omitted on the command line.
@@ -188,7 +188,7 @@ def check_shorthands(given: dict[str, str], default: Any) -> None:
 
     Args:
       given: Options of the command line from `given_values`.
-      default: Arguments of a command, with the config of its recipe.
+      default: Default arguments of a command, with values of the config file.
     """
     known, others = option_paths(default), shorthands(default)
     for name, value in given.items():

@@ -111,10 +111,10 @@ class HoldOut:
         return np.delete(held, back)
 
     def _redraw(self, num: int, seed: int) -> np.ndarray:
-        """Choose `num` multi-label examples, retaining each label in training.
+        """Choose `num` multi-label examples to hold out; training retains every label.
 
-        Called if all drawn examples were returned to training. The result is empty if
-        there are too few suitable examples.
+        Called if `_without_last` returned all held-out examples to training. The result
+        is empty if there are too few suitable examples.
         """
         if self._strata.ndim == 1:
             return np.arange(0)

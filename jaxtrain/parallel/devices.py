@@ -147,8 +147,8 @@ def _retain_freed_memory() -> None:
 def cache_folder(name: str) -> Path | None:
     """Create a private directory in the user's cache directory; return None on failure.
 
-    It must belong to the user and be writable only for the user, because later runs
-    execute the programs cached in it.
+    The directory must belong to the user, and only the user may write to it, because
+    later runs execute the programs cached in it.
     """
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if cache.startswith("~"):

@@ -53,7 +53,7 @@ class ClassPrediction(Prediction):
 
     def caption(self) -> str:
         number = self.index[0]
-        # The probability comes first, as long names are truncated.
+        # The probability comes first, because long names are truncated.
         return f"{100 * self.probabilities[number]:.1f}% {self.names[number]}"
 
 

@@ -244,7 +244,7 @@ def _by(
 def _spans(
     op: DeviceOp, rows: dict[tuple[str, str], tuple[LayerPass, int]]
 ) -> Iterator[Span]:
-    """Yield the span from `start` to `end`, and the span from `end` to `done`."""
+    """Yield the span until `end`, then any span on other CPU threads until `done`."""
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:

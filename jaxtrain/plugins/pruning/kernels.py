@@ -18,8 +18,8 @@ def find_kernels(
     """Find the paths of the parameters to prune, in the order of the tree.
 
     Kernels are arrays of two or more dims, as for weight decay. By default, the first
-    layer, the last piece and depthwise kernels are excluded: they have few weights, and
-    are sensitive to pruning. An N:M pattern also excludes kernels whose number of input
+    layer, the head and depthwise kernels are excluded: they have few weights, and are
+    sensitive to pruning. An N:M pattern also excludes kernels whose number of input
     channels is not a multiple of M.
 
     Args:
@@ -62,7 +62,7 @@ def _is_depthwise(shape: tuple[int, ...]) -> bool:
 
 
 def _first_and_last(model: Model, layer_of: Mapping[str, str]) -> set[str]:
-    """Return the paths of the first layer's and the last piece's kernels."""
+    """Return the paths of the kernels of the first layer and the head."""
     layers = {*layer_of.values()}
     first = next(path for path in layer_paths(model) if path in layers)
     ends = [piece for piece in model.pieces if CENTRES not in piece.names][-1].names

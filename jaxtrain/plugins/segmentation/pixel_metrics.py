@@ -41,7 +41,8 @@ def confusion_sums(
       counts: Mask of valid pixels, bool (B, H, W).
 
     Returns:
-      Quotients and remainders of the counts divided by `UNIT`, int32 (2, C, C).
+      Entries of the matrix divided by `UNIT`: quotients and remainders, int32
+      (2, C, C).
     """
     num_classes = outputs.shape[-1]
     true = jax.nn.one_hot(classes, num_classes, dtype=jnp.float32)

@@ -232,8 +232,8 @@ def _groups(
             continue
         ((axis, axes, counts), numbers), *_ = kinds.items()
         lying = np.stack([members[number] for number in numbers])
-        # The labels of an equivalence class are sorted, so labels of an array dim are
-        # adjacent. All classes of this group have the same number of labels per dim.
+        # The labels of an equivalence class are sorted, so the labels of each array dim
+        # are adjacent. All classes of this group have equal numbers of labels per dim.
         parts = np.split(positions.places[lying], np.cumsum(counts)[:-1], axis=1)
         made[name] = ChannelGroup(
             name=name,
