@@ -60,7 +60,7 @@ class PruneConfig(Section):
     layers: tuple[str, ...] = field(
         (),
         help="Path patterns of the layers to prune, such as stage*, or backbone; "
-        "(): all layers except the first layer, the last piece, and depthwise "
+        "(): all layers except the first layer, the head, and depthwise "
         "convolutions.",
     )
     start_epochs: float | None = field(

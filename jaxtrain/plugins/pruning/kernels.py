@@ -51,7 +51,7 @@ def find_kernels(
         raise UserError(
             f"{option}: the model has no kernels to prune; name other layers in "
             f"prune.layers, or leave {option} out. Frozen layers are never pruned, and "
-            "by default neither are the first layer, the last piece and depthwise "
+            "by default neither are the first layer, the head and depthwise "
             "convolutions. A pattern N:M requires a multiple of M input channels"
         )
     return tuple(path for path in arrays if path in found)

@@ -27,8 +27,8 @@ class CorruptionArguments:
     )
     baseline: Path | None = field(
         None,
-        help="With --corruptions: evaluation.json of a baseline model; errors are also "
-        "divided by the baseline's errors.",
+        help="With --corruptions: evaluation.json of a baseline model; also report "
+        "errors relative to the baseline's.",
     )
 
 
