@@ -95,7 +95,7 @@ class TargetImages:
           whole: `datasets.Dataset` of all splits, concatenated, with both columns.
           image: Name of the image column.
           column: Name of the target column.
-          lengths: Number of examples of each split, in a list with one element.
+          lengths: Split -> list with one element, its number of examples.
         """
         raise NotImplementedError
 
