@@ -89,8 +89,8 @@ class SourceFields(Section):
     )
     label_separator: str | None = field(
         None,
-        help='Separator of several labels, such as ";", in the column `label` of a '
-        "csv: or audio: table; the targets are then multi-hot.",
+        help='Separator between labels, such as ";", in the column `label` of a csv: '
+        "or audio: table; the targets are then multi-hot.",
         may_change_on_resume="same data",
         of_source="kind",
         forms="csv:FILE audio:DIR_OR_FILE.csv",

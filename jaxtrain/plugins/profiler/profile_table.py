@@ -40,7 +40,7 @@ def _cells(layer: LayerTime) -> tuple[str, ...]:
 
 
 def describe_files(profile: StepProfile, path: str) -> str:
-    """Format where a profile's trace and its rows hidden in the table are stored.
+    """Describe where all rows of a profile and its trace are stored.
 
     Args:
       profile: Profile of some training steps.
