@@ -34,8 +34,8 @@ class SourceFields(Section):
     )
     include: str | None = field(
         default=None,
-        help="File that lists which files of a folder:, masks:, csv: or audio: source "
-        "to use: one path per line, relative to the directory of the source.",
+        help="File that lists the files to use from a folder:, masks:, csv: or audio: "
+        "source: one path per line, relative to the directory of the source.",
         shared="unless same data",
         may_change_on_resume="same data",
         of_source=True,
@@ -144,9 +144,9 @@ class SourceFields(Section):
     )
     hold_out: Literal["examples", "classes"] = field(
         "examples",
-        help="Held-out part of the training split: examples of all classes (examples), "
-        "or entire classes, to evaluate embeddings on unseen classes (classes; ignores "
-        "the data set's splits test and validation).",
+        help="Held-out part of the training split: examples of all classes (examples); "
+        "or entire classes (classes), to evaluate embeddings on unseen classes. The "
+        "value classes ignores the data set's splits test and validation.",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,

@@ -204,7 +204,7 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Round `num` images up to a power of two, then up with `share`."""
+        """Round a batch size up to a power of two, then apply `share`."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property

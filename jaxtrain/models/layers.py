@@ -39,7 +39,7 @@ class Layers:
 
     policy: jmp.Policy
     rngs: nnx.Rngs
-    # Number of batch-norm groups in a training batch.
+    # Number of groups of a training batch that batch norms normalize separately.
     norm_groups: int = 1
     # Epsilon of norms. For layer norms, 1e-6 is usual.
     norm_epsilon: float = 1e-5

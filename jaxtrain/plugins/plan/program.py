@@ -125,7 +125,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # Counted at the async-start instruction.
+            if name not in started  # Else counted at its async-start.
             for collective in self._collectives(list(found.values()))
         ]
 
