@@ -24,8 +24,8 @@ def missing(*libraries: str) -> str | None:
 def install(extra: str) -> str:
     """Return the shell command that installs an extra into the running Python.
 
-    It is shortened where possible: to `pip` instead of `python -m pip` if `pip` is next
-    to the running Python, and to `.` as project path in the project's directory.
+    The command is shortened where possible: `pip` replaces `python -m pip` if `pip` is
+    next to the running Python, and the project path is `.` in the project's directory.
     """
     python = Path(sys.executable or "python")
     pip_path = shutil.which("pip")

@@ -38,7 +38,7 @@ class ModelArguments:
     )
     split: Literal["test", "validation", "train", "all"] = field(
         "test",
-        help="Split of the run to evaluate, or all examples of the data source.",
+        help="Split to evaluate; all: all examples of the data source.",
     )
     tta: Literal["plain", "flip", "five_crop", "ten_crop"] | None = field(
         None,

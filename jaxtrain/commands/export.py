@@ -50,14 +50,14 @@ class ExportArguments:
     precision: Precision | None = field(
         None,
         help="Compute precision; inputs and outputs are float32. The weight-only "
-        "formats int8_weights, fp8_weights and int4_weights make a smaller file that "
-        "computes in float32. None: int8 if the model was trained with model.quantize "
+        "formats int8_weights, fp8_weights and int4_weights make a smaller file and "
+        "compute in float32. None: int8 if the model was trained with model.quantize "
         "and the format stores integers, else fp32.",
     )
     include_preprocessing: bool = field(
         False,
-        help="Include the preprocessing of uint8 pixels, and for classes the softmax "
-        "or sigmoid.",
+        help="Include the preprocessing of uint8 pixels and, for models with classes, "
+        "the softmax or sigmoid.",
     )
     include_nms: bool = field(
         False,

@@ -23,7 +23,7 @@ class AugmentConfig(Section):
 
     crop_padding: int = field(
         0,
-        help="Random crop after padding by this many pixels on every side.",
+        help="Random crop: padding in pixels on every side before the crop; 0: none.",
     )
     horizontal_flip: bool = field(
         False,
@@ -33,8 +33,8 @@ class AugmentConfig(Section):
     )
     cutout_size: int = field(
         0,
-        help="Cutout: side in pixels of a square at a random position that is set to "
-        "the mean colour; 0: none.",
+        help="Cutout: side in pixels of the square that is set to the mean colour, at "
+        "a random position; 0: none.",
     )
     random_resized_crop: bool = field(
         False,
@@ -102,8 +102,8 @@ class AugmentConfig(Section):
     )
     grayscale: float = field(
         0.0,
-        help="Probability of converting the image to grey, with the same number of "
-        "channels.",
+        help="Probability of converting the image to greyscale; the number of channels "
+        "stays the same.",
         for_channels=COLOUR,
     )
     blur: float = field(
@@ -127,7 +127,7 @@ class AugmentConfig(Section):
     )
     trivialaugment: bool = field(
         False,
-        help="TrivialAugment: one random operation of random magnitude, wide space.",
+        help="TrivialAugmentWide: one random operation of random magnitude.",
         common=True,
         for_channels=GREY_OR_COLOUR,
         of_pictures=True,

@@ -87,8 +87,8 @@ class ClassificationConfig(Part):
     )
     target_threshold: float | None = field(
         None,
-        help="Loss binary_cross_entropy: threshold that rounds the soft targets of "
-        "mixed or smoothed examples to 0 or 1; None: soft targets.",
+        help="For loss binary_cross_entropy: threshold for rounding the soft targets "
+        "of mixed or smoothed examples to 0 or 1; None: soft targets.",
     )
     class_weights: (
         Literal["balanced", "effective_number"] | tuple[float, ...] | None

@@ -34,7 +34,7 @@ class SourceFields(Section):
     )
     include: str | None = field(
         default=None,
-        help="File that lists the images to use of a folder:, masks:, csv: or audio: "
+        help="File that lists the files to use from a folder:, masks:, csv: or audio: "
         "source: one path per line, relative to the directory of the source.",
         shared="unless same data",
         may_change_on_resume="same data",
@@ -89,8 +89,8 @@ class SourceFields(Section):
     )
     label_separator: str | None = field(
         None,
-        help='Separator of several labels, such as ";", in the column `label` of a '
-        "csv: or audio: table; the targets are then multi-hot.",
+        help='Separator between labels, such as ";", in the column `label` of a csv: '
+        "or audio: table; the targets are then multi-hot.",
         may_change_on_resume="same data",
         of_source="kind",
         forms="csv:FILE audio:DIR_OR_FILE.csv",
@@ -144,9 +144,9 @@ class SourceFields(Section):
     )
     hold_out: Literal["examples", "classes"] = field(
         "examples",
-        help="Held-out part of the training split: examples of all classes, or entire "
-        "classes, to evaluate embeddings on unseen classes. With classes, the data "
-        "set's splits test and validation are ignored.",
+        help="Held-out part of the training split: examples of all classes (examples); "
+        "or entire classes (classes), to evaluate embeddings on unseen classes. The "
+        "value classes ignores the data set's splits test and validation.",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,

@@ -47,8 +47,8 @@ class ModelConfig(Part, base=True):
     )
     channels: dict[str, int] = field(
         default_factory=dict,
-        help="Channels of a pruned and compacted model, by the first layer that "
-        "outputs them; {}: not compacted.",
+        help="Numbers of channels of a pruned and compacted model, by the first layer "
+        "that outputs the channels; {}: not compacted.",
     )
     transform: str | None = field(
         None,

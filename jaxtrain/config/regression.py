@@ -30,17 +30,17 @@ class RegressionConfig(Part):
     )
     level: float | None = field(
         None,
-        help="Loss gaussian: coverage of the prediction interval; None: 0.9.",
+        help="For loss gaussian: coverage of the prediction interval; None: 0.9.",
     )
     quantiles: tuple[float, ...] | None = field(
         None,
-        help="Loss quantiles: quantile levels in ascending order, with the median in "
-        "the middle; None: 0.05, 0.5, 0.95.",
+        help="For loss quantiles: quantile levels in ascending order, with the median "
+        "in the middle; None: 0.05, 0.5, 0.95.",
     )
     levels: tuple[float, ...] | None = field(
         None,
-        help="Loss ordinal: target values in ascending order; None: the values in the "
-        "training split.",
+        help="For loss ordinal: target values in ascending order; None: the values in "
+        "the training split.",
     )
     mean: tuple[float, ...] | None = field(
         None,
@@ -84,7 +84,7 @@ class RegressionConfig(Part):
             )
 
     def of_loss(self, name: str) -> Any:
-        """Return the value of an option in `OF_ONE_LOSS`, or its default for None."""
+        """Return the value of an option in `OF_ONE_LOSS`; its default if it is None."""
         value = getattr(self, name)
         return OF_ONE_LOSS[name][1] if value is None else value
 

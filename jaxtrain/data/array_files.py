@@ -188,7 +188,7 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
 
 
 def are_classes(label: np.ndarray) -> bool:
-    """Whether labels have a shape of class indices: (N,), or, for integers, (N, 1)."""
+    """Whether labels are class indices: shape (N,), or integers of shape (N, 1)."""
     return label.ndim == 1 or (label.shape[1:] == (1,) and label.dtype.kind in "biu")
 
 

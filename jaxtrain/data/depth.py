@@ -1,4 +1,4 @@
-"""16-bit images, and TIFFs with more bands than colours.
+"""16-bit images, and TIFFs with bands in addition to the colour channels.
 
 Training uses 8 bits. Pillow keeps the upper 8 of 16 bits, so that 12-bit data, as from
 cameras and microscopes, retain only 16 grey levels.

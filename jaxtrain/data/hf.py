@@ -209,7 +209,7 @@ def _labels(
 
     Returns:
       Class indices, int32 (N,), or multi-hot labels, float32 (N, labels); class or
-      label names; and (), because labels have no offsets.
+      label names; and (), because only numeric targets have offsets.
     """
     (label,) = wanted
     inner = getattr(dataset.features[label], "feature", None)

@@ -219,7 +219,7 @@ class Folder:
         return identities
 
     def relative(self, path: bytes) -> bytes:
-        """Make absolute paths in the directory relative; other paths are unchanged."""
+        """Make an absolute path in the directory relative; return others unchanged."""
         for root in (os.path.abspath(os.fsencode(self.root)), self._real):
             inside = path.removeprefix(os.path.join(root, b""))
             if inside != path:

@@ -1,6 +1,6 @@
-"""Cropping and resizing on the host, for images whose targets have image coordinates.
+"""Cropping and resizing, on the host, of images with spatial targets.
 
-Targets such as masks and boxes are transformed with their images.
+Spatial targets, such as masks and boxes, are transformed with their images.
 """
 
 from __future__ import annotations

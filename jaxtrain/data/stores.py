@@ -34,7 +34,7 @@ class Store(Protocol):
     - `remarks`: remarks for users (see `remarks_of`).
     - `targets`: method that reads targets without images (see `targets_of`), so that
       tasks can check all targets.
-    - `transform_target`: transform of targets that have image coordinates (see
+    - `transform_target`: transform of spatial targets, such as masks (see
       `target_transform.py`). `read` then returns a list of untransformed targets.
     """
 

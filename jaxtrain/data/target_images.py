@@ -42,7 +42,7 @@ class TargetImages:
           images: Images of the table.
           names: Paths of the target images, in the order of `images`.
           splits: Indices of the examples of each split.
-          digest: SHA-256 of the table and the sizes of the files.
+          digest: SHA-256 of the table and of the file sizes.
           remarks: Remarks on the table, for users.
         """
         raise NotImplementedError
@@ -95,7 +95,7 @@ class TargetImages:
           whole: `datasets.Dataset` of all splits, concatenated, with both columns.
           image: Name of the image column.
           column: Name of the target column.
-          lengths: Number of examples of each split, in a list with one element.
+          lengths: Split -> list with one element, its number of examples.
         """
         raise NotImplementedError
 

@@ -177,7 +177,7 @@ def find(name: str, data_dir: PathLike | None) -> Any | None:
 
 
 def _check_features(source: str, path: str) -> None:
-    """Raise UserError if metadata refer to classes outside TFDS: TFDS imports them."""
+    """Raise UserError if metadata name classes outside TFDS; TFDS would import them."""
     try:
         classes = list(_classes(parse(read_text(path))))
     except FileNotFoundError:

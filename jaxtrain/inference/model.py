@@ -132,7 +132,7 @@ class TrainedModel(PlacedModel):
 
     @property
     def kind(self) -> FileKind:
-        """File type of the model's inputs, such as images."""
+        """Kind of files that the model takes, such as images."""
         return self.description.input.files
 
     @property

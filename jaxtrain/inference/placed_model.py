@@ -24,7 +24,7 @@ from jaxtrain.training.precision import Policy
 from jaxtrain.training.views import View, plain, sliding_windows
 from jaxtrain.weights.description import Description
 
-# Purpose of the programs and advice to save memory, for out-of-memory messages.
+# For out-of-memory messages: the purpose of the programs, and how to save memory.
 PURPOSE = (
     "a batch of images",
     "give fewer images at a time (--batch-size), or use a smaller model",
@@ -104,7 +104,7 @@ class PlacedModel:
         return self._forward(params, model_state, images, None)
 
     def folded_forward(self, params: Any, model_state: Any, images: jax.Array) -> Any:
-        """Like `portable_forward`, but with norms folded into convolutions.
+        """Like `portable_forward`, but with batch norms folded into convolutions.
 
         If the weights are concrete (not traced), the folded weights are constants of
         the traced program.
@@ -204,7 +204,7 @@ class PlacedModel:
         return max(1, num * window // pixels)
 
     def batch_size(self, num: int) -> int:
-        """Round up to a power of two, then to a multiple of the batch shards."""
+        """Round a batch size up to a power of two, then apply `share`."""
         return self.share(1 << max(0, num - 1).bit_length())
 
     @functools.cached_property

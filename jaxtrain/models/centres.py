@@ -60,6 +60,6 @@ class ClassCentres(NamedLayer):
 def add_cosines(
     centres: ClassCentres, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | WithCosines:
-    """Last piece of a model: return outputs, and cosine similarities in training."""
+    """Last piece of a model: in training, add cosine similarities to the outputs."""
     del rngs
     return x if centres.deterministic else WithCosines(x, centres(x))

@@ -48,7 +48,7 @@ class _Weight:
 
 @dataclass(frozen=True, eq=False)
 class _Step:
-    """An equation to be evaluated, and its jaxpr."""
+    """An equation to be evaluated, and the jaxpr that contains it."""
 
     jaxpr: Any
     eqn: Any

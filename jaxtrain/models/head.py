@@ -30,7 +30,7 @@ class Head(nnx.Module):
         layers: Layers,
         init: Initializer | None = None,
     ):
-        # Without `rngs`, as each call gets an RNG stream as argument.
+        # The dropout has no `rngs`, as each call gets an RNG stream as argument.
         self.dropout = nnx.Dropout(dropout)
         self.linear = layers.linear(in_features, num_outputs, init=init, split="out")
         self.dtype = layers.policy.output_dtype

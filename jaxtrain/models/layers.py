@@ -39,7 +39,7 @@ class Layers:
 
     policy: jmp.Policy
     rngs: nnx.Rngs
-    # Number of batch-norm groups in a training batch.
+    # Number of groups of a training batch that batch norms normalize separately.
     norm_groups: int = 1
     # Epsilon of norms. For layer norms, 1e-6 is usual.
     norm_epsilon: float = 1e-5
@@ -174,7 +174,7 @@ class Layers:
 
 
 class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
-    """`nnx.Conv` with a layer path, and optional quantizers and per-device copies."""
+    """`nnx.Conv` with a layer path, optional quantizers and per-device weights."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore
@@ -185,7 +185,7 @@ class Conv(NamedLayer, Ranged, Copied, nnx.Conv):
 
 
 class Linear(NamedLayer, Ranged, Copied, nnx.Linear):
-    """`nnx.Linear` with a layer path, and optional quantizers and per-device copies."""
+    """`nnx.Linear` with a layer path, optional quantizers and per-device weights."""
 
     @in_own_scope
     def __call__(self, x: jax.Array) -> jax.Array:  # pyright: ignore

@@ -23,7 +23,7 @@ class NamedLayer(nnx.Module):
 
 
 def name_layers(name: str, layer: nnx.Module) -> None:
-    """Set `layer_path` in the layer `name` of a model and in its sublayers."""
+    """Set `layer_path` of the layer `name` of a model, and of its sublayers."""
     for path, inner in nnx.iter_modules(layer):
         if isinstance(inner, NamedLayer):
             inner.layer_path = "/".join([name, *map(str, path)])

@@ -69,7 +69,7 @@ class PreActBottleneck(PreActBlock):
             *(channels, channels, 3), stride=stride, dilation=dilation, split="in"
         )
         self.norm3 = layers.batch_norm(channels)
-        # conv3 is not split, as in `residual.Bottleneck`.
+        # As in `residual.Bottleneck`, conv3 is not split.
         self.conv3 = layers.conv(channels, channels * self.expansion, 1)
 
     def residual(self, x: jax.Array, rngs: nnx.Rngs | None) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 def put_like(array: np.ndarray, placed: Any) -> jax.Array:
     """Put a host array on devices, with the shape, dtype and format of `placed`.
 
-    The array is broadcast to the shape, for example ungrouped batch-norm statistics.
+    An array of fewer dims, such as ungrouped batch-norm statistics, is broadcast.
 
     Args:
       array: Array in host memory.

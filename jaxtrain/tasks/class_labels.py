@@ -11,7 +11,7 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
     """Raise UserError for targets that are not class indices (N,).
 
     Args:
-      targets: All targets of a split, or a sample; negative for unknown classes.
+      targets: All or some targets of a split; negative for unknown classes.
       split: Name of the split in messages.
       num_classes: Number of classes. None sets no upper bound for the indices.
     """

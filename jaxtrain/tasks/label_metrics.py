@@ -2,8 +2,8 @@
 
 The arguments `kept` are the per-example arrays `score`, logits (N, labels), and
 `label`, (N, labels): 1, 0 or NaN. NaN, an unknown label, is ignored. If a metric is
-undefined for a label, for example without positives, its value is None, and is excluded
-from means.
+undefined for a label, for example because no image is positive, its value is None, and
+is excluded from means.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -56,8 +56,8 @@ def best_thresholds(kept: Kept) -> list[float]:
     """Choose the probability threshold with the highest F1 for each label.
 
     A threshold is halfway between two successive probabilities, or slightly below the
-    lowest probability. The highest of several best thresholds is chosen. Labels without
-    positives have the threshold 0.5.
+    lowest probability. Of equally good thresholds, the highest is chosen. Labels
+    without positives have the threshold 0.5.
     """
     return [_best_threshold(*column) for column in _columns(kept)]
 

@@ -1,13 +1,13 @@
-"""Best checkpoint: the step with the best evaluation so far."""
+"""Best checkpoint: the checkpoint with the best evaluation so far."""
 
 from jaxtrain.trainer.callback import Callback, Evaluation
 from jaxtrain.trainer.run_state import RunState
 
 
 class BestCheckpoint(Callback):
-    """Callback that records the best evaluation, and requests a checkpoint of its step.
+    """Callback that records the best evaluation, and requests a checkpoint after it.
 
-    Of equal evaluations, the latest is the best.
+    Of equally good evaluations, the latest counts as the best.
     """
 
     def on_eval(self, run: RunState, evaluation: Evaluation) -> None:

@@ -41,7 +41,8 @@ class RunFacts:
     sets_rate: bool = False
 
 
-# Factories from plug-ins; return None if the config does not enable the transform.
+# Factories from plug-ins; a factory returns None if the config does not enable its
+# transform.
 TRANSFORMS: Table[Callable[[RunFacts], StepTransform | None]] = Table("transforms", {})
 
 

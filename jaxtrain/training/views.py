@@ -71,7 +71,7 @@ def _mean(apply: Apply, views: jax.Array) -> jax.Array:
 def sliding_windows(
     apply: Apply, pixels: jax.Array, size: tuple[int, int]
 ) -> jax.Array:
-    """Log of the mean per-pixel probabilities of overlapping windows of full images.
+    """Log of the mean probabilities of each pixel over overlapping windows.
 
     All windows of a batch of images form one batch for the model. The window positions
     are the same as in MMSegmentation's `slide` and MONAI's `sliding_window_inference`:

@@ -70,7 +70,7 @@ def _paper(top1: float, number: str) -> Result:
 
 
 def _maps(*results: Result, size: int) -> Published:
-    """Segmentation model for the 20 Pascal VOC classes and background."""
+    """Describe a segmentation model for the 20 Pascal VOC classes and background."""
     return Published((size, size, 3), 21, results, has_maps=True)
 
 

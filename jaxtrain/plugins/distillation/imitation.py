@@ -15,8 +15,8 @@ def imitate_classes(
 ) -> jax.Array:
     """Distillation loss of class probabilities.
 
-    Soft: T^2 KL(p || q), with p = softmax(teacher / T) and q = softmax(logits / T). The
-    factor makes the scale of gradients independent of T (Hinton et al. 2015,
+    Soft: T^2 KL(p || q), with p = softmax(teacher / T) and q = softmax(logits / T).
+    T^2 makes the scale of gradients independent of T (Hinton et al. 2015,
     arXiv:1503.02531). Hard: cross entropy with the teacher's top class (Touvron et al.
     2021, arXiv:2012.12877). The loss of a class map is the mean over its pixels.
 

@@ -5,8 +5,8 @@ from jaxtrain.plugin import Plugin
 PLUGIN = Plugin(
     name="doctor",
     subject="data and planning",
-    # In this order: for the time estimate of `new`, for `data --pack`, for the HTML
-    # page of `data --check`, and for EXIF orientations.
+    # Needed for, in this order: the time estimate of `new`, `data --pack`, the HTML
+    # page of `data --check`, and EXIF orientations.
     requires=("plan", "packed", "report", "segmentation"),
     commands={
         "new": "jaxtrain.plugins.doctor.new_command",

@@ -27,8 +27,8 @@ from jaxtrain.plugins.doctor.scan import Scan, scan
 JSON, PAGE = "data_report.json", "data_report.html"
 # Default image size: a multiple of the strides of all tasks.
 _ANY_SIZE = 512
-# Function (config, splits) -> (name of the task, [(kind, message)]), with all errors
-# that would stop a run.
+# Function (config, splits) -> (name of the task, [(kind, message)]). The list has all
+# errors that would stop a run.
 Judge = Callable[[Config, Splits], tuple[str | None, list[tuple[str, str]]]]
 
 
@@ -131,7 +131,7 @@ def clean_names(store: Any, scan: Scan, left_out: Collection[int]) -> bytes:
       store: Store; `store.names[index]` is the path of an image relative to the
         directory of the data set, in bytes.
       scan: Scan of the data set.
-      left_out: Rows (of the scan) of images that are not listed.
+      left_out: Rows of the scan whose images are not listed.
     """
     kept = [
         os.fsencode(store.names[index])

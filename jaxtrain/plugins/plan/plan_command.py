@@ -1,4 +1,4 @@
-"""`main.py plan`."""
+"""`main.py plan`: memory and time of a run on other GPUs."""
 
 import contextlib
 from dataclasses import dataclass
@@ -48,8 +48,7 @@ class PlanArguments:
     )
     price: float | None = field(
         None,
-        help="Price per GPU-hour; prints the cost of the run at the "
-        "upper bound of the throughput.",
+        help="Price per GPU-hour, to print a lower bound on the cost of the run.",
     )
     check: bool = field(
         False,

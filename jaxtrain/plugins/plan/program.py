@@ -83,7 +83,7 @@ class HloProgram:
     Attributes:
       computations: Name of a computation -> name of an instruction -> instruction.
       entry: Name of the entry computation.
-      num_devices: Number of devices of the program.
+      num_devices: Number of devices that run the program.
     """
 
     computations: Mapping[str, Mapping[str, Instruction]]
@@ -92,7 +92,7 @@ class HloProgram:
 
     @cached_property
     def kernels(self) -> list[Kernel]:
-        """Kernels of a step; `runs` includes loop iterations."""
+        """Kernels in the order of launches; `Kernel.runs` includes loop iterations."""
         return list(self._kernels(self.entry, 1))
 
     @property
@@ -125,7 +125,7 @@ class HloProgram:
         return [
             collective
             for name, found in self.computations.items()
-            if name not in started  # Bodies of async-start are counted at the start.
+            if name not in started  # Else counted at its async-start.
             for collective in self._collectives(list(found.values()))
         ]
 
@@ -234,7 +234,7 @@ def _dims(types: str) -> list[int]:
 
 
 def _conv_flops(line: Instruction, target: str, operands: list[str]) -> int:
-    """Return the FLOPs of a call of cuDNN's convolution, two per multiply-add."""
+    """Return the FLOPs of a cuDNN convolution call, two per multiply-add."""
     first, second, result = _dims(operands[0]), _dims(operands[1]), _dims(line.type)
     if target.endswith("convBackwardFilter"):
         output, kernel = second, result

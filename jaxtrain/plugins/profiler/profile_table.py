@@ -40,10 +40,10 @@ def _cells(layer: LayerTime) -> tuple[str, ...]:
 
 
 def describe_files(profile: StepProfile, path: str) -> str:
-    """Describe the locations of all rows and of the trace of a profile.
+    """Describe where all rows of a profile and its trace are stored.
 
     Args:
-      profile: Profile of some steps.
+      profile: Profile of some training steps.
       path: Path of `profile.json`, which contains all rows.
     """
     hidden = profile.layers[MAX_ROWS:]

@@ -1,4 +1,4 @@
-"""`main.py report`."""
+"""`main.py report`: a page on a run, or a comparison of runs."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxtrain.plugins.adversarial.attacks import LOSS_SCALE, Ball, finite
 
-# Weight of the gradient step; the previous update has the weight 1 - MOMENTUM_WEIGHT.
+# Weight of the gradient step; the weight of the previous update is 1 minus this.
 MOMENTUM_WEIGHT = 0.75
 # The step size is halved at a checkpoint if fewer than this fraction of the steps since
 # the previous checkpoint increased the loss.

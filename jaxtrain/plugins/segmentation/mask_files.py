@@ -57,7 +57,7 @@ class MaskFiles:
 
     Attributes:
       root: Directory of the data set.
-      names: Paths relative to `root`.
+      names: Paths of the masks relative to `root`.
     """
 
     root: str
@@ -142,7 +142,7 @@ def _folder_of(source: str, scan: FolderScan, name: bytes) -> bytes:
 
 
 def _splits(scan: FolderScan, top: bytes, problems: Problems) -> dict[str, SplitFolder]:
-    """Files by split.
+    """Group the files in the directory `top` by split.
 
     Each split is a subdirectory. Without a subdirectory `train`, all files belong to
     the training split.

@@ -35,8 +35,8 @@ MAX_CHANNELS, MAX_RATE = 64, 384_000
 FILTER_REACH = 10
 # Number of samples, over all channels, that `look_at` reads per block.
 BLOCK = 2**20
-# A sound is clipped if CLIPPED or more consecutive samples have the magnitude FULL, the
-# largest 16-bit sample.
+# A sound is clipped if at least `CLIPPED` consecutive samples have the magnitude
+# `FULL`, the largest 16-bit sample.
 CLIPPED, FULL = 4, 32767 / 32768
 
 

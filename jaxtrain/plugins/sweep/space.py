@@ -126,8 +126,8 @@ def _with_parts(config: Config, overrides: Mapping[str, Any]) -> Config:
     """Replace config parts, such as the optimizer, whose `name` is overridden.
 
     A new part keeps the values of fields that the old part has, too; other fields get
-    their defaults. The config is not checked, as only the remaining overrides may make
-    it valid.
+    their defaults. The config is not checked here: it may be valid only with the
+    remaining overrides.
     """
     with unchecked():
         for path, table in part_tables(config).items():

@@ -18,7 +18,7 @@ def to_address(pixels: np.ndarray, side: int = SIDE) -> str:
     """Encode an image as a `data:` URL.
 
     Small and RGBA images are encoded as PNG, others as JPEG, which is smaller for
-    photographs. In images with 2, 5 or more channels, only the first one is encoded.
+    photographs. In images with 2 or more than 4 channels, only the first is encoded.
 
     Args:
       pixels: Image, uint8 (H, W, C).
