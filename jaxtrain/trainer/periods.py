@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Groups of mutually exclusive fields.
 LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
-# Quantizer ranges are fixed once the learning rate stays below LOW_RATE of its peak,
-# but not before the fraction FIX_FROM of the run: at larger learning rates, models with
-# fixed batch-norm statistics diverge (docs/decisions.md).
+# Quantizer ranges are fixed once the learning rate stays below the fraction `LOW_RATE`
+# of its peak, but not before the fraction `FIX_FROM` of the run: at larger learning
+# rates, models with fixed batch-norm statistics diverge (docs/decisions.md).
 FIX_FROM, LOW_RATE = 0.75, 0.1
 
 

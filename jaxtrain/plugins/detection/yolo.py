@@ -246,7 +246,7 @@ def _boxes(
     problems: Problems,
     unread: collections.Counter[str],
 ) -> Iterator[ListedBox]:
-    """Yield the boxes of an image; count in `unread` the rows with ignored columns."""
+    """Yield the boxes of an image; count lines with ignored columns in `unread`."""
     path = pair.label
     if path is None or problems.attempt(folder.size, path) is None:
         return
