@@ -95,7 +95,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 def _splits(
     parts: SplitParts, pairs: LabelFiles
 ) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
-    """Return the images of each split, without duplicates, and remarks for the user."""
+    """Return the distinct images of each split, and remarks for the user."""
     seen, remarks = dict[bytes, str](), list[Remark]()
     found: dict[str, list[LabelledFile]] = {}
     unlabelled: list[bytes] = []
