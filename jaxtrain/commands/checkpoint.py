@@ -69,7 +69,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
-    """Print a line per checkpoint; return the damaged ones, and their directory."""
+    """Print a line per checkpoint; return steps of damaged ones, and the directory."""
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints

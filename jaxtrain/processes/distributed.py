@@ -162,8 +162,7 @@ def _connect(
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
     # If JAX detects the launcher and local_device_ids is None, a process uses the GPUs
-    # in JAX_LOCAL_DEVICE_IDS or, if it is unset, one GPU. With [], it uses all visible
-    # GPUs.
+    # in JAX_LOCAL_DEVICE_IDS (if unset, one GPU). With [], it uses all visible GPUs.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []

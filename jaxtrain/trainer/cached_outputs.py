@@ -37,7 +37,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
 
 def too_large(arrays: Any) -> dict[str, bool]:
-    """Return one entry: message -> whether `arrays` exceed the cache limit."""
+    """Return a dict with one entry: message -> whether `arrays` exceed the limit."""
     size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}

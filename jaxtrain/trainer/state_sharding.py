@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_meshes(
     kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
 ) -> list[Mesh]:
-    """Create the meshes of an `Execution`; a batch has `pixels` pixels in total."""
+    """Create the meshes of an `Execution` for batches of `pixels` pixels in total."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [

@@ -37,9 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the YAML file: the root, if it is an existing directory
-        outside the YAML file's directory. Otherwise, the YAML file's directory is the
-        root.
+      path: Value of `path` in the YAML file; the root if it is an existing directory
+        outside the YAML file's directory, which is the root otherwise.
     """
     yaml_dir = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):
