@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 command.run(given, signals)
         except Interrupted as error:
             code, message = 128 + error.signum, error
-        except KeyboardInterrupt:  # By custom code: `StopSignals` handles SIGINT.
+        except KeyboardInterrupt:  # From custom code: `StopSignals` handles SIGINT.
             code = 128 + signal.SIGINT
             message = "interrupted; the same command resumes from the last checkpoint"
         except Exception as error:
@@ -110,7 +110,7 @@ def parse(name: str, words: list[str]) -> Any:
         # Without a recipe, --help already lists all options.
         words = ["--help" if word == help_lib.ALL else word for word in words]
         arguments = tyro.cli(kind, args=words, prog=prog, description=text)
-    # Allow custom code named by options with text values, such as --source and --ood.
+    # Allow the custom code that text options name, such as --source and --ood.
     own.allow(value for value in vars(arguments).values() if isinstance(value, str))
     return arguments
 

@@ -60,7 +60,7 @@ class JointSave:
         return not self._others
 
     def collect(self, own: Any) -> list[Any]:
-        """Receive the values that processes `report`; return a list by process index.
+        """Receive the values that the processes report; return a list by process index.
 
         Args:
           own: Value of process 0, the caller.

@@ -33,7 +33,7 @@ def make(
     metrics: dict[str, Any] | None,
     run: RunId,
 ) -> dict[str, Any]:
-    """Create the manifest of a state.
+    """Create the manifest of a checkpoint.
 
     Args:
       state: Arrays of the checkpoint.
@@ -48,21 +48,21 @@ def make(
 
 
 def best_step(manifest: Mapping[str, Any], steps: Sequence[int]) -> int:
-    """Step with the best validation metric; the newest if no best step is retained.
+    """Step of the best checkpoint by validation metric, or else of the newest.
 
-    Without a validation split, or with `checkpoint.keep_best = 0`, no best step is
-    retained. All commands, and the final test of a run, use the returned step.
+    Without a validation split, or with `checkpoint.keep_best = 0`, no best checkpoint
+    is retained. All commands, and the final test of a run, use the returned step.
 
     Args:
-      manifest: Manifest of the newest step.
-      steps: Committed steps in ascending order; at least one.
+      manifest: Manifest of the newest checkpoint.
+      steps: Steps of the committed checkpoints in ascending order; at least one.
     """
     best = manifest["progress"]["best"]
     return best["step"] if best is not None and best["step"] in steps else steps[-1]
 
 
 def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
-    """Replace values in the manifest of a committed step.
+    """Replace values in the manifest of a committed checkpoint.
 
     Args:
       directory: Directory of the checkpoints.
@@ -78,7 +78,7 @@ def amend(directory: Path, step: int, changes: dict[str, Any]) -> None:
 
 
 def read(directory: Path, step: int, run: RunId | None = None) -> dict[str, Any]:
-    """Read the manifest of a step.
+    """Read the manifest of a checkpoint.
 
     Args:
       directory: Directory of the checkpoints.

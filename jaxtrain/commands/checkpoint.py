@@ -25,11 +25,11 @@ class CheckpointArguments:
     """List the checkpoints of a run; --verify reads them and verifies the digests."""
 
     workdir: Path = field(
-        help="Directory of the run; with --verify also of an exported model.",
+        help="Directory of the run; with --verify, a run or an exported model.",
     )
     list: bool = field(
         False,
-        help="Show steps, sizes and metrics.",
+        help="List the checkpoints with step, size, time and metrics.",
     )
     verify: bool = field(
         False,
@@ -69,7 +69,7 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
 
 
 def _show_steps(workdir: Path, verify: bool) -> tuple[list[int], Path]:
-    """Print a line per checkpoint; return damaged steps, and their directory."""
+    """Print a line per checkpoint; return steps of damaged ones, and the directory."""
     from jaxtrain.checkpoints import CHECKPOINTS
     from jaxtrain.checkpoints.folder import DAMAGED, check_name
     from jaxtrain.checkpoints.store import Checkpoints

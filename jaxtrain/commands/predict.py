@@ -38,7 +38,7 @@ NUM_SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class ImageArguments:
-    """Options of `predict`, without the options that `PREDICTIONS` adds."""
+    """Options of `predict`, except the options of the parts in `PREDICTIONS`."""
 
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),

@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from jaxtrain.config.train import TrainConfig
 
 # Name -> module, imported on first access, so that importing one section loads neither
-# the other sections nor the plug-ins. All other names are in `fields`.
+# the other sections nor the plug-ins. Names without an entry are in `config/fields.py`.
 _MODULES = {
     "AdEMAMixConfig": "optimizers",
     "AdagradConfig": "optimizers",

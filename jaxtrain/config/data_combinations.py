@@ -28,7 +28,7 @@ def _source(*forms: str) -> Feature:
 
 
 def _other(name: str, usual: float | str) -> Feature:
-    """Return a feature that is used if a field is neither `usual` nor None."""
+    """Return the feature of a field whose value is neither `usual` nor None."""
     when = f"other than {usual}"
     return Feature("data", (name,), when, lambda value: value not in (None, usual))
 

@@ -34,7 +34,7 @@ def draw(image: Image, seed: Sequence[int], fit: Fit, size: int) -> Box:
 
     Args:
       image: Pixels of the image, or its file.
-      seed: Any number of non-negative integers.
+      seed: Random seed, a sequence of non-negative integers.
       fit: Fit that draws the windows.
       size: Height and width to which the training step resizes the window.
     """

@@ -42,7 +42,7 @@ class Converted(NamedTuple):
     def white_level(self) -> int | None:
         """Suggested `data.white_level`, or None.
 
-        The result is None if no image has 16 bits, or a value exceeds 14 bits.
+        The result is None if no image has 16 bits, or if a value exceeds 14 bits.
         """
         return None if self.largest is None else depth.fitting_level(self.largest)
 

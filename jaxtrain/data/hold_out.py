@@ -66,8 +66,8 @@ class HoldOut:
             held = self._remaining[held_out]
         else:
             # With `mixed` in `Store.facts`, examples are ordered by a hash of the file
-            # name, and the first examples are held out. Adding or removing a file does
-            # not move other files between splits. A packed copy has the same splits.
+            # name, and the first examples are held out. Adding or removing a file moves
+            # few other files between splits. A packed copy has the same splits.
             draws = np.arange(num) if self._source.facts.get("mixed") else None
             kept, held_out = stratified_split(strata, fraction, seed, draws)
             held = self._without_last(self._remaining[kept], self._remaining[held_out])

@@ -11,7 +11,7 @@ from jaxtrain.data.fit import FIT, Fit
 from jaxtrain.data.random_windows import Box
 from jaxtrain.errors import UserError
 
-# Value of border pixels, in all channels.
+# Value of output pixels outside the image, in all channels.
 BORDER = 128
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}

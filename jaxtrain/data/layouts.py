@@ -1,7 +1,7 @@
 """Detection of the `data.source` for a directory, from its files.
 
-Directories with names of splits or components, such as `train` or `images`, are not
-classes. If there are only such directories, annotation files determine the source.
+Directories named after splits or data set components, such as `train` or `images`, are
+not classes. If there are only such directories, annotation files determine the source.
 """
 
 import itertools

@@ -12,7 +12,7 @@ from jaxtrain.export.exporter import Exporter, check_precision, find_exporter
 from jaxtrain.export.request import Request
 from jaxtrain.records.atomic_output import atomic_output, reported
 
-# Number of images of a check in a runtime that is too slow to be timed.
+# Number of images to check if the runtime is too slow to be timed.
 SLOW_IMAGES = 8
 
 

@@ -37,8 +37,8 @@ def expand_paths(
         -print0`. Defaults to `sys.stdin`. Missing files are reported when they are
         read.
       kind: Type of the files to search for in directories.
-      unread: List to which paths are appended: files of unsupported formats in the
-        directories.
+      unread: Output list. The paths of files in directories are appended if their
+        formats are unsupported.
 
     Raises:
       UserError: An argument matches no image, or two arguments match the same image.

@@ -16,7 +16,7 @@ from jaxtrain.models.activations import silu
 from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze
 
-# The number of squeezed features is a quarter of the block's input channels.
+# Squeeze-and-excitation whose bottleneck has a quarter of the block's input channels.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: channels // 4, activation=silu, gate=nnx.sigmoid
 )

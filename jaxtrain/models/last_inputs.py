@@ -113,6 +113,6 @@ def find_head(model: Any) -> str:
             )
         raise UserError(
             f"model {type(model).__name__}: cannot determine the head, as {reason}; "
-            "name the layers by patterns of their paths instead of `backbone`"
+            "instead of `backbone`, give patterns of layer paths"
         )
     return calls[-1].path

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # Fields of XLA's `GpuTargetConfigProto.gpu_device_info`: `COMMON` has the fields that
-# are equal for all GPUs, `FIELDS` the names of the other fields, in the order of the
-# columns of `SPECS` from the third.
+# are equal for all GPUs; `FIELDS` has the names of the other fields, whose values are
+# the columns of `SPECS` from the third on.
 COMMON = (
     "threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 "
     "block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535 "

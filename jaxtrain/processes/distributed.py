@@ -140,7 +140,7 @@ def start(
     for name, value in (("init", init_timeout), ("heartbeat", heartbeat_timeout)):
         if not 0 < value <= MAX_SECONDS:
             raise UserError(
-                f"--{name}-timeout {value:g}: expected seconds above 0, at most "
+                f"--{name}-timeout {value:g}: give seconds, above 0 and at most "
                 f"{MAX_SECONDS}"
             )
     if processes is None or processes.num == 1:
@@ -162,7 +162,7 @@ def _connect(
     jax.config.update("jax_enable_preemption_service", True)
     jax.config.update("jax_check_proxy_envs", False)
     # If JAX detects the launcher and local_device_ids is None, a process uses the GPUs
-    # in JAX_LOCAL_DEVICE_IDS, or one GPU. With [], it uses all visible GPUs.
+    # in JAX_LOCAL_DEVICE_IDS (if unset, one GPU). With [], it uses all visible GPUs.
     detects = address is None and "JAX_LOCAL_DEVICE_IDS" not in os.environ
     local = [] if detects else None
     failed: list[Exception] = []

@@ -88,7 +88,7 @@ def truncate_after(path: Path, step: int) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise UserError(
-            f"{path} cannot be read and written ({reason}): {remedy(error.errno)}, or "
+            f"{path} cannot be read or written ({reason}): {remedy(error.errno)}, or "
             "move the file away to continue without the earlier metrics"
         ) from None
 

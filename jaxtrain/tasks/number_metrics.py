@@ -33,7 +33,8 @@ def error_sums(
       error: Error of each number in standard deviations, (B, columns).
       target: Standardized target, (B, columns).
       known: Mask of the known targets, bool (B, columns).
-      std: Standard deviation of each column, (columns,), in the unit of the sums.
+      std: Standard deviation of each column, (columns,); converts errors and targets
+        to the column's unit.
     """
     error, target = error * std, target * std
     counted = jnp.ones_like(error)

@@ -37,7 +37,7 @@ def changes_of_images(data: DataConfig, input: InputKind) -> dict[str, bool]:
 
 
 def too_large(arrays: Any) -> dict[str, bool]:
-    """Return {message: whether the size of `arrays` exceeds the cache limit}."""
+    """Return a dict with one entry: message -> whether `arrays` exceed the limit."""
     size, most = num_bytes(arrays), cache_bytes()
     told = f"they take {size / 1e6:,.0f} MB, more than {most / 1e6:,.0f} MB"
     return {told: size > most}
@@ -56,7 +56,7 @@ def of_each_example(
     Args:
       apply: Function `(weights, data, batches) -> (outputs, batch)`, to be traced.
       weights: Parameters and other model state for `apply`.
-      abstract: Outputs for all examples, (examples, ...) each, with shardings.
+      abstract: Abstract outputs for all examples, (examples, ...), with shardings.
       config: Config section `data`.
       dataset: Training split of the run.
       mesh: Mesh of the devices.

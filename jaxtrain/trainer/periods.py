@@ -19,12 +19,12 @@ from jaxtrain.trainer.timetable import Timetable
 if TYPE_CHECKING:
     from jaxtrain.config import Config
 
-# Groups of mutually exclusive fields.
+# Names of groups of mutually exclusive fields.
 LENGTH, EVALUATIONS, CHECKPOINTS = "length", "evaluations", "checkpoints"
 
-# Quantizer ranges are fixed once the learning rate stays below LOW_RATE of its peak,
-# but not before the fraction FIX_FROM of the run: at larger learning rates, models with
-# fixed batch-norm statistics diverge (docs/decisions.md).
+# Quantizer ranges are fixed once the learning rate stays below the fraction `LOW_RATE`
+# of its peak, but not before the fraction `FIX_FROM` of the run: at larger learning
+# rates, models with fixed batch-norm statistics diverge (docs/decisions.md).
 FIX_FROM, LOW_RATE = 0.75, 0.1
 
 
@@ -271,7 +271,7 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
 
 
 def _field_that_is_set(config: Config, name: str) -> str:
-    """Field that is set in a group of exclusive fields; by default the first field."""
+    """Field that is set in a group of exclusive fields, or else the first field."""
     group = config_lib.ONE_OF[name]
     return next((path for path in group if _is_set(config, path)), group[0])
 

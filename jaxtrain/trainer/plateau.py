@@ -51,7 +51,7 @@ def after_evaluation(
       config: Factor and patience of the schedule.
       before: Previous state: `factor`, `best` and `waited`; {} at first.
       goal: Monitored metric and its direction.
-      value: Value of the metric; values that are not numbers never improve.
+      value: Value of the metric; NaN and non-numbers are no improvement.
     """
     found = {"factor": 1.0, "best": None, "waited": 0, **before}
     if goal.improves(value, found["best"]):

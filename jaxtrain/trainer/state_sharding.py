@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def make_meshes(
     kind: type[Execution], config: Config, devices: Sequence[Any] | None, pixels: int
 ) -> list[Mesh]:
-    """Create the meshes of an `Execution`; a batch has `pixels` pixels in total."""
+    """Create the meshes of an `Execution` for batches of `pixels` pixels in total."""
     if devices is None:
         micro, data = config.micro_batch_size, config.data
         sizes = [
@@ -49,8 +49,8 @@ def copies(config: Config, policy: Policy, model: Model, mesh: Mesh) -> Copies |
     asked = config.parallel.reduce_dtype
     compute, params = jnp.dtype(policy.compute_dtype), jnp.dtype(policy.param_dtype)
     summed = wide(params) if asked is None else jnp.dtype(asked)
-    # Without per-device copies XLA sums gradients in the compute dtype, which may be
-    # wide enough.
+    # Without per-device copies, XLA sums gradients in the compute dtype; if this dtype
+    # is wide enough, no copies are needed.
     enough = asked is None and compute.itemsize >= summed.itemsize
     if (
         data_sharding.num_batch_shards(mesh) == 1

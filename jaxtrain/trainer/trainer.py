@@ -128,7 +128,7 @@ class Trainer(Setup):
         return self.begin()[0]
 
     def begin(self) -> tuple[TrainState, str | None]:
-        """Create the initial state; also return a log text on pretrained weights."""
+        """Create the initial state; also return a log line about pretrained weights."""
         weights, told = first_weights(self, self.programs, self.data, self.pretrained)
         return self.programs.begin(weights), told
 
@@ -146,7 +146,7 @@ class Trainer(Setup):
         stop = total if stop is None else stop
         if stop > total:
             raise UserError(
-                f"stop = {stop}: expected at most {total}, the steps of the run"
+                f"stop = {stop}: expected at most {total}, the length of the run"
             )
         read = loader.train_batches(
             config.data, train_set, self.mesh, self.data.order, start, stop

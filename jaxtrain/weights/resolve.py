@@ -51,7 +51,7 @@ def load(
         - LIBRARY:ARCHITECTURE=FILE, a weight file of timm or torchvision
         - FILE, if the name of the weight file starts with the architecture
         - hf:OWNER/REPO, a model on the Hugging Face Hub
-      models: Models of the recipe, for a file name without an architecture.
+      models: Model configs of the recipe, used if a file name has no architecture.
 
     Raises:
       UserError: The spec is not a model of a supported version.
@@ -71,13 +71,13 @@ def load(
 def load_named(
     spec: str, field: str, digest: str | None, models: Sequence[ModelConfig] = ()
 ) -> Weights:
-    """Open the weights of a config field, which must be equal in all processes.
+    """Open the weights that a config field names, and compare them across processes.
 
     Args:
       spec: Value of the field; see `load`.
       field: Name of the field, for messages; `FIELD_digest` holds the digest.
       digest: Expected prefix of the SHA-256. None accepts any.
-      models: Models of the recipe.
+      models: Model configs of the recipe.
 
     Raises:
       UserError: The weights are missing or damaged, have another digest, or differ

@@ -88,7 +88,7 @@ def mean_grey(image: jax.Array) -> jax.Array:
 
 
 def blend(one: jax.Array, other: jax.Array, factor: jax.Array) -> jax.Array:
-    """Return one + factor * (other - one), clipped to uint8, as Pillow's `blend`."""
+    """Return `one + factor * (other - one)`, clipped to uint8, as in Pillow."""
     one, other = jnp.asarray(one, jnp.int32), jnp.asarray(other, jnp.int32)
     mixed = one.astype(jnp.float32) + factor * (other - one).astype(jnp.float32)
     return jnp.clip(mixed, 0, 255).astype(jnp.uint8)

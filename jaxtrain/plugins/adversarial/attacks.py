@@ -33,7 +33,7 @@ class Ball:
     norm: Norm = "linf"
 
     def direction(self, gradient: jax.Array) -> jax.Array:
-        """Return the step of norm 1 with the steepest ascent, (B, H, W, C)."""
+        """Return the unit-norm step of steepest ascent, (B, H, W, C)."""
         if self.norm == "linf":
             return jnp.sign(gradient)
         # Divide by the largest value first: squares of small values would underflow.

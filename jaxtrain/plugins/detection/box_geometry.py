@@ -61,8 +61,8 @@ def transform_boxes(
     Args:
       target: `boxes` (M, 4), `classes` (M,), `crowd` (M,) and `size` (2,).
       geometry: Geometric transform of the image.
-      min_share: Minimum fraction of a transformed box's area inside the image. Boxes
-        with a smaller fraction become padding, except crowds.
+      min_share: Minimum fraction of a transformed box's area that must be inside the
+        image. Boxes with a smaller fraction become padding, except crowds.
 
     Returns:
       The transformed target, with the same fields.

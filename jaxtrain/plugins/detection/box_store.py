@@ -66,8 +66,8 @@ class BoxFileStore:
         """Return the padded boxes of an image, in pixels of the resized image.
 
         Returns:
-          `boxes`, float32 (num_boxes, 4), `classes`, int32 (num_boxes,), -1 for
-          padding, `crowd`, bool (num_boxes,), and `size`, the height and width of the
+          `boxes`, float32 (num_boxes, 4); `classes`, int32 (num_boxes,), -1 for
+          padding; `crowd`, bool (num_boxes,); and `size`, the height and width of the
           image, float32 (2,).
 
         Raises:

@@ -95,7 +95,7 @@ def open_yolo(name: str, config: DataConfig) -> Opened:
 def _splits(
     parts: SplitParts, pairs: LabelFiles
 ) -> tuple[dict[str, list[LabelledFile]], list[Remark]]:
-    """Return the images of each split, without duplicates, and remarks for the user."""
+    """Return the distinct images of each split, and remarks for the user."""
     seen, remarks = dict[bytes, str](), list[Remark]()
     found: dict[str, list[LabelledFile]] = {}
     unlabelled: list[bytes] = []
@@ -246,7 +246,7 @@ def _boxes(
     problems: Problems,
     unread: collections.Counter[str],
 ) -> Iterator[ListedBox]:
-    """Yield the boxes of an image; count in `unread` the rows with ignored columns."""
+    """Yield the boxes of an image; count lines with ignored columns in `unread`."""
     path = pair.label
     if path is None or problems.attempt(folder.size, path) is None:
         return

@@ -37,8 +37,8 @@ def root_of(file: str, path: Any) -> str:
 
     Args:
       file: Path of the YAML file.
-      path: Value of `path` in the YAML file. An existing directory outside the YAML
-        file's directory is the root; otherwise the YAML file's directory is the root.
+      path: Value of `path` in the YAML file; the root if it is an existing directory
+        outside the YAML file's directory, which is the root otherwise.
     """
     yaml_dir = os.path.dirname(file) or "."
     if not isinstance(path, str) or not os.path.isdir(os.path.join(yaml_dir, path)):
@@ -263,7 +263,7 @@ class YoloSplits:
         """Yield (split, directory) for the splits below an image directory.
 
         If no subdirectory is a split, the image directory is the training split.
-        Otherwise, all must be splits, unless the YAML file names splits.
+        Otherwise, all subdirectories must be splits, unless the YAML file names splits.
         """
         folders = self._scan.listing(place)[0]
         splits = {name: split_of(name) for name in folders}

@@ -1,4 +1,4 @@
-"""Findings, and `data_report.json`; docs/doctor.md documents the keys.
+"""Findings, and `data_report.json`, whose keys are documented in docs/doctor.md.
 
 A finding has a title, a level, a meaning and advice.
 """
@@ -151,11 +151,12 @@ class Finding:
     """A finding of a check.
 
     Attributes:
-      kind: Kind of the finding, a key of `ADVICE`.
+      kind: Kind of the finding; `ADVICE` has advice for some kinds.
       level: Severity of the finding.
       title: Description of the problem in one line.
-      groups: Groups of examples, as rows of the scan: duplicates, or one example each.
-      details: Row of an example -> text next to its image.
+      groups: Groups of duplicates, or groups of one example; examples are indices
+        into the scan.
+      details: Index of an example -> text next to its image.
       hint: Additional advice for the config of the run.
     """
 
@@ -192,7 +193,7 @@ def of_rows(
     noun: str = "image",
     hint: str = "",
 ) -> list[Finding]:
-    """Return a list with one finding about examples, or an empty list without `rows`.
+    """Return a list with one finding about examples; empty if `rows` is empty.
 
     The first `{}` in `title` is replaced by the number of examples and `noun`, such as
     "3 images". Other braces in `title` are unchanged.

@@ -37,7 +37,7 @@ class EmbeddingConfig(Part):
     )
     temperature: float = field(
         0.1,
-        help="Divisor of cosines in the contrastive loss, also in evaluations.",
+        help="Temperature of the contrastive loss, a divisor of cosine similarities.",
     )
 
     def validate(self) -> None:

@@ -116,8 +116,8 @@ class Pipeline(Execution):
     def check_measurable(self) -> None:
         raise UserError(
             f"parallel.pipeline_stages = {len(self.stages.stages)}: a pipelined step "
-            "consists of several programs and cannot be measured; leave "
-            "parallel.pipeline_stages out"
+            "consists of several programs, but only a single program can be measured; "
+            "leave parallel.pipeline_stages out"
         )
 
     def describe(self) -> dict[str, str]:

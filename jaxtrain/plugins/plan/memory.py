@@ -27,7 +27,7 @@ class DeviceMemory(NamedTuple):
 def look(flags: str) -> DeviceMemory:
     """Return number, kind and usable memory of the devices.
 
-    Must be called in a process without earlier allocations.
+    Must be called before the process allocates arrays.
 
     Args:
       flags: Name of a set of XLA flags, a value of `parallel.xla_flags`.

@@ -6,7 +6,7 @@ from jaxtrain.trainer.callback import Callback
 
 
 def make_profiler(config: Config, profile: bool) -> Callback | None:
-    """Create the profiler; None without `train.profile_steps` and `--profile`.
+    """Create the profiler; None if neither option selects steps to profile.
 
     Raises:
       UserError: `--profile` conflicts with the config.

@@ -160,8 +160,8 @@ class Pruning(StepTransform):
     def _flat(self, tree: Any) -> Any:
         """Flatten kernels in memory order.
 
-        XLA lays out a conditional's operands for its branches, and would copy kernels
-        that are not row-major in each step. Without a `kernel_order`, kernels are
+        XLA lays out a conditional's operands for its branches, and in each step would
+        copy kernels that are not row-major. Without a `kernel_order`, kernels are
         row-major, and are not changed.
         """
         order = self.kernel_order

@@ -18,7 +18,7 @@ def write_recipe(config: Config) -> str:
 
 
 def _write(section: Any, depth: int, classes: set[type]) -> str:
-    """Return a section's constructor call; add the classes used to `classes`."""
+    """Return a section's constructor call; add the called classes to `classes`."""
     name, inner = type(section).__name__, INDENT * (depth + 1)
     classes.add(type(section))
     lines = ""

@@ -22,7 +22,7 @@ ACTIVITIES = {
 }
 # Maximum Unix time to format, in seconds: `datetime` supports years up to 9999.
 MAX_TIME = 253_000_000_000
-# Keys that the details column of an event omits.
+# Keys of an event that the details column omits.
 PLACE = {"kind", "step", "epoch", "time", "event"}
 
 

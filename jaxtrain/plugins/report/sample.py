@@ -88,7 +88,7 @@ class WorstExamples:
 def predict_some(
     setup: Setup, workdir: Path, split: str, step: int, limits: SampleLimits
 ) -> Predictions:
-    """Predict the classes of a random sample, with the checkpoint of a step.
+    """Predict the classes of a random sample with the checkpoint of step `step`.
 
     Raises:
       UserError: This version of jaxtrain cannot read the model.

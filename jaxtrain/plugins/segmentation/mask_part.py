@@ -20,8 +20,8 @@ class MaskArguments:
 
     masks: Path | None = field(
         None,
-        help="Segmentation models: new directory for the predicted mask of each image, "
-        "a .png with a palette, and an .overlay.png, both at the image's size.",
+        help="Segmentation models: new directory for the predicted mask of each image "
+        "as a .png with a palette and as an .overlay.png, both at the image's size.",
     )
 
 

@@ -24,8 +24,8 @@ MAX_MATRIX = 100
 # 2016, section 5.1).
 TOLERANCE = 0.008
 
-# Function (outputs, target, mask) -> sums, on the device. `Task.known_metrics` has
-# unbound methods instead: its metrics only describe recorded values, and are never
+# Function (outputs, target, mask) -> sums, on the device. `Task.known_metrics` passes
+# unbound methods instead, as its metrics only describe recorded values and are never
 # computed.
 Add = Callable[..., jax.Array]
 

@@ -8,7 +8,7 @@ from jaxtrain.weights.sources import Sources, WeightsSource
 
 
 def _maps(name: str, names: ArrayNames) -> Sources:
-    """Weights of a torchvision model, with the image size of its evaluation."""
+    """Weights of a torchvision model, with torchvision's evaluation image size."""
     facts: dict[str, Any] = {"task": "segmentation", "labels": voc.LABELS}
     facts |= {"image_size": 520, "crop_pct": 1.0}
     return (WeightsSource("torchvision", name, names, **facts),)

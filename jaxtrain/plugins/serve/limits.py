@@ -3,7 +3,7 @@
 import resource
 from dataclasses import dataclass
 
-# Number of file descriptors reserved for other uses than client connections.
+# Number of file descriptors reserved for uses other than client connections.
 RESERVED_DESCRIPTORS = 128
 MAX_CONNECTIONS = 4096
 
