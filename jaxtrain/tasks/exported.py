@@ -23,8 +23,7 @@ class Pairing(NamedTuple):
     """Matching of unordered items, such as boxes, before they are compared.
 
     Attributes:
-      pair: Function that reorders items in the outputs of the file like the model
-        outputs.
+      pair: Function that reorders the file's items to match the model's.
       agrees: Format string for the fraction of matched items, in messages.
     """
 
@@ -44,9 +43,9 @@ class ExportedArray:
       about: Metadata of the array for the file, JSON values by name.
       pairing: Matching of unordered items; None compares elementwise.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
-      rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused
-        `of` into a 16-bit product, a year, for example, would be rounded to a
-        multiple of 8.
+      rounds_badly: Whether to insert an optimization barrier before `of`, so that XLA
+        does not fuse it into a 16-bit product, which would round large values, such
+        as years.
       remark: Description of reduced precision; None for full precision.
     """
 

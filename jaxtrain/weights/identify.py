@@ -25,7 +25,7 @@ Row = tuple[str, WeightsSource]
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 # Number of similar names that a message suggests.
 NUM_NEAREST = 3
-# Defaults for files without a first layer (channels) or a last layer (outputs).
+# Numbers of channels and outputs if a file lacks the first or the last layer.
 CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
@@ -78,7 +78,8 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
 
     Args:
       file: Path of the file.
-      models: Models of the recipe, used if no architecture is a prefix.
+      models: Models of the recipe, whose equivalents are returned if no architecture
+        is a prefix.
 
     Raises:
       UserError: No model matches.

@@ -33,8 +33,8 @@ class Weights:
       read: Function that returns the arrays, keyed by name in the file; views of the
         file where possible.
       names: Names and layouts of the arrays.
-      origin: Dict with `step`, `run` and a digest of the weights; None for other
-        libraries.
+      origin: Dict with `step`, `run` and a digest of the weights; None for weights of
+        other libraries.
     """
 
     where: str
@@ -99,7 +99,7 @@ class Transfer:
         classes differ, layers after a backbone, and auxiliary heads and transforms that
         the weights lack.
       converted: Paths of first-layer kernels to convert to another number of channels.
-      rows: Rows of the start-up table about the arrays in `kept` and `converted`.
+      rows: Rows for the start-up table, which describe `kept` and `converted`.
     """
 
     weights: Weights

@@ -1,4 +1,4 @@
-"""Listing of the models with published results and costs, as text and as JSON."""
+"""Listing of the models, with costs and published results, as text and as JSON."""
 
 from typing import Any, NamedTuple
 

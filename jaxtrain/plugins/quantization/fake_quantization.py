@@ -6,8 +6,8 @@ straight through rounding (Bengio et al. 2013, arXiv:1308.3432), and are 0 outsi
 range of an activation.
 
 Folding a batch norm for inference multiplies each output channel of the kernel by a
-factor. This changes the channel's scale, but not its integers, except for their sign.
-Training therefore does not fold norms, unlike in Krishnamoorthi 2018
+factor. This changes the channel's scale, but not its int8 values, except for their
+sign. Training therefore does not fold norms, unlike Krishnamoorthi 2018
 (arXiv:1806.08342).
 """
 

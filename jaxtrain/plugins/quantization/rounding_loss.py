@@ -1,4 +1,4 @@
-"""Quality drop of a quantized model, by its main metric or by unchanged predictions."""
+"""Quality drop of a quantized model: of its main metric, or of equal predictions."""
 
 import dataclasses
 from dataclasses import dataclass
