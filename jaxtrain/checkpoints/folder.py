@@ -49,7 +49,7 @@ def check_name(folder: Path) -> None:
 
 
 def committed_steps(directory: Path) -> list[int]:
-    """List the steps of the committed checkpoints in a directory, in ascending order."""
+    """List the steps of committed checkpoints in a directory, in ascending order."""
     names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
     return sorted(int(name) for name in names if name.isdigit())
 

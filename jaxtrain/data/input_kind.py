@@ -108,7 +108,7 @@ class InputKind:
         """Decode a file to a stored example; for images see `files.open_file`.
 
         Args:
-          data: Contents of the file, or the error of reading it.
+          data: Contents of the file, or an error from reading it.
           seed: Non-negative integers that determine a random crop. None means the
             evaluation crop.
         """

@@ -34,7 +34,7 @@ class Jitter(NamedTuple):
 
     Attributes:
       scale: Range of the scale factor of the image.
-      size: Height and width of the resized `Fit.centre_box` at scale factor 1.
+      size: Height and width to which scale factor 1 resizes `Fit.centre_box`.
     """
 
     scale: tuple[float, ...]

@@ -129,7 +129,7 @@ class InvertedResidual(nnx.Module):
 
 
 def round_channels(channels: float) -> int:
-    """Round to a multiple of 8: the nearest of at least 8 and 0.9 * `channels`.
+    """Round to the nearest multiple of 8, but at least 8 and at least 0.9 * `channels`.
 
     TensorFlow's MobileNets and EfficientNets use this rule.
     """

@@ -40,7 +40,7 @@ class ExportedArray:
       of: Traced function from the model's outputs to the array.
       has_classes: Whether argmax along the last axis is a class.
       scale: Function that returns the divisor of differences between file and model.
-      about: Metadata of the array for the file, JSON values by name.
+      about: Metadata to store with the array in the file, JSON values by name.
       pairing: Matching of unordered items; None compares elementwise.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
       rounds_badly: Whether to insert an optimization barrier before `of`, so that XLA

@@ -64,7 +64,7 @@ class Weights:
         return name not in self.shapes and self.names.is_unused(name)
 
     def differences(self, wanted: Shapes) -> Differences:
-        """Compare the shapes of the weights with the arrays of a model.
+        """Compare the names and shapes of the weights with the arrays of a model.
 
         Args:
           wanted: Shapes of the model's arrays, keyed by path such as `conv1/kernel`.

@@ -43,7 +43,7 @@ class NewArguments:
     trust: bool = trust_option("the directory of --pretrained names")
     allow_outside: bool = field(
         False,
-        help="Whether images may be outside the directory, as data.allow_outside.",
+        help="Allow images outside the directory, as data.allow_outside does.",
     )
     targets: tuple[str, ...] = field(
         (),

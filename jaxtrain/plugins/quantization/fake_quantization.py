@@ -178,13 +178,13 @@ def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
 
 
 def integers_of(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Recover the integers and scales of a rounded kernel (..., out).
+    """Recover the int8 values and scales of a fake-quantized kernel (..., out).
 
     Output channels may have been scaled after rounding, such as by a folded norm.
 
     Returns:
-      Integers, int8 (..., out), and scales, float64 (out,), 1 for channels of zeros;
-      None if the kernel was not rounded.
+      Values, int8 (..., out), and scales, float64 (out,), which are 1 for channels of
+      zeros; None if the kernel is not fake-quantized.
     """
     wide_kernel = kernel.astype(np.float64)
     largest = np.abs(wide_kernel).max(axis=tuple(range(kernel.ndim - 1)))
