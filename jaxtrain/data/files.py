@@ -43,7 +43,7 @@ JPEG_FACTORS = (8, 4, 2)
 HARMLESS = "extraneous bytes"
 # Number of leading bytes that determine the format, and the size of a WebP.
 START_BYTES = 32
-# Grey level behind transparent pixels.
+# Grey level of the background on which transparent pixels are composited.
 BACKGROUND = 255
 
 

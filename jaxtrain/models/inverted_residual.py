@@ -102,8 +102,8 @@ class InvertedResidual(nnx.Module):
                 *(hidden, hidden, stage.size),
                 stride=stride,
                 groups=hidden,
-                # For a depthwise convolution, the fan-in is the fan-out of one group.
-                # JAX's "fan_out" includes all groups.
+                # In a depthwise convolution, the fan-in equals the fan-out of one
+                # group, whereas JAX's "fan_out" includes all groups.
                 init=he_fan_in,
                 split="out",
             )

@@ -142,9 +142,9 @@ def identify(
     if len(fitting) > 1:
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
         raise UserError(
-            f"{where} fits {' and '.join(names)}, whose arrays have the same names and "
-            "shapes, but which compute different functions: select an architecture, as "
-            f"in {names[0]}={where}"
+            f"{where} fits {' and '.join(names)}, which have the same array names and "
+            "shapes, but compute different functions: select an architecture, as in "
+            f"{names[0]}={where}"
         )
     return fitting[0]
 

@@ -58,7 +58,7 @@ def to_dict(model: ListedModel) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Format a table of all models, grouped by plug-in, of at most 100 columns."""
+    """Format a table of all models, grouped by plug-in, at most 100 characters wide."""
     headings = {
         names[0]: plugin.name
         for plugin, names in resolve("jaxtrain.models:MODELS").rows_by_plugin()

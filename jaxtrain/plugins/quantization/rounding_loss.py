@@ -1,4 +1,4 @@
-"""Quality drop of a quantized model: of its main metric, or of equal predictions."""
+"""Quality drop of a quantized model: drop of a metric, or changed predictions."""
 
 import dataclasses
 from dataclasses import dataclass
