@@ -62,7 +62,7 @@ class FlaxModel(Model):
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
         # The signature of an NNX module class is (*args, **kwargs), so return
-        # `__init__`, which has the names.
+        # `__init__`, whose signature names the options.
         return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
 
     @classmethod

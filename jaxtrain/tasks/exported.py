@@ -43,9 +43,9 @@ class ExportedArray:
       about: Metadata to store with the array in the file, JSON values by name.
       pairing: Matching of unordered items; None compares elementwise.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
-      rounds_badly: Whether to insert an optimization barrier before `of`, so that XLA
-        does not fuse it into a 16-bit product, which would round large values, such
-        as years.
+      rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused
+        `of` into a 16-bit product, large values, such as years, would be rounded to
+        multiples of 8.
       remark: Description of reduced precision; None for full precision.
     """
 

@@ -99,7 +99,7 @@ class Transfer:
         classes differ, layers after a backbone, and auxiliary heads and transforms that
         the weights lack.
       converted: Paths of first-layer kernels to convert to another number of channels.
-      rows: Rows for the start-up table, which describe `kept` and `converted`.
+      rows: Rows on `kept` and `converted` for the start-up table.
     """
 
     weights: Weights

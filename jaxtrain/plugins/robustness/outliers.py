@@ -10,7 +10,7 @@ TRUE_POSITIVE_RATE = 0.95
 
 
 def ordinary(logits: jax.Array) -> dict[str, jax.Array]:
-    """Compute two scores of each image, (B,), higher for in-distribution images.
+    """Compute scores of images, each (B,); higher scores are more in-distribution.
 
     `max_softmax` is the largest class probability (Hendrycks and Gimpel 2017,
     arXiv:1610.02136). `energy` is the log-sum-exp of the logits: the negative energy of
