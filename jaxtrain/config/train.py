@@ -78,7 +78,7 @@ class TrainConfig(Section):
     spike_sigma: float | None = field(
         None,
         help="Loss spikes: skip a step if its loss is more than this many standard "
-        "deviations above the mean of recent steps (a tenth of the run, 10 to 100 "
+        "deviations above the moving average (over a tenth of the run, 10 to 100 "
         "steps); None: never.",
     )
     freeze: tuple[str, ...] = field(

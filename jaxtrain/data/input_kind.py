@@ -86,7 +86,7 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Map reasons why examples may differ between epochs to whether they apply.
+        """Reasons why examples may differ between epochs -> whether each applies.
 
         The reasons are clauses for messages, such as "clips are cropped at random".
         """

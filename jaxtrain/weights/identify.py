@@ -167,7 +167,7 @@ def model_of(source: WeightsSource, name: str) -> ModelConfig:
 def shapes_there(
     source: WeightsSource, name: str, channels: int, num_outputs: int
 ) -> Shapes:
-    """Return the array shapes of another library's model, by its array names."""
+    """Return the array shapes of another library's model, by that library's names."""
     model = Blueprint(
         config=model_of(source, name),
         policy=FP32,

@@ -42,7 +42,7 @@ class RangeEnd(nnx.Variable):
 class ActivationRange(nnx.Module):
     """Quantizer of activations with a moving-average range.
 
-    In training, the ends are moving averages of the minimum and maximum of batches over
+    In training, the ends are moving averages of the minimum and maximum per batch, over
     all devices, initialized by the first batch. The range always contains 0. While it
     is uninitialized, (0, 0), values are not rounded.
 
