@@ -51,9 +51,8 @@ class Plugin:
         of a model (see `jaxtrain.models.CONVOLUTIONS`).
       sources: Form of `data.source`, such as csv:FILE -> "module:function" that opens
         a data set (see `jaxtrain.data.stores.OpenStore`).
-      inputs: Kind of inputs, also the field name in the section `data` and in model
-        descriptions -> "module:Class" of an `InputKind` (see
-        `jaxtrain.data.input_kind`).
+      inputs: Input type (a field of the section `data` and of model descriptions) ->
+        "module:Class" of an `InputKind` (see `jaxtrain.data.input_kind`).
       index_files: Name of the file that identifies a data set's directory -> kind of
         `data.source` to read the directory with.
       layouts: Kind of `data.source` -> "module:Class" of the
@@ -66,9 +65,9 @@ class Plugin:
       methods: Method -> "module:Class" of a `jaxtrain.training.methods.base.Method`.
       weights_options: Names of method options whose values refer to trained weights,
         like `model.pretrained`.
-      optimizers: Optimizer -> "module:name" of a `jaxtrain.registry.Row`, whose options
-        are a `jaxtrain.config.OptimizerConfig`, or of a function that takes
-        `optimizer.options`.
+      optimizers: Optimizer -> "module:name" of a function that takes
+        `optimizer.options`, or of a `jaxtrain.registry.Row` whose options are a
+        `jaxtrain.config.OptimizerConfig`.
       schedules: Learning-rate schedule -> "module:name", as for `optimizers`; the
         function takes the peak learning rate, the number of steps of the run, and the
         number of warm-up steps.

@@ -1,8 +1,8 @@
-"""Directory of a run's checkpoints: committed and quarantined steps.
+"""Directory of a run's checkpoints, which are named by their step.
 
-A step is committed once its commit file exists; empty or partially deleted directories
-are ignored. A damaged step is quarantined: its directory is renamed, so that the step
-is not read again.
+A checkpoint is committed once its commit file exists; empty or partially deleted
+directories are ignored. A damaged checkpoint is quarantined: its directory is renamed,
+so that it is not read again.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from jaxtrain.errors import UserError
 
 # File that Orbax writes last into a checkpoint.
 COMMITTED = "commit_success.txt"
-# Prefixes of the renamed directories of damaged steps, and of steps discarded when a
-# run resumed from an earlier step.
+# Prefixes of renamed directories: of damaged checkpoints, and of checkpoints discarded
+# when a run resumed from an earlier one.
 DAMAGED, REWOUND = "quarantine", "rewound"
 # Maximum number of attempts, 50 ms apart, to remove a failed save.
 _REMOVALS = 40
@@ -49,18 +49,18 @@ def check_name(folder: Path) -> None:
 
 
 def committed_steps(directory: Path) -> list[int]:
-    """List the committed steps in a directory, in ascending order."""
+    """List the steps of committed checkpoints in a directory, in ascending order."""
     names = (path.parent.name for path in directory.glob(f"*/{COMMITTED}"))
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def newest_step(directory: Path) -> int:
-    """Newest committed step in a directory, or 0 if there is none."""
+    """Step of the newest committed checkpoint in a directory, or 0 without one."""
     return max(committed_steps(directory), default=0)
 
 
 def newest_name(directory: Path) -> str:
-    """Path of the newest committed step, or `none yet`, for a message."""
+    """Path of the newest committed checkpoint, or `none yet`, for a message."""
     steps = committed_steps(directory)
     return str(directory / str(steps[-1])) if steps else "none yet"
 
@@ -81,7 +81,7 @@ def remove(folder: Path) -> None:
 
 
 def remove_uncommitted(directory: Path) -> None:
-    """Remove uncommitted steps, which interrupted saves left."""
+    """Remove uncommitted checkpoints, which interrupted saves left."""
     if not directory.is_dir():
         return  # The directory was moved or removed.
     committed = set(committed_steps(directory))
@@ -105,7 +105,7 @@ def remove_failed(folder: Path) -> None:
 
 
 def rename(directory: Path, step: int, label: str = DAMAGED) -> None:
-    """Rename the directory of a step to `LABEL-STEP`, if it still exists."""
+    """Rename the directory of a checkpoint to `LABEL-STEP`, if it still exists."""
     links.check_inside(directory, directory.parent)
     with contextlib.suppress(FileNotFoundError):
         (directory / str(step)).rename(unused(directory / f"{label}-{step}"))

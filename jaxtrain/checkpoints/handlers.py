@@ -109,7 +109,7 @@ class LeadingHandler(ocp.CheckpointHandler):
 
     def __init__(self, joint: JointSave):
         self._shards, self._joint = of_shards(), joint
-        # A single process can restore checkpoints of this handler type.
+        # A single process can restore checkpoints with this handler type.
         self.typestr = ocp.PyTreeCheckpointHandler.typestr
 
     def save(self, directory: epath.Path, args: "LeadingArgs") -> None:

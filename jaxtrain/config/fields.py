@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: Config or section class (with the default parts), or an instance.
+      section: A config or section, or its class for the default parts.
     """
     return leaves(section)
 
@@ -123,7 +123,7 @@ def code_of_model() -> tuple[str, ...]:
 
 
 def check_own(config: Config, *prefixes: str) -> None:
-    """Check that the custom code that a config names is allowed to be loaded.
+    """Check that this process may load the custom code that a config names.
 
     Args:
       config: Config that names the code.
@@ -190,8 +190,8 @@ def _read_section(values: Mapping[str, Any], kind: type[T], where: str) -> T:
 def read_part(values: Any, table: PartTable, where: str) -> Any:
     """Create a part from a JSON object.
 
-    An unknown name, such as a name of a plug-in that is not installed, results in a
-    part with untyped options. `check_names` rejects it later.
+    An unknown name, such as the name of a part of a missing plug-in, results in a part
+    with untyped options. `check_names` rejects the name later.
 
     Args:
       values: Parsed JSON object; other values are rejected.

@@ -45,8 +45,8 @@ def with_metadata(section: Any, key: str, *, inherit: bool = True) -> Mapping[st
     """Return the value of a metadata key for each field that has the key, by path.
 
     Args:
-      section: Section class (with the default parts), or an instance. Nested sections
-        are included.
+      section: A section, or its class for the default parts. Nested sections are
+        included.
       key: Key of the metadata.
       inherit: Whether the fields of a nested section inherit the metadata of the field
         that holds the section. If False, that field is listed instead.
@@ -60,7 +60,7 @@ def leaves(section: Any) -> list[str]:
     """Return the paths of all leaf fields, including fields of nested sections.
 
     Args:
-      section: Section class (with the default parts), or an instance.
+      section: A section, or its class for the default parts.
     """
     found = []
     for field, inner in nested(section):

@@ -78,8 +78,8 @@ class TrainConfig(Section):
     spike_sigma: float | None = field(
         None,
         help="Loss spikes: skip a step if its loss is more than this many standard "
-        "deviations above the mean of the last tenth of the run (at most 100 steps); "
-        "None: never.",
+        "deviations above the moving average (over a tenth of the run, 10 to 100 "
+        "steps); None: never.",
     )
     freeze: tuple[str, ...] = field(
         (),

@@ -85,7 +85,7 @@ def _describe(packed: zipfile.ZipFile, info: zipfile.ZipInfo) -> StoredArray:
             shape, by_columns, dtype = READ_HEADER[version](stream)
             if any(type(size) is not int or size < 0 for size in shape):
                 raise ValueError(f"the shape is {shape}")
-        except Exception as error:  # Any: the header is untrusted.
+        except Exception as error:  # Untrusted headers can raise any error.
             reason = " ".join(str(error).split())[:200]
             raise ValueError(
                 f"the header of {name} cannot be read ({reason})"

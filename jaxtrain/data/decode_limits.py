@@ -21,7 +21,7 @@ EXIF, MAX_EXIF_PARTS, MIN_EXIF_BYTES = b"Exif\0\0", 100, 2**18
 # Maximum file size in bytes: bytes per pixel (four 32-bit channels), plus metadata.
 BYTES_A_PIXEL, METADATA_BYTES = 16, 2**26
 
-# Maximum number of strips or tiles of a TIFF, as for 64 million pixels in 16x16 tiles.
+# Maximum number of strips or tiles of a TIFF: 64 million pixels in 16x16 tiles.
 MAX_STRIPS = 2**18
 # Maximum offset of the first directory of a TIFF, in bytes.
 MAX_OFFSET = 2**40

@@ -41,9 +41,9 @@ TURNED_WHEN_DECODED = ("TIFF",)
 JPEG_FACTORS = (8, 4, 2)
 # Substring of simplejpeg's error message for extraneous bytes, which are harmless.
 HARMLESS = "extraneous bytes"
-# Number of first bytes that suffice to detect the format, and the size of a WebP.
+# Number of leading bytes that determine the format, and the size of a WebP.
 START_BYTES = 32
-# Grey level behind transparent pixels.
+# Grey level of the background on which transparent pixels are composited.
 BACKGROUND = 255
 
 
@@ -52,7 +52,7 @@ class StoredFile(NamedTuple):
 
     Attributes:
       name: Name of the file in messages.
-      data: Contents of the file, or the error of reading it, or a `LargeFile`.
+      data: Contents of the file, an error from reading it, or a `LargeFile`.
     """
 
     name: str
@@ -198,7 +198,7 @@ def open_file(
     """Read the header of an image file; no pixel is decoded.
 
     Args:
-      data: Contents of the file, or the error of reading it, or a `LargeFile`, which is
+      data: Contents of the file, an error from reading it, or a `LargeFile`, which is
         read after a check of the image size in its header.
       max_pixels: Maximum number of pixels.
       white_level: 16-bit value that is mapped to 255. None means 65535.

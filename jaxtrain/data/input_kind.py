@@ -86,7 +86,7 @@ class InputKind:
         return False
 
     def changes(self) -> Mapping[str, bool]:
-        """Map reasons why examples may differ between epochs to whether they apply.
+        """Reasons why examples may differ between epochs -> whether each applies.
 
         The reasons are clauses for messages, such as "clips are cropped at random".
         """
@@ -108,7 +108,7 @@ class InputKind:
         """Decode a file to a stored example; for images see `files.open_file`.
 
         Args:
-          data: Contents of the file, or the error of reading it.
+          data: Contents of the file, or an error from reading it.
           seed: Non-negative integers that determine a random crop. None means the
             evaluation crop.
         """

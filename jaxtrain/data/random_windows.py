@@ -34,7 +34,7 @@ class Jitter(NamedTuple):
 
     Attributes:
       scale: Range of the scale factor of the image.
-      size: Height and width of the resized `Fit.centre_box` at scale factor 1.
+      size: Height and width to which scale factor 1 resizes `Fit.centre_box`.
     """
 
     scale: tuple[float, ...]
@@ -50,8 +50,8 @@ def place_along(
       draw: Random number in 0..1 that determines the position.
       stored: Size of the stored image along the axis, in pixels.
       resized: Size of the resized image along the axis, in pixels.
-      size: Size of the window in pixels of the resized image. A larger window encloses
-        the image.
+      size: Size of the window in pixels of the resized image. A window larger than
+        `resized` encloses the image.
     """
     room, scale = resized - size, stored / resized
     start = math.copysign(int(draw * (abs(room) + 1)), room)

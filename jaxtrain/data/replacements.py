@@ -83,7 +83,8 @@ def _candidates(source: Source, group: np.ndarray, draws: np.ndarray) -> Iterato
     """Yield indices of examples in `group`: first from `draws`, then from all examples.
 
     Draws come first, because some stores must read the classes of all examples from
-    files, which is slow. For multi-label and unlabelled examples, all draws follow.
+    files, which is slow. For multi-label and unlabelled examples, draws from any group
+    come last.
 
     Args:
       source: Source of the examples.

@@ -59,7 +59,10 @@ def table(
 
 @contextlib.contextmanager
 def features(path: Path, num: int, width: int, renames: ExitStack) -> Iterator[Sink]:
-    """Open the file of `--features`; yield a sink for features (NaN on errors)."""
+    """Open the file of `--features`; yield a sink for features.
+
+    The features of images with an error are NaN.
+    """
     with opened(
         "--features",
         path,

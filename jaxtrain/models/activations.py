@@ -1,7 +1,7 @@
 """Activation functions, computed in at least float32 and rounded once.
 
-In half precision, every intermediate result would be rounded. ReLU has none, so models
-use `nnx.relu`, or `relu` after residual additions.
+In half precision, every intermediate result would be rounded. ReLU has no intermediate
+results, so models use `nnx.relu`, or `relu` after residual additions.
 """
 
 import functools

@@ -55,8 +55,8 @@ class Model(nnx.Module):
     # Under spatial sharding: minimum height and width of a device's shard, in the
     # output of the last convolutional layer.
     min_share: int = 1
-    # Whether the model has several pieces, whose layers declare their split over the
-    # `model` axis. False for plain Flax modules.
+    # Whether the model has several pieces, and its layers declare how they are split
+    # over the `model` axis. False for plain Flax modules.
     has_pieces: ClassVar[bool] = True
     # Layer name -> function that returns the initial kernel of the layer, from
     # normalized training images [N, H, W, C] and the kernel shape.

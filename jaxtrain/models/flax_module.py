@@ -61,8 +61,8 @@ class FlaxModel(Model):
 
     @classmethod
     def constructor(cls) -> Callable[..., Any]:
-        # The signature of an NNX module class is (*args, **kwargs): use its
-        # constructor's.
+        # The signature of an NNX module class is (*args, **kwargs), so return
+        # `__init__`, whose signature names the options.
         return cls.module.__init__ if inspect.isclass(cls.module) else cls.module
 
     @classmethod
@@ -122,7 +122,7 @@ class FlaxModel(Model):
                 raise UserError(
                     f"model {name}: the precision requires the compute dtype "
                     f"{jnp.dtype(policy.compute_dtype)}, but the Linen module has no "
-                    "field dtype; add the field and pass it to the layers, or set "
+                    "`dtype` field; add the field and pass it to the layers, or set "
                     "precision to fp32"
                 )
             _check_callable(made)

@@ -102,8 +102,8 @@ class InvertedResidual(nnx.Module):
                 *(hidden, hidden, stage.size),
                 stride=stride,
                 groups=hidden,
-                # For a depthwise convolution, the fan-in is the fan-out of one group.
-                # JAX's "fan_out" includes all groups.
+                # In a depthwise convolution, the fan-in equals the fan-out of one
+                # group, whereas JAX's "fan_out" includes all groups.
                 init=he_fan_in,
                 split="out",
             )
@@ -129,7 +129,7 @@ class InvertedResidual(nnx.Module):
 
 
 def round_channels(channels: float) -> int:
-    """Round to the nearest multiple of 8 that is at least 8 and 90 % of `channels`.
+    """Round to the nearest multiple of 8, but at least 8 and at least 0.9 * `channels`.
 
     TensorFlow's MobileNets and EfficientNets use this rule.
     """

@@ -20,7 +20,7 @@ from jaxtrain.models.last_inputs import record_dense
 from jaxtrain.models.layers import Layers
 from jaxtrain.models.taps import tap_linen
 
-# Instance attributes from `FlaxModel`, as opposed to `nnx.bridge.ToNNX`.
+# Instance attributes set by `FlaxModel`, not by `nnx.bridge.ToNNX`.
 MODEL_ATTRIBUTES = frozenset(
     {"pieces", "deterministic", "bare", "example_shape", "frozen_layers"}
 )

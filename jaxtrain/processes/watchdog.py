@@ -15,8 +15,8 @@ from jaxtrain.processes import cluster
 
 # Time limit of a save in seconds, generous because storage may be slow.
 LONG_SECONDS = 1800.0
-# Delay in seconds before the watchdog ends process 0: JAX aborts the other processes
-# within a second of the end of process 0, and their watchdogs should report first.
+# Delay in seconds before the watchdog ends process 0, so that other watchdogs report
+# first: JAX aborts the other processes within a second of the end of process 0.
 LINGER_SECONDS = 5.0
 
 

@@ -23,8 +23,7 @@ class Pairing(NamedTuple):
     """Matching of unordered items, such as boxes, before they are compared.
 
     Attributes:
-      pair: Function that reorders items in the outputs of the file like the model
-        outputs.
+      pair: Function that reorders the file's items to match the model's.
       agrees: Format string for the fraction of matched items, in messages.
     """
 
@@ -41,12 +40,12 @@ class ExportedArray:
       of: Traced function from the model's outputs to the array.
       has_classes: Whether argmax along the last axis is a class.
       scale: Function that returns the divisor of differences between file and model.
-      about: Metadata of the array for the file, JSON values by name.
+      about: Metadata to store with the array in the file, JSON values by name.
       pairing: Matching of unordered items; None compares elementwise.
       limits: Arguments of non-maximum suppression in the runtime; None disables it.
       rounds_badly: Whether to insert an optimization barrier before `of`. If XLA fused
-        `of` into a 16-bit product, a year, for example, would be rounded to a
-        multiple of 8.
+        `of` into a 16-bit product, large values, such as years, would be rounded to
+        multiples of 8.
       remark: Description of reduced precision; None for full precision.
     """
 

@@ -73,7 +73,7 @@ class Goal:
 
 
 def formatted(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
-    """Format with 4 decimals the values of `names` that are numbers; omit others."""
+    """Format the numeric values of `names` with 4 decimals; omit other values."""
     return {
         name: f"{values[name]:.4f}"
         for name in names

@@ -99,10 +99,10 @@ class Multilabel(Task):
         self._options = options = MultilabelConfig(**given)
         if NAMES not in facts:
             raise UserError(
-                "task = 'multilabel': the data set has no label columns: name columns "
-                "of 0 and 1 in data.targets, or list the labels in the column `label` "
-                "and set data.label_separator (docs/multilabel.md). Name one-hot "
-                "columns of arrays in data.targets, too"
+                "task = 'multilabel': the data set has no label columns: name the "
+                "columns of 0 and 1, even of a one-hot array, in data.targets, or list "
+                "the labels in the column `label` and set data.label_separator "
+                "(docs/multilabel.md)"
             )
         self.class_names = tuple(facts[NAMES])
         moved = zip(self.class_names, facts.get(ORIGIN, ()), strict=False)
@@ -208,7 +208,7 @@ class Multilabel(Task):
         return _metrics(self._thresholds)
 
     def choose(self, validation: Values) -> dict[str, list[float]]:
-        # There are no thresholds for non-finite outputs.
+        # Thresholds are missing if an output is not finite.
         return {name: validation[name] for name in (THRESHOLDS,) if name in validation}
 
     def _thresholds(self, kept: Kept) -> np.ndarray:

@@ -82,6 +82,6 @@ def make_readout(
         columns,
         values,
         shift=tuple(0.0 if ending == STD else x for x, _, ending in each),
-        # Round to 8 significant digits of the standard deviation; float32 has 7.
+        # 8 digits relative to the standard deviation; float32 has 7.
         decimals=tuple(8 - math.ceil(math.log10(y)) for _, y, _ in each),
     )

@@ -1,4 +1,4 @@
-"""Callback that logs skipped steps and loss spikes, and ends runs with too many."""
+"""Callback that logs skipped steps and loss spikes; too many skips end the run."""
 
 import math
 from typing import Any, NoReturn

@@ -115,8 +115,8 @@ def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
         if not split or layer.out_features % devices:
             yield Problem(
                 f"parallel.model = {devices} does not divide the {layer.out_features} "
-                f"channels of the grouped convolution {'/'.join(map(str, path))}, for "
-                "which XLA computes a wrong gradient; "
+                f"channels of the grouped convolution {'/'.join(map(str, path))}, so "
+                "XLA would compute a wrong gradient; "
                 + ("set another value" if split else "set parallel.model = 1"),
                 ("parallel.model",),
             )

@@ -22,7 +22,8 @@ from jaxtrain.trainer.state_sharding import whole_layers
 from jaxtrain.trainer.task_decoder import decoder_of
 from jaxtrain.training.state import num_params
 
-# The result table omits activities (`clock.ACTIVITIES`) below this fraction.
+# The result table omits activities (`clock.ACTIVITIES`) that take less than this
+# fraction of the time.
 SMALL_SHARE = 0.01
 
 

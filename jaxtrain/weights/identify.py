@@ -25,7 +25,7 @@ Row = tuple[str, WeightsSource]
 FP32 = jmp.get_policy("params=float32,compute=float32,output=float32")
 # Number of similar names that a message suggests.
 NUM_NEAREST = 3
-# Defaults for files without a first layer (channels) or a last layer (outputs).
+# Numbers of channels and outputs if a file lacks the first or the last layer.
 CHANNELS, NUM_OUTPUTS = 3, 1000
 
 
@@ -78,7 +78,8 @@ def find_by_file(file: Path, models: Iterable[ModelConfig]) -> list[Row]:
 
     Args:
       file: Path of the file.
-      models: Models of the recipe, used if no architecture is a prefix.
+      models: Models of the recipe, whose equivalents are returned if no architecture
+        is a prefix.
 
     Raises:
       UserError: No model matches.
@@ -141,9 +142,9 @@ def identify(
     if len(fitting) > 1:
         names = [f"{x.source.library}:{x.source.architecture}" for x in fitting]
         raise UserError(
-            f"{where} fits {' and '.join(names)}, whose arrays have the same names and "
-            "shapes, but which compute different functions: select an architecture, as "
-            f"in {names[0]}={where}"
+            f"{where} fits {' and '.join(names)}, which have the same array names and "
+            "shapes, but compute different functions: select an architecture, as in "
+            f"{names[0]}={where}"
         )
     return fitting[0]
 
@@ -166,7 +167,7 @@ def model_of(source: WeightsSource, name: str) -> ModelConfig:
 def shapes_there(
     source: WeightsSource, name: str, channels: int, num_outputs: int
 ) -> Shapes:
-    """Return the array shapes of another library's model, by its array names."""
+    """Return the array shapes of another library's model, by that library's names."""
     model = Blueprint(
         config=model_of(source, name),
         policy=FP32,

@@ -33,8 +33,8 @@ class Weights:
       read: Function that returns the arrays, keyed by name in the file; views of the
         file where possible.
       names: Names and layouts of the arrays.
-      origin: Dict with `step`, `run` and a digest of the weights; None for other
-        libraries.
+      origin: Dict with `step`, `run` and a digest of the weights; None for weights of
+        other libraries.
     """
 
     where: str
@@ -64,7 +64,7 @@ class Weights:
         return name not in self.shapes and self.names.is_unused(name)
 
     def differences(self, wanted: Shapes) -> Differences:
-        """Compare the shapes of the weights with the arrays of a model.
+        """Compare the names and shapes of the weights with the arrays of a model.
 
         Args:
           wanted: Shapes of the model's arrays, keyed by path such as `conv1/kernel`.
@@ -99,7 +99,7 @@ class Transfer:
         classes differ, layers after a backbone, and auxiliary heads and transforms that
         the weights lack.
       converted: Paths of first-layer kernels to convert to another number of channels.
-      rows: Rows of the start-up table about the arrays in `kept` and `converted`.
+      rows: Rows on `kept` and `converted` for the start-up table.
     """
 
     weights: Weights

@@ -26,7 +26,7 @@ class Counted(NamedTuple):
 
     Attributes:
       num_params: Number of trainable parameters.
-      forward_flops: FLOPs of the forward pass of one image in evaluation, without
+      forward_flops: FLOPs of a forward pass on one image in evaluation, excluding
         padding; a multiply-add is two FLOPs.
       step_bytes: Memory in bytes of a training step on 32 images with SGD and momentum:
         parameters, momentum, images, and activations stored for the backward pass.

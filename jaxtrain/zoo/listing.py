@@ -1,4 +1,4 @@
-"""Listing of the models with published results and costs, as text and as JSON."""
+"""Listing of the models, with costs and published results, as text and as JSON."""
 
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ def to_dict(model: ListedModel) -> dict[str, Any]:
 
 
 def table() -> str:
-    """Format a table of all models by plug-in, at most 100 characters wide."""
+    """Format a table of all models, grouped by plug-in, at most 100 characters wide."""
     headings = {
         names[0]: plugin.name
         for plugin, names in resolve("jaxtrain.models:MODELS").rows_by_plugin()

@@ -1,9 +1,9 @@
 """Convolutions with fast forward and backward passes on CPUs.
 
 XLA:CPU has fast implementations of matrix products and plain convolutions, but not of
-JAX's gradients: the kernel gradient is a convolution with the batch axis as channels,
-and the input gradient of a strided convolution is a convolution with dilated inputs.
-This package computes both gradients with fast operations;
+the gradients of convolutions: the kernel gradient is a convolution with the batch axis
+as channels, and the input gradient of a strided convolution is a convolution with
+dilated inputs. This package computes both gradients with fast operations;
 `benchmarks/convolutions.py` measures the speed-up.
 
 Shapes: images (N, H, W, C), kernels (KH, KW, C / groups, O), outputs (N, HO, WO, O).

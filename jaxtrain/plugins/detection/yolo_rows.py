@@ -41,9 +41,8 @@ def num_keypoints(values: dict[str, Any]) -> int:
 def read_row(fields: Sequence[str], num_names: int, keypoints: int) -> YoloRow:
     """Parse a row of a label file.
 
-    The class index is followed by four coordinates of a box, or by an even number (six
-    or more) of coordinates of a polygon. An additional last value, a confidence, is
-    ignored.
+    The class index is followed by the four coordinates of a box, or by the six or more
+    coordinates (an even number) of a polygon. A confidence at the end is ignored.
 
     Args:
       fields: Fields of the row.

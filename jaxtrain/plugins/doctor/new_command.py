@@ -43,21 +43,21 @@ class NewArguments:
     trust: bool = trust_option("the directory of --pretrained names")
     allow_outside: bool = field(
         False,
-        help="Whether images may be outside the directory, as data.allow_outside.",
+        help="Whether images may be outside the directory (data.allow_outside).",
     )
     targets: tuple[str, ...] = field(
         (),
-        help="Columns of labels (0 or 1), or of numbers to predict, as data.targets; "
-        "for csv:, hf: and audio: sources.",
+        help="Columns of labels (0 or 1), or of numbers to predict (data.targets); for "
+        "csv:, hf: and audio: sources.",
     )
     label_separator: str | None = field(
         None,
-        help="Separator between the labels of an example, as data.label_separator; "
-        "for tables.",
+        help="Separator between the labels of an example (data.label_separator); for "
+        "tables.",
     )
     classes: str | None = field(
         None,
-        help="File of the mask classes, as data.classes; for masks:, csv: and hf: "
+        help="File of the mask classes (data.classes); for masks:, csv: and hf: "
         "sources.",
     )
     data_dir: str | None = field(

@@ -54,15 +54,15 @@ class Stages:
 
     The training state has the same tree structure as without stages. The arrays of a
     layer are on the devices of its stage. Arrays without a layer, such as step
-    counters, are on the first stage. A stage's part of a tree has only the layers of
-    this stage.
+    counters, are on the first stage. A stage's part of a tree has the layers of this
+    stage, and all arrays without a layer.
     """
 
     stages: tuple[Stage, ...]
     timeline: Timeline
 
     def part(self, stage: Stage, tree: Any) -> Any:
-        """Stage's part of a tree: its layers, and all arrays without a layer."""
+        """Part of a tree for a stage."""
 
         def choose(node: Any) -> Any:
             if not self._is_by_layer(node):

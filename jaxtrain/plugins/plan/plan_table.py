@@ -33,7 +33,7 @@ def show(plan: Plan, price: float | None = None) -> None:
 
 
 def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
-    """Print a table of plans, one row per plan, and the error messages below it.
+    """Print a table with one row per plan, followed by the error messages.
 
     Names of config fields are printed without their section, to fit 80 columns.
     """
@@ -51,7 +51,7 @@ def show_side_by_side(plans: Mapping[str, Plan | str]) -> None:
 
 
 def _figures(plan: Plan) -> list[str]:
-    """Return table cells: `FIGURES`, whether the plan fits in memory, bottleneck."""
+    """Return the cells of a plan's row, in the order of the columns."""
     facts, roof, speed = plan.facts, plan.bound, plan.images_per_second
     return [
         f"{facts.peak_bytes / 2**30:,.2f}",

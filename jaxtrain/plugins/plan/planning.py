@@ -33,8 +33,8 @@ def carry_out(
     Args:
       config: Config of the run.
       target: Target to plan for.
-      batch: Batch size, or "max" for the largest that fits in memory. Defaults to the
-        config's.
+      batch: Batch size, or "max" for the largest that fits in memory. Defaults to
+        `data.batch_size`.
       presets: Values of `parallel.preset` to compare.
       price: Price per device-hour, or None.
       check: Whether to run a few steps, and compare their memory with the plan.

@@ -6,8 +6,8 @@ straight through rounding (Bengio et al. 2013, arXiv:1308.3432), and are 0 outsi
 range of an activation.
 
 Folding a batch norm for inference multiplies each output channel of the kernel by a
-factor. This changes the channel's scale, but not its integers, except for their sign.
-Training therefore does not fold norms, unlike in Krishnamoorthi 2018
+factor. This changes the channel's scale, but not its int8 values, except for their
+sign. Training therefore does not fold norms, unlike Krishnamoorthi 2018
 (arXiv:1806.08342).
 """
 
@@ -42,7 +42,7 @@ class RangeEnd(nnx.Variable):
 class ActivationRange(nnx.Module):
     """Quantizer of activations with a moving-average range.
 
-    In training, the ends are moving averages of the minimum and maximum of batches over
+    In training, the ends are moving averages of the minimum and maximum per batch, over
     all devices, initialized by the first batch. The range always contains 0. While it
     is uninitialized, (0, 0), values are not rounded.
 
@@ -178,13 +178,13 @@ def promote_rounded(args: Any, /, *, dtype: Any = None, **options: Any) -> Any:
 
 
 def integers_of(kernel: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Recover the integers and scales of a rounded kernel (..., out).
+    """Recover the int8 values and scales of a fake-quantized kernel (..., out).
 
     Output channels may have been scaled after rounding, such as by a folded norm.
 
     Returns:
-      Integers, int8 (..., out), and scales, float64 (out,), 1 for channels of zeros;
-      None if the kernel was not rounded.
+      Values, int8 (..., out), and scales, float64 (out,), which are 1 for channels of
+      zeros; None if the kernel is not fake-quantized.
     """
     wide_kernel = kernel.astype(np.float64)
     largest = np.abs(wide_kernel).max(axis=tuple(range(kernel.ndim - 1)))

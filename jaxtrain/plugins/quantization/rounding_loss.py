@@ -1,4 +1,4 @@
-"""Quality drop of a quantized model, by its main metric or by unchanged predictions."""
+"""Quality drop of a quantized model: drop of a metric, or changed predictions."""
 
 import dataclasses
 from dataclasses import dataclass

@@ -149,7 +149,7 @@ def _choose_split(
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Read the images of the chosen examples again; return group -> examples."""
+    """Return the chosen examples by group; their images are read again."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})
@@ -223,8 +223,8 @@ def _address(picture: np.ndarray) -> str:
     shape, dtype = np.shape(picture), getattr(picture, "dtype", type(picture))
     if dtype != np.uint8 or len(shape) != 3:
         raise UserError(
-            f"draw_example of the task returned {dtype} {shape}: return strings, or "
-            "images, uint8 (H, W, C)"
+            f"draw_example of the task returned {dtype} {shape}: return strings or "
+            "uint8 images (H, W, C)"
         )
     return to_address(picture, LARGE_SIDE)
 

@@ -69,7 +69,8 @@ class UNetConfig(Padded):
         None,
         help="Number of channels of each decoder block. Each block doubles the "
         "resolution; the logits are resized to the image. None: blocks up to the image "
-        "size, with 256 channels, halved per block down to 16, times the width.",
+        "size; 256 channels, halved in each later block down to 16, and scaled by the "
+        "width.",
     )
     aux_weight: float | None = field(None, help=AUX_WEIGHT, in_training=True)
 
