@@ -112,15 +112,19 @@ def check_groups(model: Model, mesh: Mesh) -> Iterator[Problem]:
         if not isinstance(layer, nnx.Conv) or layer.feature_group_count == 1:
             continue
         split = layer.kernel.get_metadata("split_dim", None) == -1
-        if not split or layer.out_features % devices:
-            yield Problem(
-                f"parallel.model = {devices} does not divide the {layer.out_features} "
-                f"channels of the grouped convolution {'/'.join(map(str, path))}, so "
-                "XLA would compute a wrong gradient; "
-                + ("set another value" if split else "set parallel.model = 1"),
-                ("parallel.model",),
-            )
-            return
+        if split and layer.out_features % devices == 0:
+            continue
+        name = f"the grouped convolution {'/'.join(map(str, path))}"
+        reason, fix = f"{name} is not sharded", "set parallel.model = 1"
+        if split:
+            reason = f"it does not divide the {layer.out_features} channels of {name}"
+            fix = "set another value"
+        yield Problem(
+            f"parallel.model = {devices}: {reason}, so XLA would compute a wrong "
+            f"gradient; {fix}",
+            ("parallel.model",),
+        )
+        return
 
 
 def check_outputs(

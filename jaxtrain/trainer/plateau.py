@@ -33,7 +33,7 @@ class Plateau(Callback):
         memories[NAME] = after_evaluation(config, before, goal, value)
         factor = memories[NAME]["factor"]
         if factor != before.get("factor", 1.0):
-            event = f"plateau of {goal.metric}: learning rate times {factor:g}"
+            event = f"plateau of {goal.metric}: the learning-rate factor is {factor:g}"
             run.log.write("event", evaluation.step, event=event)
             run.set_rate_factor(factor)
 

@@ -145,12 +145,13 @@ def test_groups_that_no_axis_splits_are_refused() -> None:
         mesh: Any = AbstractMesh((size,), ("model",))
         found = [problem.text for problem in model_checks.check_groups(model, mesh)]
         assert len(found) == (not fits)
-        told = r"= 3 .* 16 channels of .*stage2_block1/conv2"
+        told = r"= 3: it does not divide the 16 channels of .*stage2_block1/conv2"
         assert fits or re.search(told, found[0])
     layers = Layers(policy=precision.parse("fp32"), rngs=nnx.Rngs(0))
     whole: Any = nnx.Sequential(layers.conv(4, 4, 3, groups=4))
     mesh = AbstractMesh((2,), ("model",))
     (problem,) = model_checks.check_groups(whole, mesh)
+    assert "is not sharded" in problem.text and "does not divide" not in problem.text
     assert "set parallel.model = 1" in problem.text
 
 

@@ -18,7 +18,7 @@ from jaxtrain.data.problems import Problems
 from jaxtrain.data.read_files import read_file
 from jaxtrain.data.stores import Opened, Remark
 from jaxtrain.data.text import decode_user_text, nfc, parse_yaml, read_user_text
-from jaxtrain.errors import UserError
+from jaxtrain.errors import UserError, counted
 from jaxtrain.plugins.detection.box_lists import ListedBox, ListedImage, to_store
 from jaxtrain.plugins.detection.yolo_layout import CLASSES, YAML
 from jaxtrain.plugins.detection.yolo_pairs import TEXTS, LabelFiles, LabelledFile
@@ -105,7 +105,8 @@ def _splits(
         new = [*{pair.image: pair for pair in new}.values()]
         if twice := len(every) - len(new):
             where = shown(some[0].place) or "the data set"
-            text = f"{twice:,} images of {split} ({where}) are listed twice: used once"
+            num = counted(twice, "image")
+            text = f"{num} of {split} ({where}) listed twice, used once"
             remarks.append(Remark("images twice", text, serious=True))
         unlabelled += [pair.image for pair in new if pair.label is None]
         if new:

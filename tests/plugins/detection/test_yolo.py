@@ -131,7 +131,7 @@ LAYOUTS: dict[str, tuple[dict[str, str], dict[str, list[str]], str]] = {
     "one folder as two splits": (
         {**TWO, "data.yaml": f"train: images/train\nval: images/train\n{YAML}"},
         {"train": ["images/train/1.png 1"]},
-        "images twice: 1 images of validation (images/train) are listed twice: used",
+        "images twice: 1 image of validation (images/train) listed twice, used",
     ),
     "a class in validation alone": (
         {**TWO, "images/val/2.png": "", "labels/val/2.txt": ROW.replace("0", "1", 1)},
