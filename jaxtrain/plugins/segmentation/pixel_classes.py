@@ -204,7 +204,7 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Convert pixel values to int32 (H, W); grey may be stored as RGB."""
+    """Convert an index mask to int32 (H, W); indices may be stored as grey RGB."""
     if values.dtype.kind not in "bui":
         raise UnreadableError(
             f"the pixels have the dtype {values.dtype}: save integers"
