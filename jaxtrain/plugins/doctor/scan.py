@@ -279,7 +279,7 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 def _rehash_equal(found: Scan, train: Source) -> None:
     """Replace equal entries of `pixel_hash` with hashes of all pixels.
 
-    The entries are initially `Look.signature`, which may be equal for other images.
+    Initially, entries are `Look.signature`, which can be equal for different images.
     """
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]

@@ -130,13 +130,13 @@ def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
     """
     if not 2 <= len(lines) <= IGNORED:
         raise UserError(
-            f"{where} has {len(lines)} lines: expected 2 to {IGNORED}, {EXPECTED}"
+            f"{where} has {len(lines)} lines: expected 2 to {IGNORED} lines, {EXPECTED}"
         )
     width = len(lines[0])
     for number, fields in enumerate(lines, 1):
         if len(fields) not in (1, COLUMNS_WITH_COLOURS) or len(fields) != width:
             raise UserError(
-                f"{where}, line {number}: {len(fields)} fields: expected {EXPECTED}, "
+                f"{where}, line {number} has {len(fields)} fields: expected {EXPECTED}, "
                 "the same on all lines; quote names that contain a comma"
             )
     names = tuple(shown(nfc(fields[0].strip())) for fields in lines)

@@ -209,7 +209,7 @@ def _check_names(
         if found != wanted:
             raise UserError(
                 f"data.source = {data.source!r}: class {i} is {found!r}, but "
-                f"{wanted!r} in the model: use the class names of its training data"
+                f"{wanted!r} in the model: use the class names of the training data"
             )
 
 
