@@ -1,7 +1,7 @@
 """Custom code named in a config: `path/to/file.py:name` or `package.module:name`.
 
 With a top-level module, `module:name` is custom code only if Python finds the module,
-and if its name is not also the name of a data source, such as `csv` in `csv:FILE`.
+and no data source has the same name as the module, such as `csv` in `csv:FILE`.
 
 Loading the code runs it. Directories of runs and models, which may be of unknown
 origin, can also refer to custom code. Therefore, only code that was allowed in this
@@ -30,7 +30,7 @@ FORMS = "path/to/file.py:name or package.module:name"
 # Key of custom code: (absolute path of the file or name of the module, name of the
 # object).
 Key = tuple[str, str]
-# Key of custom code -> None if the code is allowed, else the reason of the refusal.
+# Key of custom code -> None if the code is allowed, else the reason for refusing it.
 _decided: dict[Key, str | None] = {}
 
 
@@ -71,7 +71,7 @@ def allowing_nothing() -> Iterator[None]:
 
 
 def decided() -> dict[Key, str | None]:
-    """Return all decisions: None for allowed code, else the reason of the refusal."""
+    """Return key of custom code -> None if allowed, else the reason for refusing it."""
     return dict(_decided)
 
 
@@ -263,7 +263,7 @@ def _import_file(file: str) -> Any:
 
 
 def _origin(module: str) -> str | None:
-    """File of a top-level module, which may be imported or not."""
+    """File of a top-level module, whether or not it has been imported."""
     if module in sys.modules:
         return getattr(sys.modules[module], "__file__", None)
     spec = _find_spec(module, None)

@@ -15,7 +15,7 @@ from jaxtrain.config.base import Section, default_of, report
 
 @dataclass(frozen=True)
 class Feature:
-    """Fields of a section; used if at least one of the values satisfies `counts`.
+    """Fields of a section. A feature is used if a field's value satisfies `counts`.
 
     Attributes:
       section: Path of the section, such as `data.augment`.

@@ -106,17 +106,17 @@ def facts(
     """Return `Store.facts` of a data set with target columns.
 
     Args:
-      source: Name of the set in messages.
+      source: Name of the data set in messages.
       splits: Indices of the examples of each split.
       names: Names of the columns.
       digest: SHA-256 of the columns and the images.
       origin: Offsets that `centred` has subtracted from each column.
 
     Returns:
-      Column names, offsets (if any), and a digest of the set.
+      Column names, offsets (if any), and a digest of the data set.
 
     Raises:
-      UserError: The set has no training split, or two columns have the same name.
+      UserError: The data set has no training split, or two columns have the same name.
     """
     check_train(source, splits)
     if twice := [name for name in names if names.count(name) > 1]:

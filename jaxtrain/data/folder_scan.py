@@ -119,8 +119,8 @@ class FolderScan:
                 f"{number:,} {noun}s lie in subfolders of class folders "
                 f"({listed(self._nested)}) and get the class of the outer folder"
             )
-            # Equal names in several classes suggest that the nested directories are
-            # the classes.
+            # Nested directories with the same name in several classes may be the
+            # intended classes.
             names = Counter(os.path.basename(place) for place in self._nested)
             remarks.append(Remark("nested", text, max(names.values()) > 1))
         return tuple(remarks)

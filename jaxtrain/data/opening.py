@@ -45,8 +45,8 @@ def open_store(config: DataConfig, *, to_train: bool = True) -> Opened:
         )
     if config.options:
         raise UserError(
-            f"data.options = {config.options!r} are for user-defined sources, and "
-            f"data.source = {config.source!r} is not: leave data.options out"
+            f"data.options = {config.options!r} has no effect: data.source = "
+            f"{config.source!r} is not a custom source; leave data.options out"
         )
     with may_be_one(not to_train):
         opened = SOURCES[form](name, config)

@@ -18,7 +18,7 @@ from jaxtrain.models.inverted_net import InvertedNet
 from jaxtrain.models.inverted_residual import InvertedStage, Squeeze, round_channels
 from jaxtrain.models.layers import Layers
 
-# The number of squeezed features is a quarter of the expanded channels.
+# Squeeze-and-excitation reduces the expanded channels to a quarter.
 SQUEEZE = Squeeze(
     features=lambda channels, hidden: round_channels(hidden / 4),
     activation=nnx.relu,

@@ -73,7 +73,7 @@ def available_bytes(root: Path = Path("/")) -> int:
 
 
 def total_bytes(root: Path = Path("/")) -> int:
-    """Return the size in bytes of usable memory plus the host's swap.
+    """Return the total of usable memory and the host's swap, in bytes.
 
     Usable memory is the host's memory or, if less, the smallest limit of a cgroup.
 

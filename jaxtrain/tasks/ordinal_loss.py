@@ -37,8 +37,8 @@ class OrdinalLoss(NumberLoss):
         """Compute the binary cross entropy, averaged over the levels.
 
         The cross entropy of a level is 0 if its condition, target >= previous level, is
-        false. The paper instead excludes such levels from a mean over the batch; the
-        loss of an example then depends on other examples.
+        false. The paper instead averages each level over the examples that meet its
+        condition, so that the loss of an example depends on the other examples.
         """
         between = jnp.asarray((self.levels[:, 1:] + self.levels[:, :-1]) / 2)
         passed = target[..., None] > between.astype(target.dtype)

@@ -163,7 +163,7 @@ class Regression(Task):
     def transform_target(self, target: tuple[Any, Any], change: Mixing) -> jax.Array:
         one, other = map(in_columns, target)
         share = change.weight.astype(one.dtype)[:, None]
-        # If the weight of `other` is 0, its numbers may be missing.
+        # Where the weight of `other` is 0, its missing numbers (NaN) have no effect.
         return jnp.where(share == 1, one, share * one + (1 - share) * other)
 
     def loss(self, outputs: Any, target: Any, *, training: bool) -> jax.Array:
@@ -177,7 +177,7 @@ class Regression(Task):
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Mask of examples with a number; other examples would lower the mean loss."""
+        """Mask of examples with a known target; others would lower the mean loss."""
         return jnp.any(~jnp.isnan(target), -1)
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:

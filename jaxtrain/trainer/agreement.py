@@ -67,7 +67,7 @@ def check_same_data(config: Config, data: Mapping[str, Any]) -> None:
     Raises:
       UserError: The data differ, or cannot be compared.
     """
-    # There may be thousands of class names; the digest covers them.
+    # Omit the class names, as there may be thousands; `digest` of the data covers them.
     found = cluster.current().gather({**data, "class_names": None})
     data_record.check_agree(found)
     if any(one["digest"] is None for one in found):

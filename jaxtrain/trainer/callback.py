@@ -37,8 +37,8 @@ class Callback:
 
     Attributes:
       profiles: Whether the callback profiles steps, which requires XLA flags.
-      sets_rate: Whether the callback calls `run.set_rate_factor`. The training state
-        then contains the factor.
+      sets_rate: Whether the callback calls `run.set_rate_factor`. The train state then
+        contains the factor.
     """
 
     profiles: bool = False
@@ -81,7 +81,7 @@ class Callback:
         """Release resources, after success or failure."""
 
     def on_end(self, run: "RunState", summary: dict[str, Any]) -> None:
-        """Called after a complete run; `summary` is saved, and the log is closed."""
+        """Called after a complete run, with `summary` saved and the log closed."""
 
 
 class Callbacks(Callback):

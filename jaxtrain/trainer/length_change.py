@@ -17,8 +17,8 @@ def describe_jump(
 ) -> list[str]:
     """Describe the jump of the learning rate if a resumed run has another length.
 
-    At a jump the next learning rate differs from the last learning rate and from the
-    next learning rate of the old schedule. A scheduled drop is therefore no jump.
+    At a jump, the next learning rate differs from the last one, and also from the next
+    one in a run of the old length. Scheduled drops are therefore no jumps.
 
     Args:
       setup: Setup of the resumed run.

@@ -50,7 +50,7 @@ def build_phases(
     *,
     sets_rate: bool = False,
 ) -> tuple[Phase, ...]:
-    """Create the phases in order; the training state has one structure in all phases.
+    """Create the phases in order; the train state has one structure in all phases.
 
     Args:
       config: Config of the run.
@@ -133,8 +133,8 @@ def _with_fixed_statistics(
 ) -> dict[int, Phase]:
     """Fix batch-norm statistics and quantizer ranges from a step on.
 
-    From `start` on, the learning rate is the value of the schedule at `start` or later,
-    even if the step count of the optimizer, without skipped steps, is smaller.
+    From `start` on, the schedule is evaluated at step `start` or later, even if
+    skipped steps make the optimizer's step count smaller.
 
     Args:
       phases: Phases by first step.

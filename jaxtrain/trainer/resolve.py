@@ -160,7 +160,7 @@ def _fill_unset(section: Any, values: dict[str, Any]) -> Any:
 def _with_options(
     model: ModelConfig, trained: ModelConfig, options: Mapping[str, Any]
 ) -> ModelConfig:
-    """Fill in unset options from `options`, and unset channels from `trained`.
+    """Fill in unset options from `options`, and unset `channels` from `trained`.
 
     Raises:
       ProblemsError: One of the options does not exist in the model.

@@ -48,7 +48,7 @@ class RunState:
       step: Number of completed steps.
       state: Train state after `step` steps.
       progress: Host-side state, saved with `state`.
-      calls: Dispatched calls, with metrics not yet passed to the callbacks.
+      calls: Dispatched calls whose metrics have not been passed to the callbacks yet.
       renewed: Step at which the batch-norm statistics of averaged weights were last
         recomputed.
       end_reason: Reason to stop the run early; None to continue.
@@ -79,7 +79,7 @@ class RunState:
     telemetry: dict[int, Telemetry] = field(default_factory=dict)
 
     def request_stop(self, reason: str) -> None:
-        """Stop after the current training-step call; save the state without testing it.
+        """Stop and save after the current training-step call; skip the test evaluation.
 
         With several processes, a request of process 0 stops all processes after the
         next evaluation; requests of other processes are ignored.

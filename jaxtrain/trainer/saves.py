@@ -30,7 +30,7 @@ class Saves:
     def __init__(self, run: RunState):
         self._run, self._step = run, run.step
         self._failures = 0
-        # Error of the last save, and its remedy.
+        # Error of the last save, if it failed, and advice for the message.
         self._error: CheckpointError | None = None
         self._remedy = ""
 
@@ -67,7 +67,7 @@ class Saves:
             }
             metrics = self._metrics()
             self.look(wait=True)
-            # Wait for process 0 here: a collective may time out.
+            # Wait for process 0 here, not in a collective, which may time out.
             run.meet()
             self._error = None
             with self._counting_failures():

@@ -20,7 +20,7 @@ from jaxtrain.trees import by_path, path_name
 
 # Maximum number of training images, or windows, for recomputed statistics.
 NUM_IMAGES = 10_000
-# Batch key of the index of each example's window, int (B,).
+# Key in a batch: index of the sliding window of each example, int (B,).
 WINDOW = "window"
 
 

@@ -15,8 +15,8 @@ from jaxtrain.registry import Row, call_row
 from jaxtrain.training import SCHEDULES
 
 Schedule = Callable[[ArrayLike], jax.Array]
-# An optax schedule may return a Python number for a Python number; a `Schedule` always
-# returns an array.
+# Given a Python number, an optax schedule may return a Python number; a `Schedule`
+# always returns an array.
 Rate = optax.Schedule
 
 # Defaults of one-cycle schedules in fastai and PyTorch: start at 1/25 of the peak, and

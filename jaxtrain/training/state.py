@@ -1,4 +1,4 @@
-"""Training state, a pytree of plain dicts."""
+"""Train state, a pytree of plain dicts."""
 
 import dataclasses
 from dataclasses import dataclass, replace

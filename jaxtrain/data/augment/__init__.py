@@ -81,7 +81,7 @@ AUGMENTATIONS: dict[str, AugmentationRow] = {
     "frequency_masks": AugmentationRow(12, paint="spectrogram:frequency_masks"),
 }
 
-# Config field or property -> "module:function" of an augmentation of a batch.
+# Config field or property -> "module:function" of a batch augmentation.
 BATCH_CHANGES = {
     "alternating_flip": "simple:alternating_flip",
     "mosaic": "mosaic:mosaics",

@@ -32,7 +32,7 @@ def translate(right: float, down: float) -> Map:
 def rotate(degrees: float, height: int, width: int) -> Map:
     """Return the map of a counter-clockwise rotation about the centre."""
     angle = -math.radians(degrees)
-    # Pillow's `rotate` also rounds to 15 digits, so that right angles are exact.
+    # Pillow's `rotate` also rounds to 15 decimals, so that right angles are exact.
     cos, sin = round(math.cos(angle), 15), round(math.sin(angle), 15)
     x, y = width / 2, height / 2
     return cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y
@@ -61,13 +61,13 @@ def random_rotation(key: jax.Array, degrees: float, height: int, width: int):
 
 
 def nearest(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) by nearest neighbours; pixels outside it are 0."""
+    """Transform an image (H, W, C) with nearest-neighbour sampling and zero padding."""
     x, y = _input_coordinates(image, coefficients)
     return _take(image, x >> 16, y >> 16)
 
 
 def bilinear(image: jax.Array, coefficients: jax.Array) -> jax.Array:
-    """Transform an image (H, W, C) bilinearly; pixels outside it are 0."""
+    """Transform an image (H, W, C) with bilinear interpolation and zero padding."""
     x, y = _input_coordinates(image, coefficients)
     height, width, _ = image.shape
     inside = (x >= 0) & (x < width * ONE) & (y >= 0) & (y < height * ONE)

@@ -27,8 +27,8 @@ from jaxtrain.data.target_changes import Follow, Mosaic
 NUMBER = 13
 # Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# For each of the four images, the example's image first: whether the image is to the
-# right of the common corner, and whether it is below the common corner.
+# Place of each of the four images relative to the point: (right, below), 0 or 1. The
+# first is the example's image.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 
@@ -144,8 +144,8 @@ def draw_tiles(
     # The point is rounded, so that images with scale 1 are not interpolated.
     point = jnp.round(size / 2 + scale * away * size)
     point = jnp.where(applies, point, size)
-    # (x, y) of the point relative to each image: 0 at the left or upper edge, 1 at the
-    # right or lower edge.
+    # (x, y) of the point in each image: 0 at the left or upper edge, 1 at the right or
+    # lower edge.
     beyond = [jnp.array([1 - right, 1 - below], jnp.float32) for right, below in PLACES]
     return tuple(Tile(point - scale * size * x, scale, shape) for x in beyond)
 

@@ -22,7 +22,7 @@ ERASING_SCALE, ERASING_RATIO = (0.02, 0.33), (0.3, 3.3)
 
 
 def random_crop(key: jax.Array, shape: Shape, config: AugmentConfig) -> Geometry:
-    """Draw a crop of the image padded with zeros (He et al. 2016, CIFAR-10)."""
+    """Draw a random crop of the zero-padded image (He et al. 2016, CIFAR-10)."""
     padding = config.crop_padding
     top, left = jax.random.randint(key, (2,), 0, 2 * padding + 1, jnp.int32)
     return PaddedCrop(padding, top, left)
@@ -63,7 +63,7 @@ def alternating_flip(
 
     Args:
       batch: Batch with `epoch`, and `repeat` if examples are repeated, int32 (B,).
-      root: Root key of the run, for the choice of the first half.
+      root: Root key of the run, which selects the half to flip in the first epoch.
       follow: Function (target, `Geometry`) -> target, which applies the flip of an
         image to its target.
     """

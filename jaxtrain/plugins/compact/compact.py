@@ -120,7 +120,7 @@ def choose(channels: ChannelMap, importance: Importance, limits: Limits) -> Kept
     owner = np.concatenate(owners)[order]
 
     def retained(num: int) -> dict[str, np.ndarray]:
-        """Return the units that remain without the `num` least important units."""
+        """Remove the `num` least important units, within `limits`; return the rest."""
         lost, kept = np.bincount(owner[:num], minlength=len(importance)), {}
         for (name, of_units), less in zip(importance.items(), lost, strict=True):
             unit, units = channels.groups[name].unit, len(of_units)
@@ -197,6 +197,6 @@ def _check_computes(about: Description) -> None:
             told = str(error).partition("\n")[0]
             raise UserError(
                 f"model.name = {about.model.name!r} fails with fewer channels "
-                f"({told}), maybe because its code has constant channel counts: read "
+                f"({told}), maybe because its code hard-codes channel counts: read "
                 "channel counts from array shapes"
             ) from error

@@ -143,9 +143,9 @@ def _categories(source: str, values: list[Any], finder: Finder) -> tuple[int, ..
     for name, training_id in zip(finder.names, finder.category_ids, strict=True):
         if name not in known and training_id in known.values():
             raise UserError(
-                f"{source} has no category {name!r}, whose training id {training_id} "
-                "belongs to another category: give a COCO file with the training "
-                "categories"
+                f"{source} lacks the category {name!r}, and uses its training id "
+                f"{training_id} for another category: give a COCO file with the "
+                "training categories"
             )
         found.append(known.get(name, training_id))
     return tuple(found)

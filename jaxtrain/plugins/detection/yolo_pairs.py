@@ -92,7 +92,7 @@ class LabelFiles:
         return found[0]
 
     def _in_folder(self, images: bytes) -> dict[bytes, list[bytes]]:
-        """Return stem -> label files, for the images of a directory."""
+        """Return the label files for the images of a directory, keyed by file stem."""
         if images not in self._labels:
             by_stem: dict[bytes, list[bytes]] = {}
             place = self.folder_of_labels(images)

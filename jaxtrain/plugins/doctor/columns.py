@@ -11,7 +11,7 @@ from jaxtrain.plugins.doctor.report import Finding, Level
 
 
 def check_columns(train: Source, config: Config) -> list[Finding]:
-    """Report target columns that are constant, rarely 1 or incomplete in training."""
+    """Report target columns with one value, few 1s or missing values in training."""
     targets, names = train.all_targets(), train.facts.get(NAMES)
     if names is None or targets is None:
         return []

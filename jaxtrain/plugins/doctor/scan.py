@@ -48,7 +48,7 @@ class Scan:
       remarks: Remark of `Look.remarks` -> rows with this remark.
       formats: Format of the files -> number of files.
       size: Height and width in pixels, (N, 2); 1 and the length in ms for sounds.
-      pixel_hash: Hash of the decoded pixels, uint64 (N,).
+      pixel_hash: Hash of the decoded pixels, uint64 (N,); see `_rehash_equal`.
       contrast: Largest standard deviation among channels, for pixels in 0..255, (N,).
       perceptual: pHash of 64 bits, uint64 (N,).
       prints: Grey thumbnail of each example, uint8 (N, PRINT, PRINT).
@@ -277,7 +277,10 @@ def scan(train: Source, splits: Mapping[str, np.ndarray], name: str) -> Scan:
 
 
 def _rehash_equal(found: Scan, train: Source) -> None:
-    """Replace equal entries of `pixel_hash` with hashes of the full images."""
+    """Replace equal entries of `pixel_hash` with hashes of all pixels.
+
+    Initially, entries are `Look.signature`, which can be equal for different images.
+    """
     rows = np.flatnonzero(found.readable)
     again = [row for some in equal_ones(found.pixel_hash[rows]) for row in rows[some]]
 

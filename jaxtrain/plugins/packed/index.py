@@ -161,7 +161,7 @@ def _damaged(path: Path, reason: str) -> UserError:
 
 
 def tuples(value: Any) -> Any:
-    """Convert lists in a JSON value to tuples, as `facts` contain tuples."""
+    """Restore the tuples of `facts`, which JSON stores as lists."""
     if isinstance(value, list):
         return tuple(map(tuples, value))
     if isinstance(value, dict):

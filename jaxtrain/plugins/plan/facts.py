@@ -228,7 +228,7 @@ def _read(path: Path) -> Facts | None:
 
 
 def _path(config: Config, target: Target, shapes: Any) -> Path | None:
-    """Return the path of the facts in the cache; None if they are not cached.
+    """Return the cache path of the facts, or None if they must not be cached.
 
     Facts of this machine's devices and of configs with custom code are not cached,
     because the driver and the code may change unnoticed.

@@ -145,7 +145,7 @@ def start(target: Target, flags: str = "default") -> Sequence[Any] | None:
 
 @contextlib.contextmanager
 def ready(target: Target) -> Iterator[None]:
-    """Context manager: start the process of the next `call` early, for a GPU target.
+    """Context manager: for a GPU target, start the process of the next `call` early.
 
     The process is killed on exit if it was not used.
     """

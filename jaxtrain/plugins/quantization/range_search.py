@@ -15,8 +15,8 @@ from jaxtrain.plugins.quantization.fake_quantization import ACTIVATION_LEVELS
 Method = Literal["mse", "percentile", "minmax"]
 # Fraction of values that `percentile` clips at each end.
 CUT_OFF = 1e-4
-# `mse` minimizes the error by coordinate descent: ROUNDS times, the upper end and then
-# the lower end. Candidates are the fractions TRIED of the maximum or minimum.
+# `mse` minimizes the error by coordinate descent: each of `ROUNDS` rounds chooses the
+# upper end, then the lower end. Candidates are the maximum or minimum times `TRIED`.
 TRIED = np.linspace(0.05, 1, 96)
 ROUNDS = 2
 
@@ -58,7 +58,7 @@ def _best(ranges: list[tuple[float, float]], values: np.ndarray) -> tuple[float,
 
 def squared_error(values: np.ndarray, low: float, high: float) -> float:
     """Mean squared error of quantizing values with the range (low, high)."""
-    # The step of the range (0, 0) is 0.
+    # The scale is 0 for the range (0, 0).
     values, step = values.astype(np.float64), (high - low) / ACTIVATION_LEVELS
     if step <= 0:
         return float(np.mean(np.square(values)))

@@ -203,7 +203,7 @@ def _needs_quantization(value: Value, ancestors: set[int]) -> bool:
 
 
 def only_place(value: Value, through: Sequence[str]) -> Value | None:
-    """Follow single users of a value to an insertion point; None if there is none.
+    """Return the insertion point at the end of a chain of single users, or None.
 
     Args:
       value: Value to start from.

@@ -152,7 +152,7 @@ class Attacker:
         self._update = jax.jit(self._updated)
 
     def __call__(self, params: Any, model_state: Any, batch: Batch) -> Batch:
-        """Attack a batch; return the batch with the worst images and `FOOLED_BY`.
+        """Attack a batch; return it with the worst images and the key `FOOLED_BY`.
 
         Args:
           params: Parameters of the model.
@@ -242,7 +242,7 @@ class Attacker:
         return Apgd(ball=self._threat.ball, steps=self._threat.steps_of(name))
 
     def _judge(self, name: str, weights: Any, given: Given, goal: jax.Array) -> Judge:
-        """Return the function of images that computes the loss to maximize."""
+        """Return the function images -> (loss to maximize, whether misclassified)."""
 
         def judge(images: jax.Array) -> tuple[jax.Array, jax.Array]:
             outputs = self._outputs(weights, images)

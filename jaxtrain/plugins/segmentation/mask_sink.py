@@ -15,7 +15,7 @@ from jaxtrain.plugins.segmentation.class_maps import draw_masks
 
 
 def mask_files(path: Path, names: FileNames, fit: Fit) -> PredictionFile:
-    """Output of `--masks`: PNG files of the predicted masks, and of image overlays.
+    """Output of `--masks`: PNG files of predicted masks and of overlays on images.
 
     Args:
       path: Directory to create.

@@ -130,14 +130,14 @@ def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
     """
     if not 2 <= len(lines) <= IGNORED:
         raise UserError(
-            f"{where} has {len(lines)} lines: expected 2 to {IGNORED}, {EXPECTED}"
+            f"{where} has {len(lines)} lines: expected 2 to {IGNORED} lines, {EXPECTED}"
         )
     width = len(lines[0])
     for number, fields in enumerate(lines, 1):
         if len(fields) not in (1, COLUMNS_WITH_COLOURS) or len(fields) != width:
             raise UserError(
-                f"{where}, line {number}: {len(fields)} fields: expected {EXPECTED}, "
-                "the same on all lines; quote names that contain a comma"
+                f"{where}, line {number} has {len(fields)} fields: expected "
+                f"{EXPECTED}, the same on all lines; quote names that contain a comma"
             )
     names = tuple(shown(nfc(fields[0].strip())) for fields in lines)
     _check_differ([name or "(empty)" for name in names], where, "name")
@@ -204,7 +204,7 @@ def _decode(mask: StoredFile, max_pixels: int, *, in_colours: bool) -> np.ndarra
 
 
 def _numbers(values: np.ndarray) -> np.ndarray:
-    """Convert pixel values to int32 (H, W); grey may be stored as RGB."""
+    """Convert an index mask to int32 (H, W); indices may be stored as grey RGB."""
     if values.dtype.kind not in "bui":
         raise UnreadableError(
             f"the pixels have the dtype {values.dtype}: save integers"

@@ -37,7 +37,7 @@ AS_EVALUATED: dict[str, Any] = {
 
 
 def as_evaluated(data: DataConfig) -> DataConfig:
-    """Return the data config for evaluations that resize images on the host."""
+    """Adapt a data config to evaluations that resize images on the host."""
     return dataclasses.replace(data, **AS_EVALUATED, image_size=data.seen_size)
 
 
@@ -83,7 +83,7 @@ def open_subject(
 
 
 def config_of(model: TrainedModel, data: DataConfig) -> tuple[Config, DataConfig]:
-    """Create the config of a model without a run, and fill in the data config.
+    """Create a config for a model that has no run, and complete the data config.
 
     Args:
       model: Model, which defines the preprocessing.
@@ -209,7 +209,7 @@ def _check_names(
         if found != wanted:
             raise UserError(
                 f"data.source = {data.source!r}: class {i} is {found!r}, but "
-                f"{wanted!r} in the model: use the class names of its training data"
+                f"{wanted!r} in the model: use the class names of the training data"
             )
 
 

@@ -68,7 +68,7 @@ def test_a_list_may_have_other_folders_and_other_classes(tmp_path: Path) -> None
     assert found.categories == (7, 3)
     values["categories"] = [{"id": 7, "name": "dog"}]
     path.write_text(json.dumps(values))
-    with pytest.raises(UserError, match="no category 'cat'"):
+    with pytest.raises(UserError, match="lacks the category 'cat'"):
         coco_ids.find_ids(names, FINDER, path, tmp_path)
 
 

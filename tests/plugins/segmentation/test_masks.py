@@ -94,7 +94,7 @@ def test_other_values_are_refused(classes: PixelClasses, mask: StoredFile, told:
     ("text", "told"),
     [
         ("one", "has 1 lines: expected 2 to 255"),
-        ("a\nb,1\n", "line 2: 2 fields"),
+        ("a\nb,1\n", "line 2 has 2 fields"),
         ("a\na\n", "line 2: a is already the name of line 1"),
         ("a,0,0,0\nb,0,0,0\n", "line 2: .* is already the colour of line 1"),
     ],

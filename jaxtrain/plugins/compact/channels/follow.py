@@ -1,8 +1,8 @@
 """Dependency analysis of channels through a model's jaxpr.
 
 Operations without a rule, and operations that mix all channels, such as the mean of a
-layer norm, pin their input channels: pinned channels cannot be removed. Removal of
-other channels does not change the outputs if these channels are zero.
+layer norm, pin their input channels: pinned channels cannot be removed. Any other
+channels can be removed without a change of the outputs if they are zero.
 """
 
 import math
@@ -275,7 +275,7 @@ class _Follower:
 
 
 def _constant(value: Any) -> Labelled:
-    """Return the labels of a constant, which are ANY if the array is uniform."""
+    """Return the labels of a constant, `ANY` if the array is uniform."""
     array = np.asarray(value)
     alike = array.size and (array == array.reshape(-1)[0]).all()
     return Labelled(tuple(map(copies if alike else fixed, array.shape)), False)

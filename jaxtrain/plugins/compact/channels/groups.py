@@ -209,8 +209,8 @@ def _groups(
     ends = np.cumsum(np.bincount(components))
     members = np.split(order, ends[:-1])
     names, unpruned = list(positions.sizes), dict[str, str]()
-    # Layer path -> (output-channel dim, all array dims, number of labels in each array
-    # dim) -> equivalence classes with such labels.
+    # Layer path -> (output-channel dim, all array dims, number of labels per array dim)
+    # -> numbers of the equivalence classes whose labels have these properties.
     found_groups: dict[str, dict[Any, list[int]]] = {}
     seen = set[int]()
     for labels in found.makers:

@@ -25,7 +25,7 @@ def breakable(value: object) -> Markup:
 
 
 def shown(value: Any) -> str:
-    """Format a value: integers with thousands separators, floats with 4 digits."""
+    """Format a value: thousands separators, and 4 significant digits for floats."""
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):

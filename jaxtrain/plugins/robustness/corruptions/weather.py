@@ -17,7 +17,7 @@ FROST = np.array([0.84, 0.92, 1.0])
 def snow(
     image: np.ndarray, level: tuple[float, ...], draw: np.random.Generator
 ) -> np.ndarray:
-    """Lighten an image, then add snowflakes and their copy rotated by 180 degrees."""
+    """Lighten an image; add a snow layer and a copy of it rotated by 180 degrees."""
     mean, deviation, size, least, radius, sigma, kept = level
     layer = draw.normal(mean, deviation, (*image.shape[:2], 1))
     layer = zoom(layer[None], size)[0]
