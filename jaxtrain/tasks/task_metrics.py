@@ -53,7 +53,7 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 
 
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
-    """Per-example arrays of metrics with `keep`, (B, ...) each, by metric. Traced.
+    """Return the arrays (B, ...) of metrics with `keep`, by metric name. Traced.
 
     Metrics with the same function share an entry, named after the first metric.
 

@@ -137,7 +137,7 @@ def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 def shifted(
     x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
 ) -> list[jax.Array]:
-    """Return the pixels that each kernel element reads, (N, HO, WO, C) each.
+    """Return an array (N, HO, WO, C) per kernel element: the pixels it reads.
 
     Args:
       x: Images (N, H, W, C).

@@ -26,8 +26,8 @@ from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 from jaxtrain.plugins.segmentation.options import UNetConfig
 
-# Default channels of the first decoder block, which each later block halves, and their
-# minimum.
+# Default numbers of channels: of the first decoder block, and the minimum. Each later
+# block halves the number.
 CHANNELS, LEAST = 256, 16
 
 
