@@ -253,7 +253,7 @@ def open_split(
         assert height is not None and width is not None
         converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
-    # The first and last example are read to fail early if files are missing.
+    # Read the first and the last example, to fail early if files are missing.
     store.read(indices[[0, -1]])
     measured = None if stored == store.image_shape else stored[:2]
     return Source(
