@@ -8,7 +8,7 @@ from PIL import Image
 
 # EXIF tag of the orientation.
 ORIENTATION = 0x0112
-# PNG: signature; bytes of a chunk without data, and of the first chunk; prefixes of
+# PNG: signature; sizes in bytes of an empty chunk and of the first chunk; prefixes of
 # text chunks with metadata.
 PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
 PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")

@@ -1,4 +1,4 @@
-"""Centre and random crops: boxes of images, which are resized to the input size."""
+"""Centre and random crops, as boxes to be resized to the input size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -35,9 +35,8 @@ TEST_FRACTION = 0.1
 class Splits:
     """Training, validation and test splits of a run.
 
-    Without crop seeds, `Source.read` returns evaluation images, before the final
-    resizing in the step (`seen_size`, `fit`). With crop seeds, as in training,
-    `Source.read` returns random crops.
+    `Source.read` returns random crops with crop seeds, as in training, and otherwise
+    evaluation images, before the final resizing in the step (`seen_size`, `fit`).
 
     Attributes:
       train: Training split.

@@ -17,7 +17,7 @@ def all_metrics(task: Task) -> Mapping[str, Metric]:
 
 
 def goal(task: Task, field: str, metric: str) -> Goal:
-    """Return the `Goal` for `metric`, the value of the config field `field`.
+    """Return the `Goal` of a metric, which the config field `field` selects.
 
     Raises:
       UserError: The metric is unknown or has no direction.

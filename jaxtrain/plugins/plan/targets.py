@@ -67,7 +67,7 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
     if name == HERE and (number or num_nodes > 1):
         raise UserError(
             f"--target {text} --nodes {num_nodes}: `here` means all devices of this "
-            "machine; give the name of a GPU to choose a number"
+            "machine; give a GPU name or `cpu` to set a number"
         )
     return Target(
         name=name,

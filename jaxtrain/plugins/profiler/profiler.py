@@ -154,7 +154,7 @@ class Profiler(Callback):
 
 @contextlib.contextmanager
 def _compiled_with_names(window: tuple[int, int] | None) -> Iterator[None]:
-    """Include metadata in compilation cache keys if steps are profiled.
+    """Context manager: use metadata in compilation cache keys if steps are profiled.
 
     By default, the keys of JAX's cache exclude metadata, so a cached program may lack
     layer names.

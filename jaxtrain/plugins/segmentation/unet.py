@@ -125,7 +125,7 @@ class UNet(DenseModel):
 
 
 def _usual_channels(stride: int, width: float | None) -> list[int]:
-    """Default channels of the decoder blocks from a backbone stride to stride 1."""
+    """Default channels of each decoder block, for a backbone with this stride."""
     halvings = range(stride.bit_length() - 1)
     bases = (max(LEAST, CHANNELS >> n) for n in halvings)
     return [scale_channels(base, 1.0 if width is None else width) for base in bases]
