@@ -4,7 +4,7 @@ In a run of several processes, each process passes its shards to Orbax, which wr
 them as chunks of shared Zarr arrays. Process 0 creates the directories, the metadata
 and the commit file. Module `joint` synchronizes the processes.
 
-Orbax is not used to manage steps and retention: see `folder`, `store` and `retention`.
+Orbax does not list or delete checkpoints: see `folder`, `store` and `retention`.
 The API is Orbax's version 0, because a save with version 1 waits for all processes, and
 version 1 rejects directories with unknown keys in their JSON.
 """
@@ -206,7 +206,7 @@ def _silence_abandoned_work() -> None:
 
 @contextlib.contextmanager
 def reading(step: int) -> Iterator[None]:
-    """Context manager: convert errors of reading a step to DamagedError.
+    """Context manager: convert errors of reading a checkpoint to DamagedError.
 
     Raises:
       OSError: Too many open files, which does not mean damage.

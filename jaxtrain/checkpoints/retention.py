@@ -17,24 +17,25 @@ from jaxtrain.errors import DamagedError, UserError
 from jaxtrain.tasks.metrics import Goal
 from jaxtrain.trees import num_bytes
 
-# Maximum fraction of the run time that verification takes. The first and the last step
-# are always verified.
+# Maximum fraction of the run time that verification takes. The first and the last
+# checkpoint are always verified.
 READING_SHARE = 0.005
 
 _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Removes old steps, but retains the last verified step.
+    """Removes old checkpoints, but retains the last verified checkpoint.
 
-    Thus a verified checkpoint always exists, although not all steps are verified:
+    Thus a verified checkpoint always exists, although not all checkpoints are verified:
     verification takes at most `READING_SHARE` of the run time.
 
     Args:
       directory: Directory of the checkpoints.
       config: Config section of the checkpoints.
-      best: Metric that ranks the steps; None retains no best step.
-      verify: Function that reads a step, and raises DamagedError if it is damaged.
+      best: Metric that ranks checkpoints; None retains no best checkpoint.
+      verify: Function that reads the checkpoint of a step, and raises DamagedError if
+        the checkpoint is damaged.
     """
 
     def __init__(
@@ -50,25 +51,25 @@ class Retention:
         self._wait_until = 0.0
 
     def committed(self, step: int) -> None:
-        """Verify a new step if verification is due, and remove older steps."""
+        """Verify a new checkpoint if verification is due; remove old checkpoints."""
         if time.monotonic() >= self._wait_until:
             self._read_back(step)
         self._remove_old()
 
     def finish(self) -> None:
-        """Verify the last step if it is not verified yet, and remove older steps."""
+        """Verify the last checkpoint if still unverified; remove old checkpoints."""
         steps = committed_steps(self.directory)
         if self._good is not None and steps and steps[-1] != self._good:
             self._read_back(steps[-1])
             self._remove_old()
 
     def restored(self, step: int) -> None:
-        """Mark the restored step as verified, and remove older steps."""
+        """Mark the restored checkpoint as verified, and remove old checkpoints."""
         self._good = step
         self._remove_old()
 
     def _read_back(self, step: int) -> None:
-        """Verify a step; if damaged, quarantine it and raise DamagedError."""
+        """Verify a checkpoint; if damaged, quarantine it and raise DamagedError."""
         start = time.monotonic()
         try:
             self._verify(step)
@@ -80,7 +81,7 @@ class Retention:
         self._wait_until = end + (end - start) * (1 / READING_SHARE - 1)
 
     def _remove_old(self) -> None:
-        """Remove old steps; a removal that fails is repeated after the next save."""
+        """Remove old checkpoints; a failed removal is repeated after the next save."""
         try:
             remove_old(self.directory, self._config, self._best, self._good)
         except OSError as error:
@@ -105,7 +106,7 @@ def remove_old(
 
 
 def _unreadable_now(error: DamagedError) -> bool:
-    """Whether a step may be undamaged, as reading failed with a system error."""
+    """Whether a checkpoint may be undamaged, as reading failed with a system error."""
     number = system_error(error)
     return number is not None and number != errno.ENOENT
 
@@ -115,12 +116,12 @@ def kept(
     config: CheckpointConfig,
     best: Goal | None,
 ) -> set[int]:
-    """Choose the steps to retain.
+    """Choose the checkpoints to retain; return their steps.
 
     Args:
-      metrics: Validation metrics by step; None if a step was not evaluated.
+      metrics: Validation metrics of each checkpoint, by step; None if not evaluated.
       config: Config section of the checkpoints.
-      best: Metric that ranks the steps; None retains only the newest steps.
+      best: Metric that ranks checkpoints; None retains only the newest checkpoints.
     """
     steps = sorted(metrics)
     keep = set(steps[-config.keep :])
@@ -133,7 +134,7 @@ def kept(
 
 
 def _rank(best: Goal, step: int, metrics: Mapping[str, Any]) -> tuple[float, int]:
-    """Sort key of steps by metric; of equal metrics, the later step ranks higher.
+    """Sort key of a checkpoint; of equal metrics, the later step ranks higher.
 
     Non-finite and missing metrics rank lowest. A metric is missing if
     `checkpoint.best_metric` was changed during the run.

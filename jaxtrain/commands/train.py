@@ -58,8 +58,8 @@ class TrainArguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     coordinator: str | None = field(
         None,
-        help="HOST:PORT of process 0, where processes connect; None: detect SLURM, "
-        "Open MPI and Kubernetes.",
+        help="HOST:PORT at which process 0 listens; None: detect SLURM, Open MPI and "
+        "Kubernetes.",
         rare=True,
     )
     num_processes: int | None = field(
@@ -85,8 +85,8 @@ class TrainArguments:
     )
     trust: bool = field(
         False,
-        help="Run the custom code of model.pretrained or the method; first show the "
-        "files, and compare them with the recorded digests.",
+        help="Run the custom code of model.pretrained or of the training method; first "
+        "show the files, and compare them with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 

@@ -1,4 +1,4 @@
-"""Families of models with their options: the values of the part `model`.
+"""Model families and their options, for the section `model` of a config.
 
 None selects the default of the model, which may depend on the size of the model.
 """

@@ -21,8 +21,8 @@ class MultilabelConfig(Part):
     positive_weights: Literal["balanced"] | tuple[float, ...] | None = field(
         None,
         help="Weight of the positive term of each label's loss (pos_weight in "
-        "PyTorch), or balanced: negative divided by positive training images of the "
-        "label; None: 1.",
+        "PyTorch), or balanced: ratio of negative to positive training images of "
+        "the label; None: 1.",
     )
 
     def validate(self) -> None:

@@ -113,7 +113,7 @@ def parse(
 
 
 def _config_of_workdir(given: dict[str, str]) -> Path | None:
-    """Return the path of the config in --workdir; None if not given, or for help.
+    """Return the path of the config in --workdir; None without it, or with --help.
 
     Raises:
       UserError: --workdir is not the directory of a run.

@@ -77,18 +77,18 @@ def facts(
     """Return `Store.facts` of a data set with classes.
 
     Args:
-      source: Name of the set in messages.
+      source: Name of the data set in messages.
       splits: Indices of the examples of each split.
       labels: Class index of each example, negative if unlabelled.
       class_names: Names of the classes, by index.
-      digest: SHA-256 of the contents of the set.
+      digest: SHA-256 of the contents of the data set.
 
     Returns:
       Number and names of the classes, and `digest`.
 
     Raises:
-      UserError: The set has fewer than two classes or no training split, or a class of
-        another split is absent from the training split.
+      UserError: The data set has fewer than two classes or no training split, or a
+        class of another split is absent from the training split.
     """
     check_train(source, splits)
     if not class_names:

@@ -1,4 +1,4 @@
-"""Image orientation from EXIF or XMP metadata, before or after the pixels."""
+"""Image orientation from EXIF or XMP metadata, even if stored after the pixels."""
 
 import contextlib
 import io
@@ -8,8 +8,8 @@ from PIL import Image
 
 # EXIF tag of the orientation.
 ORIENTATION = 0x0112
-# PNG: signature; size of a chunk without its data, and of the first chunk, in bytes;
-# prefixes of text chunks with metadata.
+# PNG: signature; sizes in bytes of an empty chunk and of the first chunk; prefixes of
+# text chunks with metadata.
 PNG_START, PNG_CHUNK, PNG_HEADER = b"\x89PNG\r\n\x1a\n", 12, 25
 PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 

@@ -1,4 +1,4 @@
-"""Crop boxes that are resized to the input size: centre and random crops."""
+"""Centre and random crops, as boxes to be resized to the input size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

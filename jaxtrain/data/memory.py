@@ -1,6 +1,6 @@
 """Memory of batches: reuse of buffers, and packing of crop windows.
 
-Reuse is faster than new allocations, which the kernel clears page by page.
+Reuse is faster than new allocations, which the OS clears page by page.
 """
 
 import weakref
@@ -48,8 +48,8 @@ def _take(size: int) -> np.ndarray:
 def flatten(batch: dict[str, Any]) -> dict[str, Any]:
     """Concatenate the crop windows of a batch into one array, uint8 (bytes,).
 
-    Most of a canvas is empty. Flat arrays save shared memory, which the kernel clears
-    and maps page by page.
+    Most of a canvas is empty. Flat arrays save shared memory, which the OS clears and
+    maps page by page.
     """
     boxes, canvases = batch[BOX], batch["image"]
     channels = canvases.shape[-1]

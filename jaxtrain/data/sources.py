@@ -35,9 +35,8 @@ TEST_FRACTION = 0.1
 class Splits:
     """Training, validation and test splits of a run.
 
-    Without crop seeds, `Source.read` returns evaluation images, before the final
-    resizing in the step (`seen_size`, `fit`). With crop seeds, as in training,
-    `Source.read` returns random crops.
+    `Source.read` returns random crops with crop seeds, as in training, and otherwise
+    evaluation images, before the final resizing in the step (`seen_size`, `fit`).
 
     Attributes:
       train: Training split.
@@ -253,7 +252,7 @@ def open_split(
         assert height is not None and width is not None
         converted = height, width, converted[-1]
         fit = dataclasses.replace(fit, window=None)
-    # The first and last example are read to fail early if files are missing.
+    # Read the first and the last example, to fail early if files are missing.
     store.read(indices[[0, -1]])
     measured = None if stored == store.image_shape else stored[:2]
     return Source(

@@ -140,7 +140,7 @@ def parse_yaml(text: str, where: str, names: Sequence[str] = ("names",)) -> Any:
     Args:
       text: YAML document to parse.
       where: Prefix of error messages.
-      names: Top-level fields with a list of strings, or a mapping to strings.
+      names: Top-level fields that hold a list of strings, or a mapping to strings.
 
     Raises:
       UserError: The YAML is invalid; or has an alias of a list or mapping; or has an

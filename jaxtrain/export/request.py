@@ -19,7 +19,7 @@ from jaxtrain.weights.description import Description
 
 # Images in the file's input format -> outputs.
 Runner = Callable[[np.ndarray], np.ndarray]
-# Parameters and other state, a nested dict each.
+# Parameters and other state, each a nested dict.
 Weights = tuple[Any, Any]
 HALF = {"bf16": jnp.bfloat16, "fp16": jnp.float16}
 
@@ -50,7 +50,7 @@ class Request:
 
     @property
     def was_rounded(self) -> bool:
-        """Whether the model is quantization-aware trained."""
+        """Whether the model results from quantization-aware training."""
         return self.model.description.model.quantize is not None
 
     @functools.cached_property

@@ -25,7 +25,7 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 
 
 def finite(value: Any) -> Any:
-    """Replace NaN and infinity, which JSON does not have, by None."""
+    """Replace NaN and infinity, which JSON does not have, with None."""
     if isinstance(value, dict):
         return {key: finite(v) for key, v in value.items()}
     if isinstance(value, list | tuple):

@@ -72,8 +72,8 @@ MODELS: "Table[type[Model]]" = Table(("classifiers", "models"), CLASSIFIERS.core
 # convolutions in a model on a data-parallel mesh.
 CONVOLUTIONS: "Table[Callable[[nnx.Module, Mesh], None]]" = Table("convolutions", {})
 
-# Constructor arguments that are not options: arguments of `Model`, with `max_stride`
-# for backbones of dense tasks (first line), and of plain Flax modules (other lines).
+# Constructor arguments that are not options. First line: arguments of `Model`, and
+# `max_stride` of backbones. Other lines: arguments of plain Flax modules.
 FIXED = (
     *("self", "image_shape", "num_outputs", "layers", "output_spec", "max_stride"),
     *("num_classes", "in_channels", "in_features", "rngs", "dtype", "param_dtype"),

@@ -24,7 +24,7 @@ _head_init = nnx.initializers.normal(0.01)
 
 
 class RegNetBlock(Bottleneck):
-    """Bottleneck without reduced channels, with squeeze-and-excitation before conv3."""
+    """Residual block: bottleneck ratio 1, squeeze-and-excitation before conv3."""
 
     expansion = 1
 

@@ -234,9 +234,9 @@ class Layout:
         return self.specs if self.shard_params else self._gathered_specs
 
     def _sharded_as(self, field: str | None, tree: Any) -> Any:
-        """Return the sharding of each array, as for a TrainState field.
+        """Return the sharding that each array would have in a TrainState field.
 
-        The field None replicates the arrays.
+        If `field` is None, the arrays are replicated.
         """
         specs = {
             None: {},

@@ -77,7 +77,7 @@ class Interval:
 
     def __init__(self, values: dict[str, list[float]] | None = None):
         self._values: dict[str, list[float]] = dict(values or {})
-        # Number of steps passed to `add`; excludes restored `values`.
+        # Number of steps passed to `add`; the steps of restored `values` are excluded.
         self.num_new = 0
         self._on_device: list[dict[str, jax.Array]] = []
 
@@ -126,6 +126,6 @@ def show_table(title: str, rows: dict[str, Any]) -> None:
     if jax.process_index() == 0:
         table = Table(title=title, title_justify="left", show_header=False)
         for name, value in rows.items():
-            # Class names may contain rich markup, which Text does not interpret.
+            # Class names may look like Rich markup; `Text` does not interpret it.
             table.add_row(Text(printable(name)), Text(printable(str(value))))
         Console().print(table)

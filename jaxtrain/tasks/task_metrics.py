@@ -17,7 +17,7 @@ def all_metrics(task: Task) -> Mapping[str, Metric]:
 
 
 def goal(task: Task, field: str, metric: str) -> Goal:
-    """Return the `Goal` for `metric`, the value of the config field `field`.
+    """Return the `Goal` of a metric, which the config field `field` selects.
 
     Raises:
       UserError: The metric is unknown or has no direction.
@@ -53,7 +53,7 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 
 
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
-    """Per-example arrays of metrics with `keep`, (B, ...) each, by metric. Traced.
+    """Return the arrays (B, ...) of metrics with `keep`, by metric name. Traced.
 
     Metrics with the same function share an entry, named after the first metric.
 

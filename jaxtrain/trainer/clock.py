@@ -91,7 +91,7 @@ class Clock:
           until: Value of `step_seconds` when the last of these steps finished.
         """
         seconds, self._logged_seconds = until - self._logged_seconds, until
-        # 0 seconds if the same poll found the end of this and of the previous interval.
+        # `seconds` is 0 if one poll found the ends of both this and the last interval.
         return examples / max(seconds, MIN_SECONDS)
 
     def go_on(

@@ -128,7 +128,7 @@ def check_several_classes(
 
 
 def check_order(config: Config, splits: Splits, task: Task) -> None:
-    """Check the sampling of the training split."""
+    """Check that the training split supports the configured sampling of examples."""
     del task
     check_sampling(config.data, splits.train)
 
@@ -168,8 +168,8 @@ def judge(
         no task, the task is inferred from the data.
 
     Returns:
-      Name of the task (None if no task supports the data), and problems, each (kind,
-      message).
+      Name of the task (None if no task supports the data), and list of problems
+      (kind, message).
     """
     if not with_recipe and config.task == config_lib.Config().task:
         train = splits.train

@@ -22,7 +22,7 @@ from jaxtrain.training.norm_statistics import (
 )
 from jaxtrain.training.state import AVERAGE, TrainState, with_extra
 
-# Purpose of the compiled programs, for messages.
+# Purpose of the compiled programs, for out-of-memory messages.
 PURPOSE = "a batch for the statistics of averaged weights"
 
 

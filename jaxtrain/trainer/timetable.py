@@ -32,7 +32,7 @@ class Timetable:
     ranked_from: int = 0
 
     def evaluations_after(self, step: int) -> int:
-        """Number of validations that remain after a step."""
+        """Number of evaluations on the validation split that remain after a step."""
         every, total = self.eval_every_steps, self.total_steps
         if every is None:
             return 0

@@ -14,7 +14,7 @@ def count_flops(jaxpr: Jaxpr) -> int:
     """Count FLOPs over all devices; a multiply-add is two FLOPs.
 
     Padding is counted as part of the image. A scan body is counted once per iteration,
-    the body of a `while` loop once, and of a `cond` only the most expensive branch.
+    and a `while` body once. Of a `cond`, only the most expensive branch is counted.
     """
     return sum(_flops(equation) for equation in jaxpr.eqns)
 

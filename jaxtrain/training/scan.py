@@ -15,7 +15,7 @@ def repeat(
     xs: Any,
     platform: str | None = None,
 ) -> tuple[Carry, Any]:
-    """Equivalent of `jax.lax.scan(body, carry, xs)`, unrolled if not `scans(xs)`."""
+    """Compute `jax.lax.scan(body, carry, xs)`; unroll the loop unless `scans(xs)`."""
     if scans(xs, platform):
         return jax.lax.scan(body, carry, xs)
     results = []

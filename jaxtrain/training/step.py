@@ -60,8 +60,8 @@ def make_train_step(
       preprocess: Function that augments and normalizes images. Its input is the full
         batch if `mixes`; otherwise one micro-batch, to save memory.
       layout: Layout of the run.
-      part: Slice of `Model.pieces` to run: all, or the last pieces if `image` contains
-        cached features.
+      part: Slice of `Model.pieces` to run: all, or the last pieces if `image` in the
+        batches holds cached features.
       mixes: Whether `preprocess` mixes examples of a batch.
       method: Method that computes gradients of the objective.
       normalization: Mean and standard deviation of the pixel normalization.

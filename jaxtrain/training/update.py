@@ -221,7 +221,7 @@ def _scheduled_rate(phase: Phase, state: TrainState) -> jax.Array:
 def _chosen(taken: jax.Array, new: TrainState, old: TrainState) -> TrainState:
     def changed(state: TrainState) -> dict[str, Any]:
         fields = {n: getattr(state, n) for n in ("params", "model_state", "opt_state")}
-        # `choose` reads all keys after the first as the path of the parameter.
+        # In `choose`, the keys after the first must be the path of the parameter.
         return fields | {
             f"{name}.{key}": value
             for name in names

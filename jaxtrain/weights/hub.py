@@ -54,7 +54,7 @@ def _download(
         # huggingface_hub also raises this error offline for a file that is not cached.
         except EntryNotFoundError as missing:
             error = missing
-        # Names, permissions, the network and HTTP libraries cause errors of many types.
+        # Wrong names, permissions, networks and HTTP libraries cause many error types.
         except Exception as failed:
             error = failed
             break

@@ -99,7 +99,7 @@ def run(arguments: AverageArguments, signals: StopSignals) -> None:
 
 
 def describe(found: "Averaged", arguments: AverageArguments) -> dict[str, str]:
-    """Return the rows of the printed table: each model, the average, and its path."""
+    """Return the rows of the printed table: models, averaged model, and output path."""
     rows = {}
     for number, name in enumerate(arguments.models):
         told = f"{found.values[number]:.4f}" if found.values else "not evaluated"

@@ -33,8 +33,8 @@ from jaxtrain.trees import by_path
 
 # Purpose of the compiled program, for out-of-memory messages.
 PURPOSE = "a batch for the importance of channels"
-# Group name -> importance of each unit, non-negative, float64 (units,). Groups to which
-# the criterion does not apply are absent.
+# Group name -> importance of each unit (see `ChannelGroup`), non-negative, float64
+# (units,). Groups to which the criterion does not apply are absent.
 Importance = dict[str, np.ndarray]
 
 

@@ -12,8 +12,8 @@ from jax import lax
 from jaxtrain.dtypes import wide
 
 NHWC = ("NHWC", "HWIO", "NHWC")
-# XLA:CPU's convolutions are fast with ENOUGH_FEATURES or more output channels. To reach
-# this number, up to MANY_COLUMNS output columns are computed together as channels.
+# Minimum number of output channels for fast convolutions in XLA:CPU; maximum number of
+# output columns that are computed together, as channels, to reach this minimum.
 ENOUGH_FEATURES, MANY_COLUMNS = 24, 8
 # Maximum number of output channels for which JAX's kernel gradient is faster.
 FEW_FEATURES = 16
@@ -137,7 +137,7 @@ def _by_columns(x: jax.Array, kernel: jax.Array, moves: Moves) -> jax.Array:
 def shifted(
     x: jax.Array, kernel: Sequence[int], moves: Moves, *, stored: bool = False
 ) -> list[jax.Array]:
-    """Return the pixels that each kernel element reads, (N, HO, WO, C) each.
+    """Return an array (N, HO, WO, C) per kernel element: the pixels it reads.
 
     Args:
       x: Images (N, H, W, C).

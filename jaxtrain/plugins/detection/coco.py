@@ -35,7 +35,7 @@ class Category(NamedTuple):
 
 
 def open_coco(name: str, config: DataConfig) -> Opened:
-    """Open images with boxes from a COCO JSON file, or from a file per split.
+    """Open images with boxes from one COCO JSON file, or from one file per split.
 
     Args:
       name: JSON file, or directory of the data set.

@@ -18,7 +18,7 @@ from jaxtrain.plugins.detection.box_places import Places, assign, centerness
 MAX_LOG = 8.0
 # Radius of centre sampling in strides.
 RADIUS = 1.5
-# Focal loss (Lin et al. 2017): weight of positives, and focusing exponent.
+# Focal loss (Lin et al. 2017): weight of positives, and focusing parameter.
 FOCAL_ALPHA, FOCAL_GAMMA = 0.25, 2.0
 
 
@@ -31,7 +31,7 @@ def focal_losses(
       logits: Logits of binary classifications, of any shape.
       true: Binary targets, 0 or 1, of the same shape.
       alpha: Weight of positives; negatives have the weight 1 - alpha.
-      gamma: Focusing exponent; 0 means weighted binary cross entropy.
+      gamma: Focusing parameter; 0 means weighted binary cross entropy.
     """
     entropy = jax.nn.softplus(logits) - logits * true
     probability = jax.nn.sigmoid(logits)

@@ -60,7 +60,7 @@ class DetectionConfig(Part):
 
     @property
     def bounds(self) -> tuple[tuple[float, float], ...]:
-        """Range, per level, of the distance to a box's farthest side in pixels."""
+        """Range per level of the distance to the farthest side of a box, in pixels."""
         ends = (0.0, *(REACH * stride for stride in self.strides[:-1]), float("inf"))
         return tuple(pairwise(ends))
 

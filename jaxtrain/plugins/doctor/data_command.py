@@ -124,12 +124,12 @@ class DataArguments:
     )
     include: Path | None = field(
         None,
-        help="With --pack: file that lists the images to pack, as data.include.",
+        help="With --pack: file that lists the images to pack, like data.include.",
     )
     trust: bool = field(
         False,
-        help="With --check or --preview: load the custom code named in the directory "
-        "of --workdir or of model.pretrained; its files are shown, and compared with "
+        help="With --check or --preview: run the custom code named by the run in "
+        "--workdir or by model.pretrained; first show the files, and compare them with "
         "the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

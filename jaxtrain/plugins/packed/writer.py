@@ -61,7 +61,7 @@ def pack(
     Args:
       config: Config with the source and the allowed fraction of unreadable images.
       out: Output directory, created if missing.
-      size: Size in pixels; see `Form`.
+      size: Size of packed images in pixels (`Form.size`).
       format: Image files (`jpeg`) or arrays (`raw`).
 
     Raises:

@@ -30,7 +30,7 @@ from jaxtrain.trainer.resolve import resolve_config
 from jaxtrain.trainer.timetable import Timetable
 from jaxtrain.trainer.training_facts import training_facts
 
-# Environment variable and default of the fraction of GPU memory that JAX preallocates.
+# Fraction of GPU memory that JAX preallocates: environment variable, and default.
 FRACTION_VARIABLE, FRACTION = "XLA_PYTHON_CLIENT_MEM_FRACTION", 0.75
 # Fields of `Facts` copied to plan.json.
 SHOWN_FACTS = (
@@ -46,7 +46,7 @@ class Planner:
 
     Attributes:
       target: Target to compile for.
-      source: `data.source` before a replacement by synthetic images.
+      source: `data.source` of the config, even if synthetic images replace the data.
       splits: Splits of the data.
       shapes: Shapes of data and outputs; with the config, they determine the program.
     """

@@ -67,7 +67,7 @@ def parse_target(text: str, num_nodes: int = 1) -> Target:
     if name == HERE and (number or num_nodes > 1):
         raise UserError(
             f"--target {text} --nodes {num_nodes}: `here` means all devices of this "
-            "machine; to plan another number of devices, give the name of a GPU"
+            "machine; to set another number, give the name of a GPU, or `cpu`"
         )
     return Target(
         name=name,

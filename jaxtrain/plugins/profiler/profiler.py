@@ -154,10 +154,10 @@ class Profiler(Callback):
 
 @contextlib.contextmanager
 def _compiled_with_names(window: tuple[int, int] | None) -> Iterator[None]:
-    """Context manager: if steps are profiled, include metadata in cache keys.
+    """Context manager: use metadata in compilation cache keys if steps are profiled.
 
-    By default, keys of JAX's compilation cache exclude metadata, and a cached program
-    may lack layer names.
+    By default, the keys of JAX's cache exclude metadata, so a cached program may lack
+    layer names.
     """
     name = "jax_compilation_cache_include_metadata_in_key"
     before = getattr(jax.config, name)

@@ -1,4 +1,4 @@
-"""Compiled functions of batches of images, and access to layers and arrays by path."""
+"""Compiled functions that run on batches of images; layers and arrays by path."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,8 +20,8 @@ def of_batches(
 ) -> list[Any]:
     """Compute `function(images, *weights)` for each full batch of images.
 
-    Images after the last full batch are dropped. If there are fewer images than a
-    batch, images are repeated.
+    Images after the last full batch are dropped. If the images do not fill a batch,
+    they are repeated.
 
     Args:
       models: Models with the same preprocessing.

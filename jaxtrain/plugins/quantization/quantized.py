@@ -257,9 +257,10 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
         while x.place is None and x.op in (*CASTS, "reshape", "transpose"):
             (x,) = x.data
         if x.place is None or x.place[0] != LAYER_INPUT:
+            where = f"in {value.where!r}" if value.where else "outside its layers"
             raise UserError(
-                f"model.quantize: {type(model).__name__} multiplies by weights in "
-                f"{value.where or 'its own code'!r} without a layer of "
+                f"model.quantize: {type(model).__name__} multiplies by weights {where}, "
+                "without a layer of "
                 "jaxtrain.models.layers.Layers, which quantization requires: create a "
                 "layer with jaxtrain.models.layers.Layers, or leave model.quantize out"
             )

@@ -69,7 +69,7 @@ def measure(
 def compared(
     errors: dict[str, list[float]], path: Path | None, task: Task, table: str
 ) -> dict[str, Any]:
-    """Return the name of the baseline model, and errors relative to the baseline.
+    """Return the name of the baseline, and the errors relative to the baseline.
 
     Args:
       errors: Corruption -> errors at severities 1 to 5.
@@ -79,7 +79,7 @@ def compared(
       table: Name of the severity table (see `levels`).
 
     Returns:
-      Dict of `baseline` and `relative`, which are None without a baseline.
+      Dict with the keys `baseline` and `relative`; without a baseline, both are None.
 
     Raises:
       UserError: The file lacks errors, or is for another image size or metric.

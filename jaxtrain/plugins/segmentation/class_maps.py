@@ -91,7 +91,7 @@ def in_colours(mask: np.ndarray) -> Image.Image:
 def _visible_range(
     start: float, stop: float, size: int, num: int
 ) -> tuple[int, int, float, float]:
-    """Range of pixels, along one image axis, with centres inside a crop box.
+    """Range of pixels whose centres are inside a crop box, along one image axis.
 
     Args:
       start: Start of the box in image pixels.

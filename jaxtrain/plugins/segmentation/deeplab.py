@@ -202,7 +202,7 @@ class DeepLabV3(DilatedNet):
 
 
 def _on_last(layer: Any, x: Sequence[Any], rngs: nnx.Rngs | None) -> Any:
-    """Apply a layer to the deepest features, `x[0]`; return (its output, images)."""
+    """Apply a layer to the deepest features, `x[0]`; keep the images, `x[-1]`."""
     return layer(x[0], rngs), x[-1]
 
 

@@ -26,8 +26,8 @@ from jaxtrain.models.layers import Layers, he_fan_in, scale_channels
 from jaxtrain.plugins.segmentation.dense import DenseModel, doubled, resized
 from jaxtrain.plugins.segmentation.options import UNetConfig
 
-# Default channels of the first decoder block, which each later block halves, and their
-# minimum.
+# Default numbers of channels: of the first decoder block, and the minimum. Each later
+# block halves the number.
 CHANNELS, LEAST = 256, 16
 
 
@@ -125,7 +125,7 @@ class UNet(DenseModel):
 
 
 def _usual_channels(stride: int, width: float | None) -> list[int]:
-    """Default channels of the decoder blocks from a backbone stride to stride 1."""
+    """Default channels of each decoder block, for a backbone with this stride."""
     halvings = range(stride.bit_length() - 1)
     bases = (max(LEAST, CHANNELS >> n) for n in halvings)
     return [scale_channels(base, 1.0 if width is None else width) for base in bases]

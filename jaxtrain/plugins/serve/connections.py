@@ -55,7 +55,7 @@ class Connections:
             self._of_client.pop(client, None)
 
     def _drop_stalled(self, client: str) -> bool:
-        """Close the longest idle connection of a client if it has stalled.
+        """Close a client's longest idle connection if the connection has stalled.
 
         Returns:
           Whether the connection was closed.
@@ -73,7 +73,7 @@ def client_of(host: str) -> str:
     """Key that identifies a client: its IPv4 address, or its IPv6 /64 network."""
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # Such as "" for a client that has disconnected.
+    except ValueError:  # For example, a disconnected client has the host "".
         return host
     if isinstance(address, ipaddress.IPv4Address):
         return host

@@ -120,7 +120,7 @@ class _Decoder:
         """Kill the process."""
         with self._changing:
             self._closed = True
-            # A thread that waits for a response then gets an EOFError.
+            # This raises EOFError in a thread that waits for a response.
             self._process.kill()
             self._process.join()
 

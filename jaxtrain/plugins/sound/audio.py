@@ -41,8 +41,8 @@ def open_audio(name: str, config: DataConfig) -> Opened:
         store, splits = open_files(name, config, SOUNDS)
     if not isinstance(store, ImageFileStore):
         raise UserError(
-            f"{config.source} has a column mask, which sounds do not support: add a "
-            "column label, or name columns in data.targets"
+            f"{config.source} has a column 'mask', which sounds do not support: add a "
+            "column 'label', or name columns in data.targets"
         )
     facts = {**store.facts, INPUT: SoundInput(config.sound)}
     parts = store.root, store.names, store.target, facts, store.remarks
