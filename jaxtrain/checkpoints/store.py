@@ -57,9 +57,9 @@ class Checkpoints:
 
     Args:
       directory: Directory of the checkpoints.
-      config: Config section of the checkpoints.
+      config: `checkpoint` section of the config.
       best: Metric that ranks the checkpoints; None retains no best checkpoint.
-      run: Expected run of the checkpoints.
+      run: Run to which the checkpoints must belong.
       read_only: Whether to change no files; the run may be active in another process.
 
     Raises:
@@ -89,12 +89,12 @@ class Checkpoints:
         self._failed = False
 
     def steps(self) -> list[int]:
-        """Wait for the last save, then list the committed steps in ascending order."""
+        """After the last save, list the steps of committed checkpoints, ascending."""
         self.wait()
         return cluster.current().gather(self.listed())[0]
 
     def listed(self) -> list[int]:
-        """List the committed steps that this process sees now, in ascending order."""
+        """List the steps of committed checkpoints seen by this process, ascending."""
         return committed_steps(self.directory)
 
     def newest(self) -> str:

@@ -1,4 +1,4 @@
-"""Parameters of mixup, cutmix and mosaics, with which tasks combine the targets.
+"""Parameters of mixup, cutmix and mosaics, used by tasks to combine targets.
 
 The transform of a single image is a `Geometry` (`jaxtrain.data.augment.geometry`).
 """

@@ -20,7 +20,7 @@ from jaxtrain.models.pools import average_pool
 class ResidualBlock(nnx.Module):
     """Base class: ReLU of the sum of a residual branch and a shortcut."""
 
-    # Number of output channels, divided by the argument `channels`.
+    # Ratio of the number of output channels to the argument `channels`.
     expansion: ClassVar[int]
 
     def __init__(
@@ -36,7 +36,7 @@ class ResidualBlock(nnx.Module):
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
-        # The model changes the drop rate, which depends on the number of blocks.
+        # The model later sets the drop rate, which depends on the number of blocks.
         self.drop_path = drop_path(0.0)
         self.add_residual(in_channels, channels, stride, dilation, layers)
 
@@ -87,7 +87,7 @@ class BasicBlock(ResidualBlock):
 
 
 class Bottleneck(ResidualBlock):
-    """1x1, 3x3 and 1x1 convolutions; the last has four times the output channels."""
+    """1x1, 3x3 and 1x1 convolutions; the last increases the channels fourfold."""
 
     expansion = 4
 

@@ -108,7 +108,7 @@ class Method:
           example with digests of the files.
 
         Raises:
-          UserError: A file is missing, or its digest differs from the options.
+          UserError: A file is missing, or its digest differs from the recorded digest.
         """
         del begun
         return self, {**options}
