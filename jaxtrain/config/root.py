@@ -49,7 +49,7 @@ class CoreConfig(Section):
     precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
         field(
             "fp32",
-            help="Precision: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.",
+            help="Precision policy: a name or params=DTYPE,compute=DTYPE,output=DTYPE.",
             common=True,
             other_names="amp",
         )

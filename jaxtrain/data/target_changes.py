@@ -15,8 +15,8 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jaxtrain.data.augment.mosaic import Tile
 
-# Function (target, `Geometry`) -> target, which transforms a target like its image, or
-# (targets, `Mixing` or `Mosaic`) -> target, which combines targets like their images.
+# Function that transforms a target like its image, (target, `Geometry`) -> target, or
+# combines targets like their images, (targets, `Mixing` or `Mosaic`) -> target.
 Follow = Callable[[Any, Any], Any]
 
 

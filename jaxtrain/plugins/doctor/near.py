@@ -17,7 +17,7 @@ from scipy.sparse.csgraph import connected_components
 # Height and width of the thumbnails in pixels.
 PRINT = 16
 # Maximum Hamming distance of near-duplicates. JPEG compression with quality 75,
-# downsampling by 2, or contrast reduced by 20 % changes 0 to 4 bits
+# downsampling by 2, or a contrast reduction of 20 % changes 0 to 4 bits
 # (benchmarks/RESULTS.md).
 MAX_BITS = 4
 # Number of bands of a hash: hashes with at most MAX_BITS different bits have at least
