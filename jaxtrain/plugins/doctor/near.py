@@ -61,7 +61,7 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
 
     Args:
       hashes: pHash of each image, (N,).
-      prints: Thumbnail of each image, not of a single colour, (N, PRINT, PRINT).
+      prints: Thumbnails, none of a single colour, (N, PRINT, PRINT).
     """
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))
