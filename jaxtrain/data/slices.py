@@ -160,7 +160,7 @@ def check_train(source: str, splits: Collection[str]) -> None:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
             f"{source} has {there}, but no split train: rename a split to train; "
-            "missing validation and test splits are held out from the split train"
+            "splits for validation and test, if missing, are held out from train"
         )
 
 

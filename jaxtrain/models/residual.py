@@ -158,7 +158,7 @@ class SEBlock(ResidualBlock):
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):
         super().__init__(in_channels, channels, layers=layers, **rest)
         out_channels = channels * self.expansion
-        # The number of squeezed features is 1/16 of the channels, as a multiple of 8.
+        # Squeezed features: 1/16 of the channels, rounded to a multiple of 8.
         squeezed = max(8, (out_channels // 16 + 4) // 8 * 8)
         self.se = SqueezeExcite(out_channels, squeezed, layers=layers)
 

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
-# Number of intervals of the table of quantiles, between which `draw_beta` interpolates.
+# Number of intervals of the quantile table that `draw_beta` interpolates.
 STEPS = 4096
 # Probability of cutmix in a step if mixup is also enabled.
 CUTMIX_PROBABILITY = 0.5
