@@ -40,8 +40,8 @@ class Objective:
       all_reduce: Function that all-reduces gradients over the micro-batch, then applies
         `StepTransform.project`. The all-reduce has an effect only on parameters with a
         separate copy per device.
-      norm: Function that computes the global norm of all-reduced gradients, or of arrays
-        of the same shapes, in at least float32.
+      norm: Function that computes the global norm of all-reduced gradients, or of
+        arrays of the same shapes, in at least float32.
       task: Task of the run, for methods with additional losses.
       forward: Function `(params, model_state, images, key, *, training=True) ->
         (outputs, new model_state)`, one forward pass, for methods with additional
