@@ -57,10 +57,10 @@ class Checkpoints:
 
     Args:
       directory: Directory of the checkpoints.
-      config: Config section of the checkpoints.
+      config: `checkpoint` section of the config.
       best: Metric that ranks the checkpoints; None retains no best checkpoint.
-      run: Expected run of the checkpoints.
-      read_only: Whether to change no files; the run may be active in another process.
+      run: Run to which the checkpoints must belong.
+      read_only: Whether to leave files unchanged, as another process may be training.
 
     Raises:
       UserError: The path of the directory is not UTF-8.
@@ -89,12 +89,12 @@ class Checkpoints:
         self._failed = False
 
     def steps(self) -> list[int]:
-        """Wait for the last save, then list the committed steps in ascending order."""
+        """After the last save, list the steps of committed checkpoints, ascending."""
         self.wait()
         return cluster.current().gather(self.listed())[0]
 
     def listed(self) -> list[int]:
-        """List the committed steps that this process sees now, in ascending order."""
+        """List the steps of committed checkpoints seen by this process, ascending."""
         return committed_steps(self.directory)
 
     def newest(self) -> str:
@@ -123,7 +123,7 @@ class Checkpoints:
         """
         self.wait()
         if self._failed:
-            # Reference cycles of Orbax's errors hold the copied state.
+            # Reference cycles through Orbax's errors keep the copied state alive.
             gc.collect()
             self._failed = False
         copied = snapshot.take(state)
@@ -191,7 +191,7 @@ class Checkpoints:
           The state and its manifest.
 
         Raises:
-          UserError: The checkpoint's arrays have other paths, shapes or dtypes.
+          UserError: The arrays differ from `abstract_state` in path, shape or dtype.
           DamagedError: The checkpoint is damaged, or a process cannot read it.
         """
         if cluster.current().num > 1:

@@ -79,7 +79,7 @@ def checked(section: Any, default: Any) -> tuple[list[Problem], Any]:
 def _reset(section: Any, default: Any, path: str) -> Any:
     name, _, rest = path.partition(".")
     old, value = getattr(section, name), getattr(default, name)
-    # The name of a part selects its class, so resetting the name resets the part.
+    # The name of a `Part` selects its class: reset the entire part with the name.
     if rest and not (isinstance(old, Part) and rest == "name"):
         value = _reset(old, value, rest)
     elif value == old:

@@ -119,7 +119,7 @@ def _show_topics(topics: list[str], sections: dict[str, Any], prog: str) -> NoRe
 
 
 def _other_parts(topics: list[str]) -> str:
-    """Return help on options that select another class for a topic."""
+    """Return hints on options that select another class for a config section."""
     tables = part_tables(Config)
     return "".join(
         f" --{topic} NAME selects another: {', '.join(tables[topic].resolve())}; "

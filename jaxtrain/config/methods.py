@@ -21,7 +21,7 @@ class SamConfig(Part):
     rho: float | None = field(
         None,
         help="Radius of the neighbourhood, the norm of the perturbation of the "
-        "weights; None: 0.05, or 0.5 with adaptive.",
+        "weights; None: 0.05, or 0.5 for ASAM.",
     )
     adaptive: bool = field(
         False,

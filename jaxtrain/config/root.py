@@ -49,7 +49,7 @@ class CoreConfig(Section):
     precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
         field(
             "fp32",
-            help="Precision: a name, or params=DTYPE,compute=DTYPE,output=DTYPE.",
+            help="Precision policy: a name or params=DTYPE,compute=DTYPE,output=DTYPE.",
             common=True,
             other_names="amp",
         )
@@ -149,8 +149,8 @@ for _name, _section in SECTIONS.items():
         )
     if not (isinstance(_section, type) and issubclass(_section, Section)):
         raise UserError(
-            f"sections: {_name!r} of a plug-in is {_section!r}, not a subclass of "
-            "Section: uninstall the plug-in"
+            f"sections: the plug-in section {_name!r} is {_section!r}, not a subclass "
+            "of Section: uninstall the plug-in"
         )
 
 # Name of a group -> fields, only one of which may be set. An override on the command

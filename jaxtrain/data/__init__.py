@@ -26,7 +26,7 @@ SOURCES: "Table[OpenStore]" = Table(
 )
 # Name of the split of unlabelled examples. The split `all` excludes this split.
 UNLABELLED = "unlabelled"
-# Section within `data` -> type of inputs that are not images, such as audio clips.
+# Subsection of `data` -> type of inputs that are not images, such as audio clips.
 INPUTS: "Table[type[InputKind]]" = Table("inputs", {})
 
 

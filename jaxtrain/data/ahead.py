@@ -46,8 +46,8 @@ MAX_RESTARTS = 3
 # If a worker dies, grain raises a RuntimeError whose message starts with this text.
 _DIED = "Worker process was terminated unexpectedly"
 
-# Number of file descriptors to reserve for the process, and for each worker of its two
-# streams, training and evaluation. Measured: 8 per stream and worker, plus descriptors
+# Numbers of file descriptors to reserve: for the process, and per data worker for both
+# streams (training and evaluation). Measured: 8 per stream and worker, plus descriptors
 # of batches in shared memory.
 OPEN_FILES, OPEN_FILES_OF_WORKER = 64, 24
 # Exit code of a worker that wrote to shared memory on a full file system.

@@ -14,7 +14,7 @@ from jaxtrain.data import UNLABELLED
 from jaxtrain.data.label_split import split_by_labels
 from jaxtrain.errors import UserError
 
-# Split -> example indices of each of its shards.
+# Name of a split -> example indices, an array for each shard.
 NamedSplits = Mapping[str, Sequence[np.ndarray]]
 
 # Second half of the Philox key of hold-outs; data orders use the epoch instead.
@@ -37,7 +37,7 @@ class SplitRanges:
     ranges: Mapping[str, range]
 
     def locate(self, index: int) -> tuple[str, int]:
-        """Return a description of an example's split, and the index in the split."""
+        """Return (description of the split, index in the split) of an example."""
         split = self.split_of(index)
         where = f"split {split!r} of {self.source}"
         return where, self.ranges[split].index(index)
@@ -81,7 +81,7 @@ def select(text: str, splits: NamedSplits, source: str) -> np.ndarray:
 
     Args:
       text: Split expression to evaluate.
-      splits: Indices of the examples of each split.
+      splits: Example indices by split and shard.
       source: Name of the data set in messages.
 
     Raises:
@@ -160,7 +160,7 @@ def check_train(source: str, splits: Collection[str]) -> None:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
             f"{source} has {there}, but no split train: rename a split to train; "
-            "missing validation and test splits are held out from the split train"
+            "splits for validation and test, if missing, are held out from train"
         )
 
 

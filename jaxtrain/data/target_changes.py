@@ -1,4 +1,4 @@
-"""Parameters of mixup, cutmix and mosaics, with which tasks combine the targets.
+"""Parameters of mixup, cutmix and mosaics, used by tasks to combine targets.
 
 The transform of a single image is a `Geometry` (`jaxtrain.data.augment.geometry`).
 """
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 if TYPE_CHECKING:
     from jaxtrain.data.augment.mosaic import Tile
 
-# Function (target, `Geometry`) -> target, which transforms a target like its image, or
-# (targets, `Mixing` or `Mosaic`) -> target, which combines targets like their images.
+# Function that transforms a target like its image, (target, `Geometry`) -> target, or
+# combines targets like their images, (targets, `Mixing` or `Mosaic`) -> target.
 Follow = Callable[[Any, Any], Any]
 
 

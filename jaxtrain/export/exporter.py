@@ -11,7 +11,7 @@ from jaxtrain.plugin import Table
 
 
 class Exporter(abc.ABC):
-    """An export format: writes files, and runs written files for the check.
+    """An export format: writes files, and runs them to check their outputs.
 
     Attributes:
       precisions: Supported compute precisions.

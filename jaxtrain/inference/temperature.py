@@ -35,7 +35,7 @@ class FittedTemperature(TypedDict):
     Attributes:
       temperature: Divisor of the logits.
       step: Step of the checkpoint for which the temperature was fitted.
-      tta: Test-time augmentation whose mean logits the fit used. None means no
+      tta: Test-time augmentation of the logits used in the fit. None means no
         augmentation.
     """
 

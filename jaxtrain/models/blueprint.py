@@ -214,12 +214,12 @@ def _options(config: ModelConfig, model: type[Model]) -> dict[str, object]:
 
 
 def _check_attributes(model: Model) -> None:
-    """Raise UserError if a layer hides an attribute of models, such as `train`."""
+    """Raise UserError if a layer shadows an attribute of models, such as `train`."""
     for name, layer in vars(model).items():
         if isinstance(layer, nnx.Module) and hasattr(type(model), name):
             raise UserError(
-                f"model {type(model).__name__}: the layer {name!r} hides an attribute "
-                "of every model; rename the layer in add_piece"
+                f"model {type(model).__name__}: the layer {name!r} shadows an "
+                "attribute of every model; rename the layer in add_piece"
             )
 
 

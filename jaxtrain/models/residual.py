@@ -20,7 +20,7 @@ from jaxtrain.models.pools import average_pool
 class ResidualBlock(nnx.Module):
     """Base class: ReLU of the sum of a residual branch and a shortcut."""
 
-    # Number of output channels, divided by the argument `channels`.
+    # Ratio of the number of output channels to the argument `channels`.
     expansion: ClassVar[int]
 
     def __init__(
@@ -36,7 +36,7 @@ class ResidualBlock(nnx.Module):
         self.project = stride != 1 or in_channels != out_channels
         if self.project:
             self.add_shortcut(in_channels, out_channels, stride, layers)
-        # The model changes the drop rate, which depends on the number of blocks.
+        # The model later sets the drop rate, which depends on the number of blocks.
         self.drop_path = drop_path(0.0)
         self.add_residual(in_channels, channels, stride, dilation, layers)
 
@@ -87,7 +87,7 @@ class BasicBlock(ResidualBlock):
 
 
 class Bottleneck(ResidualBlock):
-    """1x1, 3x3 and 1x1 convolutions; the last has four times the output channels."""
+    """1x1, 3x3 and 1x1 convolutions; the last increases the channels fourfold."""
 
     expansion = 4
 
@@ -158,7 +158,7 @@ class SEBlock(ResidualBlock):
     def __init__(self, in_channels: int, channels: int, *, layers: Layers, **rest: Any):
         super().__init__(in_channels, channels, layers=layers, **rest)
         out_channels = channels * self.expansion
-        # The number of squeezed features is 1/16 of the channels, as a multiple of 8.
+        # Squeezed features: 1/16 of the channels, rounded to a multiple of 8.
         squeezed = max(8, (out_channels // 16 + 4) // 8 * 8)
         self.se = SqueezeExcite(out_channels, squeezed, layers=layers)
 

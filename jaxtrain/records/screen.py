@@ -68,7 +68,7 @@ class Screen:
         self._total_steps, self._epoch, self._shown = total_steps, epoch, shown
         self._seconds, self._started_at = seconds, seconds() - earlier_seconds
         self._remaining = Remaining(step, total_steps, seconds, evaluated_after)
-        # Text of the bar: the latest metrics; before them, the first loss.
+        # Text of the bar: the latest metrics, or the first loss before any metrics.
         self._metrics = self._first_loss = ""
         # Activity other than training, its start time, and the time of the last line.
         self._doing: str | None = FIRST_STEP

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from jaxtrain.config import Config, DataConfig
 from jaxtrain.plugin import hints_on
 
-# An activity (see `clock.ACTIVITIES`) of fewer seconds is not a bottleneck.
+# Minimum seconds of an activity (see `clock.ACTIVITIES`) that is a bottleneck.
 MIN_SECONDS = 10.0
 # ResNet-50 in bfloat16 reaches 0.14 on an H100 (benchmarks/RESULTS.md): its step is
 # bounded by memory bandwidth.

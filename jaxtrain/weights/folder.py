@@ -86,7 +86,7 @@ def timm_source(about: Description) -> WeightsSource | None:
 
 
 def digest(weights: Mapping[str, np.ndarray]) -> str:
-    """Return the SHA-256 of names, dtypes, shapes and values, in order of names."""
+    """Return the SHA-256 of arrays sorted by name, with names, dtypes and shapes."""
     sha256 = hashlib.sha256()
     for key in sorted(weights):
         array = np.ascontiguousarray(weights[key])

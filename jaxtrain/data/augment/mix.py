@@ -17,7 +17,7 @@ import numpy as np
 from jaxtrain.config import AugmentConfig
 from jaxtrain.data.target_changes import Follow, Mixing, Pasting
 
-# Number of intervals of the table of quantiles, between which `draw_beta` interpolates.
+# Number of intervals of the quantile table that `draw_beta` interpolates.
 STEPS = 4096
 # Probability of cutmix in a step if mixup is also enabled.
 CUTMIX_PROBABILITY = 0.5
@@ -36,8 +36,8 @@ def mix_pairs(
       batch: Batch of images (B, H, W, C) with an even number of examples.
       key: PRNG key of the step.
       config: Augmentations to apply, with the parameters of the Beta distributions.
-      follow: Function (two targets, `Mixing`) -> target of the task. With cutmix alone,
-        the second argument is a `Pasting`.
+      follow: Function of the task, (two targets, `Mixing`) -> target. With cutmix
+        alone, the second argument is a `Pasting`.
       repeats: Number of consecutive copies of an example in the batch.
 
     Returns:

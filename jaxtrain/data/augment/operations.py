@@ -48,12 +48,12 @@ def make_tables(
     """Return the parameters of all operations for images of one size.
 
     Args:
-      magnitudes: Magnitude at each level, (levels,), by operation: slope, pixels,
-        degrees, blend factor minus 1, bits or threshold.
+      magnitudes: Operation -> magnitude at each level, (levels,): a slope, pixels,
+        degrees, a blend factor minus 1, bits or a threshold.
       height: Height of the images.
       width: Width of the images.
     """
-    # Operation -> field of `Tables`; function that maps a magnitude to an entry.
+    # Operation -> (field of `Tables`, function from a magnitude to an entry).
     effects: dict[str, tuple[str, Callable[[float], Any]]] = {
         "shear_x": ("maps", affine.shear_x),
         "shear_y": ("maps", affine.shear_y),

@@ -30,7 +30,7 @@ def frequency_masks(
 
 
 def _bands(key: jax.Array, size: int, num: int, most: int) -> jax.Array:
-    """Draw a mask along an axis, bool (size,), that is the union of `num` ranges.
+    """Draw `num` random ranges of an axis; return their union as a mask, bool (size,).
 
     The width of a range is uniform in 0..`most`. Its start is uniform among all
     positions with the entire range inside the spectrogram.

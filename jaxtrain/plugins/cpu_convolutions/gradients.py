@@ -31,7 +31,7 @@ from jaxtrain.plugins.cpu_convolutions.products import (
     shifted,
 )
 
-# Maximum number of output pixels for which JAX's kernel gradient is faster on XLA:CPU.
+# Up to this number of output pixels, JAX's kernel gradient is faster on XLA:CPU.
 FEW_PIXELS = 31
 
 

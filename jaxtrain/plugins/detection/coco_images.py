@@ -106,7 +106,7 @@ class ImageReader:
         return ListedImage(where, path, image.size or self._size(path), [])
 
     def _size(self, path: bytes) -> tuple[int, int]:
-        """Return (height, width) of an image file, oriented like its boxes.
+        """Return (height, width) of an image file, in the orientation of the boxes.
 
         Raises:
           UnusableError: The file is not a readable image.

@@ -31,7 +31,7 @@ def bounds(segmentation: Any) -> Bounds | None:
 
 
 def _mask_bounds(mask: dict[str, Any]) -> Bounds | None:
-    """Return the bounding box of an RLE mask in column-major order, or None."""
+    """Return the bounding box of a column-major RLE; None if it is empty or invalid."""
     counts, size = mask.get("counts"), mask.get("size")
     if isinstance(counts, str):
         counts = _decompress_counts(counts)

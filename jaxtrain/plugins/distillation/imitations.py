@@ -30,7 +30,7 @@ class Imitation(Protocol):
           outputs: Outputs of the student, with the shapes of `output_spec`.
           teacher: Outputs of the teacher for the same images, of the same shapes.
           temperature: Divisor of the logits; None means the default of the task.
-          hard: Whether to use the teacher's predictions, not probabilities, as targets.
+          hard: Whether the targets are hard labels instead of teacher probabilities.
 
         Raises:
           UserError: The task does not support an option.

@@ -89,7 +89,7 @@ class CachedTeacherOutputs:
         """Look up the teacher outputs for a batch; same result as `Teacher.ask`.
 
         Args:
-          cached: Teacher outputs for all training examples, (examples, ...) each.
+          cached: Teacher outputs for all training examples, arrays (examples, ...).
           batch: Batch of the student, with the `index` of each example, (B,).
           seen: Unused; part of the interface of `Teacher.ask`.
         """

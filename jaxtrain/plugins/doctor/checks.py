@@ -50,7 +50,7 @@ CASES = {
     "_leak": "in more than one split",
     "": "in one split",
 }
-# Key of `CASES` -> groups of duplicates, as rows of the scan.
+# Key of `CASES` -> groups of duplicates, as rows (see `Scan`).
 Groups = dict[str, list[list[int]]]
 
 
@@ -220,7 +220,7 @@ def check_lost(scan: Scan, train: Source) -> list[Finding]:
 def named(
     kind: str, level: Level, names: Sequence[str], what: str, hint: str = ""
 ) -> Finding:
-    """Return a finding about classes, with their number and some names in its title."""
+    """Return a finding; its title has the number of classes and some class names."""
     more = f" and {len(names) - NUM_NAMED} more" if len(names) > NUM_NAMED else ""
     first = ", ".join(names[:NUM_NAMED]) + more
     title = f"{counted(len(names), 'class', 'classes')} {what}: {first}"
@@ -257,7 +257,7 @@ def check_duplicates(scan: Scan, same: Groups) -> list[Finding]:
 
 
 def rows_to_leave_out(scan: Scan, same: Groups) -> set[int]:
-    """Return the rows of the images that `--write-clean` does not list.
+    """Return the `Scan` rows of the images that `--write-clean` does not list.
 
     These are unreadable images, images with invalid targets, and duplicates. If
     duplicates have different labels, all of them are left out. Otherwise one image is

@@ -17,7 +17,8 @@ from scipy.sparse.csgraph import connected_components
 # Height and width of the thumbnails in pixels.
 PRINT = 16
 # Maximum Hamming distance of near-duplicates. JPEG compression with quality 75,
-# downsampling by 2, or 20 % less contrast change 0 to 4 bits (benchmarks/RESULTS.md).
+# downsampling by 2, or a contrast reduction of 20 % changes 0 to 4 bits
+# (benchmarks/RESULTS.md).
 MAX_BITS = 4
 # Number of bands of a hash: hashes with at most MAX_BITS different bits have at least
 # one equal band.
@@ -60,7 +61,7 @@ def find_near(hashes: np.ndarray, prints: np.ndarray) -> list[np.ndarray]:
 
     Args:
       hashes: pHash of each image, (N,).
-      prints: Thumbnail of each image, not of a single colour, (N, PRINT, PRINT).
+      prints: Thumbnails, none of a single colour, (N, PRINT, PRINT).
     """
     flat = prints.reshape(len(prints), PRINT * PRINT)
     joined = Joined(len(hashes))

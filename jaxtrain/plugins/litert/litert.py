@@ -41,7 +41,7 @@ LINES = 3
 
 
 class LiteRTFile(Exporter):
-    """Exporter of LiteRT files, which folds norms into convolutions."""
+    """Exporter of LiteRT files, with norms folded into convolutions."""
 
     precisions = ("fp32", "int8")
     has_integers = True

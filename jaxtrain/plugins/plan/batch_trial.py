@@ -78,7 +78,7 @@ class Trial:
 
 
 def plan_trial(planner: Planner, config: Config, memory: int | None) -> Trial:
-    """Try a config by planning it for the planner's target.
+    """Plan the memory and throughput of a config, without running steps.
 
     Args:
       planner: Planner of the target.

@@ -1,4 +1,4 @@
-"""Scaling of a config's training step with the number of devices."""
+"""Weak and strong scaling of a config's training step."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

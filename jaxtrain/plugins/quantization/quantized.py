@@ -147,9 +147,9 @@ def _ranges_name(model: Model, index: int) -> str:
 
 
 def _rounded_first(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a piece's `apply` to quantize the input with the last layer, `PieceRanges`.
+    """Wrap `apply` of a piece whose last layer is a `PieceRanges`, to quantize inputs.
 
-    The original `apply` is called without the last layer.
+    The original `apply` is called without this layer.
     """
 
     @functools.wraps(apply)

@@ -152,7 +152,7 @@ def make_masked(
       images: Store of the images.
       masks: Store of the masks.
       splits: Example indices of each split.
-      classes: Classes of the mask values; None, without a class list, is an error.
+      classes: Classes of the mask values; None raises UserError.
       digest: SHA-256 of the contents of the data set.
       remarks: Remarks for the user from reading the data set.
       facts: Additional metadata of the data set.

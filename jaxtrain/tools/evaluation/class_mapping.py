@@ -211,7 +211,7 @@ def _key(
 
 
 def are_by_number(names: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether to match classes by index, as data set or model lacks class names.
+    """Whether to match classes by index: data set or model has no class names.
 
     Classes without names are named by their index: 0, 1, 2. Directories with numeric
     names are in lexicographic order (0, 1, 10, 2) instead, and are matched by name.

@@ -40,7 +40,7 @@ class Objective:
       all_reduce: Function that all-reduces gradients over the micro-batch, then applies
         `StepTransform.project`. The all-reduce has an effect only on parameters with a
         separate copy per device.
-      norm: Function that computes the global norm of full micro-batch gradients, or of
+      norm: Function that computes the global norm of all-reduced gradients, or of
         arrays of the same shapes, in at least float32.
       task: Task of the run, for methods with additional losses.
       forward: Function `(params, model_state, images, key, *, training=True) ->
@@ -83,9 +83,10 @@ class Method:
     Options of the config section `method` are the keyword arguments of `__init__`.
 
     Attributes:
-      Options: Frozen dataclass with the keyword arguments of `__init__` as fields, a
-        subclass of `jaxtrain.config.base.Section`; None passes the options of
-        `CustomConfig` unchecked. Not inherited if a subclass overrides only `__init__`.
+      Options: Frozen dataclass whose fields are the keyword arguments of `__init__`, a
+        subclass of `jaxtrain.config.base.Section`. If None, the options of
+        `CustomConfig` are passed unchecked. Not inherited if a subclass overrides
+        only `__init__`.
     """
 
     Options: ClassVar[type[Section] | None] = None
@@ -108,7 +109,7 @@ class Method:
           example with digests of the files.
 
         Raises:
-          UserError: A file is missing, or its digest differs from the options.
+          UserError: A file is missing, or its digest differs from the expected digest.
         """
         del begun
         return self, {**options}

@@ -54,7 +54,7 @@ def _pass(output: Node, rules: tuple[Rule, ...]) -> tuple[Node, bool]:
         for rule in rules:
             found = rule(result)
             if found is not None:
-                # The replacement has at least the uses of the node.
+                # The replacement is used at least as often as the node.
                 found.uses = max(node.uses, found.uses)
                 result, changed = found, True
         new[id(node)] = result

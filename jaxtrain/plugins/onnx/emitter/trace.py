@@ -47,7 +47,7 @@ def trace(
     dtype: Any,
     batch: int | None,
 ) -> tuple[Node, Node]:
-    """Trace a function of images to a graph; return its input and output.
+    """Trace a function of images to a graph; return the graph's input and output.
 
     Raises:
       UserError: A primitive is unsupported, or the function needs a fixed batch size.

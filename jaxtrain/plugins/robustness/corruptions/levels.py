@@ -82,7 +82,7 @@ LARGE_FROM = math.sqrt(32 * 224)
 
 
 def levels(height: int, width: int) -> tuple[str, dict[str, tuple[Any, ...]]]:
-    """Severity table for an image size: its name, and its parameters by corruption."""
+    """Severity table for an image size: (name, corruption -> parameters)."""
     if min(height, width) < LARGE_FROM:
         return "CIFAR-10-C", SMALL
     return "ImageNet-C", LARGE
