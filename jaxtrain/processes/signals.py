@@ -36,8 +36,8 @@ LISTING_SECONDS = 1.0
 def ignore() -> None:
     """Ignore SIGINT, SIGTERM and SIGUSR1 from now on.
 
-    Called in data workers, which the main process ends, and at the end of the program,
-    when a signal may arrive a second time.
+    Called in data workers, because the main process stops them, and at the end of the
+    program, because a signal may arrive a second time.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)

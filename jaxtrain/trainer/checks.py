@@ -63,9 +63,9 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.norm_groups > 1 and config.norm_groups % num_shards:
         largest = config.micro_batch_size // num_shards
         yield Problem(
-            f"parallel.batch_norm = {config.parallel.batch_norm} makes "
-            f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
-            f"{num_shards} devices cannot share without splitting a group: set "
+            f"parallel.batch_norm = {config.parallel.batch_norm} divides "
+            f"{config.micro_batch_size} examples into {config.norm_groups} groups, "
+            f"which {num_shards} devices cannot share without splitting a group: set "
             f"parallel.batch_norm to {largest}, a divisor of {largest}, or global",
             ("parallel.batch_norm",),
         )
