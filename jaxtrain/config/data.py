@@ -27,8 +27,8 @@ class DataConfig(SourceFields):
     )
     repeats: int = field(
         1,
-        help="Repeated augmentation (Hoffer et al. 2020): copies of each example in a "
-        "batch, augmented differently; an epoch has fewer examples by this factor.",
+        help="Repeated augmentation (Hoffer et al. 2020): differently augmented copies "
+        "per example in a batch; an epoch has fewer examples by this factor.",
     )
     batch_size: int = field(
         128,
@@ -160,7 +160,7 @@ class DataConfig(SourceFields):
 
     options: Options = field(
         default_factory=dict,
-        help="Arguments of the function of a custom source, by name.",
+        help="Keyword arguments of a custom source's function, by name.",
         of_source=True,
         free_in_evaluation=True,
     )

@@ -1,6 +1,6 @@
 """Input pipeline: batches of a split, in order, streamed and prefetched.
 
-Each process reads only its rows of a global batch.
+Each process reads only its part of a global batch.
 """
 
 from __future__ import annotations

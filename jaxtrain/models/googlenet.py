@@ -113,7 +113,7 @@ def _and_pool_2x2(block: Inception, x: jax.Array, rngs: nnx.Rngs | None) -> jax.
     return max_pool(block(x), keep_rest=True)
 
 
-# Block name -> function of the piece, for blocks followed by max pooling.
+# Block name -> forward function of the piece, for blocks followed by max pooling.
 POOLS = {"inception3b": _and_pool_3x3, "inception4e": _and_pool_2x2}
 
 
@@ -124,8 +124,8 @@ class InceptionNet(Model):
 
     stride = 32
 
-    # Stem convolutions: (name, channels, kernel size, options, function of the piece).
-    # The function may add max pooling.
+    # Stem convolutions: (name, channels, kernel size, options, forward function of the
+    # piece, which may add max pooling).
     stem: ClassVar[tuple[tuple[str, int, int, dict[str, Any], Any], ...]]
     # Block name -> specification, and block name -> name of its auxiliary head.
     blocks: ClassVar[Mapping[str, Any]]
@@ -134,7 +134,7 @@ class InceptionNet(Model):
     # Its attribute `channels` is the number of output channels.
     block: ClassVar[type[Any]]
     auxiliary: ClassVar[type[Any]]
-    # Block name -> function of the piece, for blocks followed by max pooling.
+    # Block name -> forward function of the piece, for blocks followed by max pooling.
     pools: ClassVar[Mapping[str, Any]] = {}
     init: ClassVar[Initializer]
 

@@ -23,8 +23,8 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Delay in seconds after which an `Interrupted` that Python swallowed in a destructor is
-# raised again. The destructor must have ended by then.
+# Delay in seconds before an `Interrupted` that was swallowed in a destructor is raised
+# again. The destructor must have ended by then.
 AGAIN_SECONDS = 0.01
 # Time in seconds within which further signals are ignored: a signal to a process group
 # often arrives twice, because a parent process also forwards it.
@@ -237,7 +237,7 @@ class StopSignals:
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Hook for swallowed exceptions: let a timer raise `Interrupted` again.
+        """Let a timer raise a swallowed `Interrupted` again; a `sys.unraisablehook`.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
         collector, such as JAX's callback. The timer's signal, SIGALRM, is not counted
