@@ -237,7 +237,7 @@ class StopSignals:
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Let a timer raise a swallowed `Interrupted` again; a `sys.unraisablehook`.
+        """`sys.unraisablehook` that lets a timer raise a swallowed `Interrupted` again.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
         collector, such as JAX's callback. The timer's signal, SIGALRM, is not counted

@@ -143,7 +143,7 @@ class OutputDecoder:
         return self.probabilities(outputs)
 
     def add_offset(self, values: np.ndarray) -> np.ndarray:
-        """Add the offset of predicted numbers, if any, to a result of `values`."""
+        """Add the float64 offset of number outputs, if any, to results of `values`."""
         return values
 
     # Ensembles of models.

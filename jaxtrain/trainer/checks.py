@@ -164,9 +164,9 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
         train = config.train
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
         yield Problem(
-            f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
-            f"but the run has {steps}: lengthen the run, or set only train.freeze to "
-            "freeze layers for the entire run",
+            f"train.freeze_epochs = {train.first_epochs:g}{default} freezes layers "
+            f"for {start} steps, but the run has {steps}: lengthen the run, or set "
+            "only train.freeze to freeze layers for the entire run",
             ("train.freeze_epochs",),
         )
 

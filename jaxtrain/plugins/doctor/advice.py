@@ -181,7 +181,7 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     """Propose letterboxing if centre crops would discard large parts of images.
 
-    Return {} if they would not, or if the task proposes a crop mode, as detection does.
+    Return {} if they do not, or if the task proposes a crop mode, as detection does.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}
