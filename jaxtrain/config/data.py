@@ -32,15 +32,15 @@ class DataConfig(SourceFields):
     )
     batch_size: int = field(
         128,
-        help="Examples in a global batch: over all devices and processes, for one "
-        "optimizer step.",
+        help="Global batch size: examples per optimizer step, over all devices and "
+        "processes.",
         common=True,
         other_names="bs batch batch_size",
         any_source=True,
     )
     eval_batch_size: int | None = field(
         None,
-        help="Examples in a global batch of an evaluation; None: batch_size.",
+        help="Global batch size of evaluations; None: batch_size.",
         may_change_on_resume=True,
         free_in_evaluation=True,
         any_source=True,

@@ -26,7 +26,7 @@ from jaxtrain.plugins.doctor.survey import Survey, suitable_task
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
-# Default classifier of models with a backbone.
+# Default backbone of models that have one.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
 # For sounds: maximum sample rate in Hz, maximum clip length in seconds, and minimum
