@@ -1,4 +1,4 @@
-"""Saves of process 0 (`lead`) and of other processes (`contribute`).
+"""Saving of a checkpoint by process 0 (`lead`) and other processes (`contribute`).
 
 Both functions run in background threads.
 """

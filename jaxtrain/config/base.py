@@ -1,4 +1,4 @@
-"""Sections of the schema: checked, frozen dataclasses."""
+"""Sections of the config schema: checked, frozen dataclasses."""
 
 import contextlib
 import re

@@ -27,20 +27,20 @@ class DataConfig(SourceFields):
     )
     repeats: int = field(
         1,
-        help="Repeated augmentation (Hoffer et al. 2020): copies of each example in a "
-        "batch, augmented differently; an epoch has fewer examples by this factor.",
+        help="Repeated augmentation (Hoffer et al. 2020): differently augmented copies "
+        "per example in a batch; an epoch has fewer examples by this factor.",
     )
     batch_size: int = field(
         128,
-        help="Examples in a global batch: over all devices and processes, for one "
-        "optimizer step.",
+        help="Global batch size: examples per optimizer step, over all devices and "
+        "processes.",
         common=True,
         other_names="bs batch batch_size",
         any_source=True,
     )
     eval_batch_size: int | None = field(
         None,
-        help="Examples in a global batch of an evaluation; None: batch_size.",
+        help="Global batch size of evaluations; None: batch_size.",
         may_change_on_resume=True,
         free_in_evaluation=True,
         any_source=True,
@@ -160,7 +160,7 @@ class DataConfig(SourceFields):
 
     options: Options = field(
         default_factory=dict,
-        help="Arguments of the function of a custom source, by name.",
+        help="Keyword arguments of a custom source's function, by name.",
         of_source=True,
         free_in_evaluation=True,
     )

@@ -45,7 +45,7 @@ class Header(NamedTuple):
       targets: Names of the target columns.
       split: Name of the split column, or None if absent.
       target_images: Key of `TARGET_IMAGES` if the target column holds paths of images,
-        such as masks, or None for other targets.
+        such as masks; None for other targets.
     """
 
     table: str

@@ -49,8 +49,8 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of the images that `read` returns with `crop_seeds`, or None.
 
-        Images are canvases with random crops, or, if targets have image coordinates,
-        crops resized on the host. None means that random crops are disabled.
+        Images are canvases that contain a random crop, or, if targets have image
+        coordinates, resized crops. None means that random crops are disabled.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None

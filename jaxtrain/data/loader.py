@@ -1,6 +1,6 @@
 """Input pipeline: batches of a split, in order, streamed and prefetched.
 
-Each process reads only its rows of a global batch.
+Each process reads only its slice of a global batch.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def train_batches(
       order: Order of the examples.
       start: First step of the range.
       stop: End of the range, exclusive.
-      rows: Rows of each global batch to read. Defaults to the rows of this process.
+      rows: Slice of each global batch to read. Defaults to the slice of this process.
     """
     if rows is None:
         rows = data_sharding.local_rows(mesh, config.batch_size)
@@ -117,7 +117,7 @@ def eval_batches(
     Args:
       config: Data section of the config.
       dataset: Split to read.
-      mesh: Mesh of the devices; only the rows of this process are read.
+      mesh: Mesh of the devices; only the examples of this process are read.
       batch_size: Global batch size.
     """
     rows, num = data_sharding.local_rows(mesh, batch_size), len(dataset.source)
@@ -137,7 +137,7 @@ def all_batches(
     Args:
       config: Data section of the config.
       dataset: Training split to read.
-      mesh: Mesh of the devices; only the rows of this process are read.
+      mesh: Mesh of the devices; only the examples of this process are read.
       batch_size: Global batch size.
     """
     num = len(dataset.source)
@@ -153,7 +153,7 @@ def chosen_batches(
     Args:
       config: Data section of the config.
       dataset: Training split to read.
-      mesh: Mesh of the devices; only the rows of this process are read.
+      mesh: Mesh of the devices; only the examples of this process are read.
       chosen: Indices of the examples, (batches, global batch size).
     """
     rows = data_sharding.local_rows(mesh, chosen.shape[1])

@@ -100,8 +100,8 @@ class DataOrder:
     def make_balanced(self, epoch: int) -> np.ndarray:
         """Return the order of an epoch with equally many examples of each group.
 
-        The numbers of examples differ by at most one. An example is repeated only after
-        all examples of its group were used.
+        Numbers of examples per group differ by at most one. An example is repeated only
+        after all examples of its group were used.
         """
         places, num_groups = np.arange(self.num_examples), len(self._group_members)
         # The positions of each group in the epoch are random.

@@ -174,7 +174,7 @@ def kept_intervals(
 
     Args:
       task: Task with the metrics.
-      kept: Retained arrays of each example (`Task.kept`), on the host.
+      kept: Retained arrays of each example (see `kept_of`), on the host.
       index: Indices of the examples, (N,).
       num_outputs: Approximate number of retained values per example.
     """
@@ -195,7 +195,7 @@ def kept_intervals(
 
 
 def _interval(values: list[Any]) -> Any:
-    """Return `PERCENTILES` of numbers, or of each position of lists of numbers."""
+    """Return percentiles of numbers, or of each position of lists of numbers."""
     if isinstance(values[0], list):
         return [_interval(list(place)) for place in zip(*values, strict=True)]
     known = [v for v in values if v is not None and math.isfinite(v)]

@@ -80,7 +80,7 @@ class ConvNeXt(Model):
 
     Options: ClassVar = ConvNeXtConfig
 
-    # For the stem `cifar`; the stem `imagenet` requires 32 pixels.
+    # With the stem `cifar`; the stem `imagenet` requires images of 32 pixels.
     min_size = 8
 
     # Number of channels at width 1, and number of blocks, of each stage.

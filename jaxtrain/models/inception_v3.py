@@ -207,7 +207,7 @@ class InceptionV3(InceptionNet):
     }
     with_head: ClassVar = {"mixed_6e": "aux"}
     block, auxiliary = InceptionBlock, InceptionV3Auxiliary
-    # torchvision also truncates at 2, or 20 standard deviations, without effect.
+    # torchvision also truncates at +-2, 20 standard deviations, which has no effect.
     init = staticmethod(nnx.initializers.normal(0.1))
 
     base_dropout, base_aux_weight = 0.5, 0.4

@@ -59,7 +59,7 @@ def find_layers(model: Model, field: str, pattern: str) -> frozenset[str]:
 
 
 def find_params(model: Model, field: str, pattern: str) -> list[str]:
-    """Return the paths of parameters that match a pattern, or whose layers do.
+    """Return the paths of parameters that match a pattern or are in a matching layer.
 
     Args:
       field: Config field of the pattern, for messages.
@@ -79,7 +79,7 @@ def find_params(model: Model, field: str, pattern: str) -> list[str]:
 
 
 def _within(path: str) -> Iterable[str]:
-    """Yield the parents of a path, starting at the top, and the path."""
+    """Yield the parents of a path, outermost first, then the path itself."""
     parts = path.split("/")
     return ("/".join(parts[:n]) for n in range(1, len(parts) + 1))
 

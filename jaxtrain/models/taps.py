@@ -21,7 +21,7 @@ READ = "read_activations"
 
 @jax.custom_vjp
 def read(y: jax.Array, activations: jax.Array, grads: jax.Array) -> jax.Array:
-    """Return `y`; the gradients of the other arguments are `y` and the gradient of `y`.
+    """Return `y`; expose `y` and its gradient as gradients of the other arguments.
 
     The gradient with respect to `activations` is `y`, and the gradient with respect to
     `grads` is the gradient with respect to `y`. Unlike side effects, gradients can

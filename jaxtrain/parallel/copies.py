@@ -30,7 +30,7 @@ class Copies:
     Attributes:
       mesh: Mesh of the devices.
       paths: Paths of the weights that are copied.
-      dtype: Dtype of copies of kernels; bfloat16 halves the all-gathered bytes of
+      dtype: Dtype of the copied kernels; bfloat16 halves the all-gathered bytes of
         float32 parameters. Copies of other weights have the dtype of the weight.
       sum_dtype: Dtype in which gradients are reduced over the devices.
     """

@@ -23,8 +23,8 @@ from jaxtrain.errors import Interrupted
 from jaxtrain.processes import cluster
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-# Delay in seconds after which an `Interrupted` that Python swallowed in a destructor is
-# raised again. The destructor must have ended by then.
+# Delay in seconds before an `Interrupted` that was swallowed in a destructor is raised
+# again. The destructor must have ended by then.
 AGAIN_SECONDS = 0.01
 # Time in seconds within which further signals are ignored: a signal to a process group
 # often arrives twice, because a parent process also forwards it.
@@ -36,8 +36,8 @@ LISTING_SECONDS = 1.0
 def ignore() -> None:
     """Ignore SIGINT, SIGTERM and SIGUSR1 from now on.
 
-    Called in data workers, which the main process ends, and at the end of the program,
-    when a signal may arrive a second time.
+    Called in data workers, because the main process stops them, and at the end of the
+    program, because a signal may arrive a second time.
     """
     for signum in SIGNALS:
         signal.signal(signum, signal.SIG_IGN)
@@ -237,7 +237,7 @@ class StopSignals:
             os.write(2, text.encode())
 
     def _repeat(self, swallowed: "sys.UnraisableHookArgs") -> None:
-        """Hook for swallowed exceptions: let a timer raise `Interrupted` again.
+        """`sys.unraisablehook` that lets a timer raise a swallowed `Interrupted` again.
 
         Python swallows exceptions in destructors and in callbacks of the garbage
         collector, such as JAX's callback. The timer's signal, SIGALRM, is not counted

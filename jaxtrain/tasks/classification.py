@@ -24,8 +24,8 @@ from jaxtrain.tasks.proposals import Advice
 
 # Largest number of classes for which a confusion matrix is readable.
 MAX_MATRIX_CLASSES = 100
-# Recipes use balanced sampling if the largest class has at least this multiple of the
-# examples of the smallest class.
+# Recipes use balanced sampling if the largest class has this many times the examples
+# of the smallest class, or more.
 UNBALANCED = 3
 # Smallest number of classes for which recipes use label smoothing.
 MANY_CLASSES = 10

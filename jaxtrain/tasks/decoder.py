@@ -143,13 +143,13 @@ class OutputDecoder:
         return self.probabilities(outputs)
 
     def add_offset(self, values: np.ndarray) -> np.ndarray:
-        """Add the float64 offset, if any, to a result of `values`, on the host."""
+        """Add the float64 offset of number outputs, if any, to results of `values`."""
         return values
 
     # Ensembles of models.
 
     def mean_outputs(self, outputs: Any) -> Any:
-        """Combine outputs of several models, so that predictions are averaged. Traced.
+        """Combine the outputs of models so that predictions are averaged. Traceable.
 
         For classes, returns the logits of the mean probabilities.
 

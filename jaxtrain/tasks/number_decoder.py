@@ -15,8 +15,8 @@ from jaxtrain.tasks.exported import ExportedArray
 from jaxtrain.tasks.outputs import Readout
 from jaxtrain.tasks.prediction import AnswerParts
 
-# Lower bound of the range (max - min) of a column, as a fraction of its largest
-# magnitude: tolerances, fractions of the range, then exceed float32 rounding.
+# Lower bound of a column's range (max - min), as a fraction of the column's largest
+# magnitude. Tolerances, as fractions of the range, thus exceed float32 rounding.
 LEAST_SPREAD = 0.02
 # Maximum number of names in a description.
 MAX_DESCRIBED = 8

@@ -45,8 +45,8 @@ def losses_and_metrics(
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Compute the training loss of each example, (B,), and metrics of the batch.
 
-    The weighted losses of auxiliary outputs are added; their mean is an additional
-    metric. The metrics of the task use the main outputs.
+    The weighted losses of auxiliary outputs are added to the loss; the metric
+    `auxiliary_loss` is their mean. The metrics of the task use the main outputs.
 
     Args:
       task: Task of the run.

@@ -63,9 +63,9 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
     if config.norm_groups > 1 and config.norm_groups % num_shards:
         largest = config.micro_batch_size // num_shards
         yield Problem(
-            f"parallel.batch_norm = {config.parallel.batch_norm} makes "
-            f"{config.norm_groups} groups of {config.micro_batch_size} examples, which "
-            f"{num_shards} devices cannot share without splitting a group: set "
+            f"parallel.batch_norm = {config.parallel.batch_norm} divides "
+            f"{config.micro_batch_size} examples into {config.norm_groups} groups, "
+            f"which {num_shards} devices cannot share without splitting a group: set "
             f"parallel.batch_norm to {largest}, a divisor of {largest}, or global",
             ("parallel.batch_norm",),
         )
@@ -164,9 +164,9 @@ def check_unfreezing(config: Config, timetable: Timetable) -> Iterator[Problem]:
         train = config.train
         default = " (the default of train.fine_tune)" * (train.freeze_epochs is None)
         yield Problem(
-            f"train.freeze_epochs = {train.first_epochs:g}{default} are {start} steps, "
-            f"but the run has {steps}: lengthen the run, or set only train.freeze to "
-            "freeze layers for the entire run",
+            f"train.freeze_epochs = {train.first_epochs:g}{default} freezes layers "
+            f"for {start} steps, but the run has {steps}: lengthen the run, or set "
+            "only train.freeze to freeze layers for the entire run",
             ("train.freeze_epochs",),
         )
 

@@ -47,7 +47,7 @@ def test(run: RunState) -> tuple[Evaluation, dict[str, Any] | None] | None:
 
     Returns:
       The test evaluation, and the validation metrics of the same weights (None if not
-      validated). A single None if a signal cancelled the evaluation.
+      validated). None instead of the pair if a signal cancelled the evaluation.
 
     Raises:
       CheckpointError: No checkpoint can be read.

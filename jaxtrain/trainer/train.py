@@ -254,10 +254,10 @@ def _restore_or_create(
 
 
 def _finish(run: RunState) -> dict[str, Any]:
-    """Test the model and write the summary, if the run is complete.
+    """Evaluate on the test split and write the summary, if the run is complete.
 
     Raises:
-      Interrupted: A signal stopped the run or its test.
+      Interrupted: A signal stopped the run or the evaluation.
     """
     signals, saved = run.signals, run.step > 0
     if not run.complete and not signals.requested():

@@ -35,8 +35,8 @@ class Average:
     """Base class of weight averages.
 
     Attributes:
-      of_batches: Whether the batch-norm statistics of batches are averaged, with the
-        same rates as the weights. Otherwise `model_state` belongs to the current
+      of_batches: Whether the batch-norm statistics of each batch are averaged, at the
+        same rate as the weights. Otherwise `model_state` belongs to the current
         weights, and batch-norm statistics are recomputed before each evaluation.
     """
 

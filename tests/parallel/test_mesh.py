@@ -251,7 +251,7 @@ BAD_INPUT = {
         "--parallel.batch-norm 16",
         [
             "parallel.batch_norm = 16",
-            "4 groups of 64",
+            "64 examples into 4 groups",
             "8 devices",
             "set parallel.batch_norm to 8, a divisor of 8",
         ],

@@ -197,7 +197,7 @@ def test_batch_larger_than_the_data_is_refused():
         (
             True,
             {"train": TrainConfig(epochs=2, swa_start_epochs=3)},
-            r"swa_start_epochs = 3 are 93 steps.* 62",
+            r"swa_start_epochs = 3, or 93 steps.* 62",
         ),
         (
             True,

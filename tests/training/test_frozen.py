@@ -161,7 +161,7 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
         (
             {"freeze": ("stem*",), "freeze_epochs": 2},
             {},
-            r"freeze_epochs = 2 are 6 steps, but the run has 6",
+            r"freeze_epochs = 2 freezes layers for 6 steps, but the run has 6",
         ),
         ({"fine_tune": True}, {"schedule": "cosine"}, "sets a schedule of two cycles"),
         ({"fine_tune": True}, {"warmup_steps": 1}, "sets a schedule of two cycles"),
@@ -169,7 +169,7 @@ def test_frozen_layers_have_no_gradients(freeze: tuple[str, ...], backward: int)
         (
             {"fine_tune": True, "steps": 1},
             {},
-            r"freeze_epochs = 1 \(the default of train.fine_tune\) are 3 steps",
+            r"1 \(the default of train.fine_tune\) freezes layers for 3 steps",
         ),
         (
             {"freeze": ("stem*",), "freeze_epochs": 1, "steps_per_call": 4},

@@ -141,8 +141,8 @@ class Affine(Geometry):
     """A rotation, shear or translation.
 
     Attributes:
-      coefficients: Fixed-point map (see `affine`), int32 (6,), or several maps that are
-        applied in sequence, (N, 6).
+      coefficients: Affine map in fixed point (see `affine`), int32 (6,), or several
+        maps that are applied in sequence, (N, 6).
     """
 
     coefficients: jax.Array

@@ -94,7 +94,7 @@ def random_window(key: jax.Array, height: int, width: int, window: Window) -> Bo
 
 
 def _place(draw: jax.Array, room: jax.Array, random: jax.Array) -> jax.Array:
-    """Return an integral position in 0..`room`, either random or the middle."""
+    """Return an integer position in 0..`room`: random, or in the middle."""
     # Rounding in float32 of a draw just below 1 may give the position `room` + 1.
     drawn = jnp.minimum(jnp.floor(draw * (room + 1)), room)
     return jnp.where(random, drawn, jnp.floor(room / 2))

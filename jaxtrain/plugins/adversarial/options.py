@@ -52,7 +52,7 @@ class AdversarialConfig(AttackConfig):
     )
     step_size: float | None = field(
         None,
-        help="Length of each step, for pixels in 0..1; None: 1.25 epsilon for one "
+        help="Step size of the attack, for pixels in 0..1; None: 1.25 epsilon for one "
         "step, else 2.5 epsilon / steps.",
     )
 

@@ -25,7 +25,7 @@ class CompactArguments:
     """Prune the channels of a trained model, and write a smaller model to fine-tune."""
 
     workdir: Path = field(
-        help="Directory of a run; with --criterion scale, also of an exported model.",
+        help="Directory of a run or, with --criterion scale, of an exported model.",
     )
     flops: float = field(
         help="Maximum FLOPs of the smaller model, as a fraction of the original "
@@ -42,12 +42,12 @@ class CompactArguments:
     )
     images: int = field(
         2048,
-        help="With --criterion taylor: number of training images that measure the "
+        help="With --criterion taylor: number of training images for measuring the "
         "change of the loss.",
     )
     keep: float = field(
         0.1,
-        help="Minimum fraction of the channels of each group that remain.",
+        help="Minimum fraction of channels to retain in each group.",
     )
     multiple: int = field(
         8,

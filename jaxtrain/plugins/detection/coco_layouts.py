@@ -77,8 +77,8 @@ def root_of(place: str) -> str:
     """Return the directory that the image paths of a data set are relative to."""
     is_folder = os.path.isdir(place)
     folder = place if is_folder else os.path.dirname(place) or "."
-    # If `place` is a directory `labels`, it is the root. If `place` is a file in a
-    # directory `labels`, the parent of `labels` is the root.
+    # A directory named `labels` is itself the root. For a file in a directory named
+    # `labels`, the root is the parent of this directory.
     annotation_names = ANNOTATIONS[:2] if is_folder else ANNOTATIONS
     name = os.path.basename(os.path.abspath(folder)).lower()
     return os.path.join(folder, os.pardir) if name in annotation_names else folder
@@ -100,7 +100,7 @@ def is_coco(place: str, names: Iterable[str]) -> bool:
 
 
 def folder_below(root: str, place: str) -> str | None:
-    """Return the path of an existing directory relative to `root`, or None.
+    """Find the directory `root`/`place`; return its path relative to `root`, or None.
 
     Names match case-insensitively; an exact match takes precedence.
     """

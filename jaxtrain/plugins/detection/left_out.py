@@ -43,7 +43,7 @@ class Cause:
 
 @dataclass
 class LeftOut:
-    """Numbers of images and boxes in a split that are left out or clipped.
+    """Numbers of left-out and clipped images and boxes of a split.
 
     Attributes:
       causes: Title of a remark -> description of a cause -> `Cause`.
@@ -80,7 +80,7 @@ class LeftOut:
             return None
 
     def clip(self, box: Corners, size: tuple[int, int], where: str) -> Corners | None:
-        """Clip a box to its image; return its corners, or None if no area is left.
+        """Clip a box to its image; return the new corners, or None if no area is left.
 
         Args:
           box: Left, top, width and height in pixels.

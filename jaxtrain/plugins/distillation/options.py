@@ -24,8 +24,8 @@ class DistillationConfig(Part):
     )
     teacher_precision: str | None = field(
         None,
-        help="Precision policy of the teacher, as in the option precision; None: its "
-        "training policy.",
+        help="Precision policy of the teacher, such as bf16; None: the policy "
+        "of the teacher's training.",
     )
     weight: float | None = field(
         None,

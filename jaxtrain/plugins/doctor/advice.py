@@ -26,7 +26,7 @@ from jaxtrain.plugins.doctor.survey import Survey, suitable_task
 from jaxtrain.tasks.proposals import Advice, Proposable
 from jaxtrain.weights import load
 
-# Default classifier of models with a backbone.
+# Default backbone of models that have one.
 DEFAULT_BACKBONE = "resnet18"
 LARGE_SET = 100_000
 # For sounds: maximum sample rate in Hz, maximum clip length in seconds, and minimum
@@ -135,7 +135,7 @@ def _model_section(
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
 ) -> dict[str, tuple[Any, str]]:
-    """Return the fields of a task's model, with a classifier as its backbone.
+    """Return the fields of a task's model, whose backbone is a classifier.
 
     Args:
       fields: Fields of the model that the task proposes.
@@ -181,7 +181,7 @@ def _held_out(found: Survey, num_train: int) -> dict[str, tuple[float, str]]:
 def _letterbox(found: Survey, proposed: Advice) -> dict[str, tuple[str, str]]:
     """Propose letterboxing if centre crops would discard large parts of images.
 
-    Return {} otherwise, or if the task proposes a crop mode, as detection does.
+    Return {} if they do not, or if the task proposes a crop mode, as detection does.
     """
     if found.hears or "crop_mode" in proposed.get("data", {}):
         return {}

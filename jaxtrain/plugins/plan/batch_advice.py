@@ -1,4 +1,4 @@
-"""Advice of `find-batch`: options for the recommended batch, and their effects."""
+"""Advice of `find-batch`: options for the recommended batch size, and their effects."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from jaxtrain.trainer.periods import make_timetable
 def describe_micro_batches(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Describe the option that sets the micro-batch, and its effect on training."""
+    """Describe the option for gradient accumulation, and its effect on training."""
     lines = [f"set --train.accumulate-steps {found.accumulate_steps}"]
     if found.accumulate_steps == config.train.accumulate_steps:
         return lines
@@ -33,7 +33,7 @@ def describe_micro_batches(
 def describe_batch(
     planner: Planner, config: Config, found: Trial, trials: Sequence[Trial]
 ) -> list[str]:
-    """Describe the option that sets the batch, and its effect on training."""
+    """Describe the option that sets the batch size, and its effect on training."""
     lines = [f"set --data.batch-size {found.batch_size}"]
     old, new = config.data.batch_size, found.batch_size
     if new != old:
@@ -69,5 +69,5 @@ def _num_steps(planner: Planner, config: Config, size: int) -> str:
             has_validation=splits.validation is not None,
         )
     except UserError:
-        return "?"  # The batch of the config may be larger than the training split.
+        return "?"  # The config's batch size may exceed the size of the training split.
     return f"{times.total_steps:,}"

@@ -36,7 +36,7 @@ class StepProfile:
     """Layer times of profiled steps.
 
     Attributes:
-      steps: Number of completed steps before and after the trace.
+      steps: Numbers of completed steps at the start and at the end of the trace.
       device_kind: Name of the device in JAX.
       num_devices: Number of traced devices of this process.
       milliseconds: Wall time of a step in milliseconds.

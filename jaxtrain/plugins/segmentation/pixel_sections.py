@@ -10,7 +10,7 @@ from jaxtrain.json_files import typed
 from jaxtrain.plugins.report.pages.confusion import confusion
 from jaxtrain.plugins.report.pages.templates import render
 
-# Maximum number of classes to show: those with the lowest IoU.
+# Maximum number of classes in the table, which shows the classes of lowest IoU.
 MAX_CLASSES = 60
 
 
@@ -19,7 +19,7 @@ class PixelClassRow(NamedTuple):
 
     Attributes:
       name: Name of the class.
-      share: Fraction of the valid pixels with this true class; None if unknown.
+      share: Fraction of the valid pixels that belong to the class; None if unknown.
       iou: Intersection over union.
       dice: Dice coefficient.
     """
@@ -31,7 +31,7 @@ class PixelClassRow(NamedTuple):
 
 
 def pixel_sections(values: dict[str, Any], names: Sequence[str]) -> Markup:
-    """Render a table of classes, in order of IoU, and the confusion matrix.
+    """Render the confusion matrix and a table of classes in ascending order of IoU.
 
     Args:
       values: Recorded metrics by name; missing and invalid metrics are not shown.

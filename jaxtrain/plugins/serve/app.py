@@ -26,7 +26,7 @@ from jaxtrain.plugins.serve.front_page import front_page
 from jaxtrain.plugins.serve.limits import RefusedError, ServiceLimits
 from jaxtrain.plugins.serve.program import Program, make_program
 
-# Value of the header Retry-After, in seconds, in responses with status 503.
+# Value of the Retry-After header of responses with status 503, in seconds.
 RETRY_SECONDS = "1"
 
 

@@ -59,7 +59,7 @@ class _Form:
     _header: bytes = b""
     _value: bytes = b""
     _disposition: bytes = b""
-    # File name of the current part, None if the part is not a file; and its contents.
+    # File name and contents of the current part; the name is None if it is not a file.
     _name: str | None = None
     _content: list[bytes] = field(default_factory=list)
 

@@ -52,7 +52,7 @@ def make_pruner(name: str, options: Mapping[str, Any]) -> optuna.pruners.BasePru
     Args:
       name: Name of a class in `optuna.pruners`.
       options: Arguments of the class. A value that is a class name in `optuna.pruners`
-        is replaced by such a pruner with default arguments.
+        is replaced by a pruner of this class with default arguments.
 
     Raises:
       UserError: The class is unknown, or rejects the options.

@@ -1,4 +1,4 @@
-"""Metric writer of event files for TensorBoard.
+"""Metric writer for TensorBoard event files.
 
 The protobuf classes are tensorboardX's, but its writer is not used: the writer's thread
 ends when the disk is full, and later writes block forever.
@@ -54,7 +54,7 @@ class TensorBoardWriter(ConfiguredWriter):
         except OSError as error:
             raise cannot_write(run.workdir, error) from None
         self._write(file_version="brain.Event:2")
-        # A resumed run may repeat steps. The event START makes TensorBoard hide the
+        # A resumed run may repeat steps. A START event makes TensorBoard hide the
         # records of these steps in older event files.
         start = SessionLog(status=SessionLog.START)
         self._write(step=run.step + 1, session_log=start)

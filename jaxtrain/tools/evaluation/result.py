@@ -165,7 +165,7 @@ def _describe(
             "method": "percentile bootstrap, Poisson weights, not stratified",
             "percentiles": resampling.PERCENTILES,
             "num_resamples": resampling.NUM_RESAMPLES,
-            # For metrics with `keep`, which need per-example arrays.
+            # Fewer for metrics with `keep`, whose per-example arrays are resampled.
             "num_resamples_of_examples": resampling.NUM_KEPT,
             "seed": SEED,
             "metrics": found.intervals,

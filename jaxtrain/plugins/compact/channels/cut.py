@@ -38,7 +38,7 @@ def with_channels(model: Model, wanted: Mapping[str, int], images: ImagesOf) -> 
 def first_units(
     channels: ChannelMap, wanted: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
-    """Return the unit indices of the first `wanted` channels of each group.
+    """Return the indices of each group's first units, which hold `wanted` channels.
 
     Raises:
       UserError: A group is unknown, or a number of channels is invalid.

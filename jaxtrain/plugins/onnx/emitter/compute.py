@@ -1,4 +1,4 @@
-"""Conversion of a graph to a JAX function with LiteRT's quantization markers.
+"""Conversion of ONNX graphs to JAX functions with LiteRT's quantization markers.
 
 LiteRT's converter reads StableHLO: a composite `quant.fake_quant` marks each float
 array that becomes int8, with its scales and zero points. Batch norms are already
@@ -50,7 +50,7 @@ REDUCTIONS: dict[str, Callable[..., jax.Array]] = {
 
 
 def function_of(images: Node, output: Node) -> Callable[[jax.Array], jax.Array]:
-    """Convert a graph to a JAX function of images.
+    """Convert an ONNX graph to a JAX function of images.
 
     Raises:
       UserError: The graph has an unsupported operator.
