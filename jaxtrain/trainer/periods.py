@@ -108,8 +108,9 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
     start = max(1, round(epochs * per_epoch))
     if start > total:
         raise UserError(
-            f"train.swa_start_epochs = {epochs:g}, or {start} steps, is longer than the "
-            f"run of {total} steps: lengthen the run, or decrease train.swa_start_epochs"
+            f"train.swa_start_epochs = {epochs:g}, or {start} steps, is longer than "
+            f"the run of {total} steps: lengthen the run, or decrease "
+            "train.swa_start_epochs"
         )
     return start, per_epoch
 
