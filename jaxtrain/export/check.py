@@ -1,4 +1,4 @@
-"""Comparison of the outputs of an exported file and of the model."""
+"""Comparison of an exported file's outputs with the model's outputs."""
 
 import statistics
 import time

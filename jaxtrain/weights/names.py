@@ -58,7 +58,7 @@ AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
 def convolution(size: int) -> TorchLayout:
-    """Return the layout of dense kernels that are full-size convolutions in PyTorch.
+    """Return the layout of dense kernels that PyTorch stores as convolution kernels.
 
     Args:
       size: Height and width of the convolution's input. The input of our dense layer

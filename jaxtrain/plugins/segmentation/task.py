@@ -158,7 +158,7 @@ class Segmentation(Task):
         return imitate_classes(outputs, teacher, temperature, hard)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Mask of images with valid pixels, bool (B,).
+        """Mask over the batch: images with valid pixels, bool (B,).
 
         Other images have a loss of 0, which would lower the mean.
         """
