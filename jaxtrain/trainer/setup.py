@@ -83,7 +83,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Examples yet to be evaluated after a step, divided by the batch size."""
+        """Number of batches, possibly fractional, in all evaluations after a step."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size
