@@ -41,7 +41,7 @@ class StableHLOFile(Exporter):
 
 
 class SavedFolder(Exporter):
-    """Export to a directory with program, weights, and a script that runs them."""
+    """Export to a directory: program, weights, and a script that runs the program."""
 
     is_folder = True
 

@@ -89,7 +89,7 @@ def _chain(segments: Sequence[Segment]) -> Segment:
 def _recomputed(
     segment: Segment, stored: frozenset[Any], tied: bool = False
 ) -> Segment:
-    """Rematerialize a segment; store only its inputs and results of `stored`.
+    """Rematerialize a segment: store only inputs and results of `stored` primitives.
 
     The state of layers is updated only in the forward pass.
     """

@@ -248,7 +248,7 @@ def _check_unchanged(
 
 
 def _options(config: Config, fields: list[str]) -> str:
-    """Return the command-line options that restore `fields`; "" if there are too many."""
+    """Return command-line options that restore `fields`; "" if there are too many."""
     options = []
     for path in fields:
         value = config_lib.get(config, path)

@@ -57,10 +57,10 @@ class Setup:
 
     `recipe` is the unresolved config, `config` the resolved config, and `trained` the
     pretrained weights that supplied values. `layout` is for the mesh that receives the
-    data. `best` is the metric that ranks checkpoints, `watched` the metric for early
-    stopping, and `plateau` the metric for the plateau schedule (None for other
-    schedules). Phases differ in trainable layers or image size. Arrays in
-    `abstract_state` have shardings.
+    data (of a pipeline, the first stage). `best` is the metric that ranks checkpoints,
+    `watched` the metric for early stopping, and `plateau` the metric for the plateau
+    schedule (None for other schedules). Phases differ in trainable layers or image
+    size. Arrays in `abstract_state` have shardings.
     """
 
     config: Config

@@ -171,7 +171,7 @@ class ArrayNames:
         return USUAL
 
     def shapes(self, ours: Shapes) -> Shapes:
-        """Convert names and shapes of arrays in jaxtrain to the library's."""
+        """Convert our array names and shapes to the library's."""
         theirs = {
             self.name(path): self.layout(path).to_torch(np.broadcast_to(0, shape)).shape
             for path, shape in ours.items()

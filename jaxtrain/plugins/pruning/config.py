@@ -53,15 +53,15 @@ class PruneConfig(Section):
     )
     pattern: str | None = field(
         None,
-        help="N:M sparsity, such as 2:4: keep N of every M "
-        "consecutive weights along the input channels, the largest by magnitude, from "
-        "prune.start_epochs on. NVIDIA's sparse tensor cores support 2:4.",
+        help="N:M sparsity, such as 2:4: keep N of every M consecutive weights "
+        "along the input channels, the largest by magnitude, from prune.start_epochs "
+        "on. NVIDIA's sparse tensor cores support 2:4.",
     )
     layers: tuple[str, ...] = field(
         (),
         help="Path patterns of the layers to prune, such as stage*, or backbone; "
-        "(): all layers except the first layer, the last piece, and depthwise "
-        "convolutions.",
+        "(): all layers except the first layer, the model's last piece, and "
+        "depthwise convolutions.",
     )
     start_epochs: float | None = field(
         None,

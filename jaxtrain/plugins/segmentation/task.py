@@ -33,7 +33,7 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.proposals import Advice
 
-# Maximum number of class names in the label of a mask.
+# Maximum number of class names in the label text of a mask.
 MAX_NAMED = 8
 REFUSED: Mapping[str, str] = {
     "data.augment.mixup": "a mixed pixel has two classes instead of one",
