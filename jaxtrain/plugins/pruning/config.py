@@ -60,8 +60,8 @@ class PruneConfig(Section):
     layers: tuple[str, ...] = field(
         (),
         help="Path patterns of the layers to prune, such as stage*, or backbone; "
-        "(): all layers except the first layer, the model's last piece, and "
-        "depthwise convolutions.",
+        "(): all layers except the first layer, the last piece, and depthwise "
+        "convolutions.",
     )
     start_epochs: float | None = field(
         None,
