@@ -42,7 +42,7 @@ def layer(path: str) -> Any:
 
 
 def part(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorator: run a function in the scope of a part of a step, such as the loss."""
+    """Decorator: run a function in the scope of a step's part, such as the loss."""
     return _scoped(f"part:{name}")
 
 

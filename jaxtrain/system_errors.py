@@ -29,11 +29,11 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
-# Errors of too many open files; their messages omit the path.
+# Error numbers for too many open files; the messages omit the path.
 LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16
-# Substrings of messages of Python exceptions.
+# Substrings that identify Python exceptions by their messages.
 NO_THREAD = "can't start new thread"
 NO_TEMPORARY = "No usable temporary directory"
 

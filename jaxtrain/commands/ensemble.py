@@ -35,7 +35,7 @@ class EnsembleArguments:
         "best",
         help="Weights of each run: best (by validation), latest, or a step number.",
     )
-    trust: bool = trust_option("the directories name")
+    trust: bool = trust_option("the directories require")
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 

@@ -46,7 +46,7 @@ class FindLrArguments:
         help="Maximum number of steps; the test ends when the loss diverges.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
-    trust: bool = trust_option("model.pretrained or the method names")
+    trust: bool = trust_option("model.pretrained or the method requires")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

@@ -14,11 +14,11 @@ def platform_option() -> Any:
     )
 
 
-def trust_option(named: str = "the directory names") -> Any:
+def trust_option(named: str = "the directory requires") -> Any:
     """Field for the option `--trust`, bool: run the custom code named in saved files.
 
     Args:
-      named: End of the phrase "the custom code that" in the help.
+      named: End of the help phrase "the custom code that ...".
     """
     return field(
         False,

@@ -57,9 +57,9 @@ class OptimizerConfig(Part, base=True):
     layer_decay: float | dict[str, float] | None = field(
         None,
         help="Layer-wise learning-rate decay: the head has the full learning rate, and "
-        "each block of the model the learning rate of the next block times this "
-        "factor. Or learning-rate factors by patterns of layer and parameter paths, "
-        "such as conv1 0.1 */bias 2; the last matching pattern counts. None: 1.",
+        "each block has the next block's learning rate times this factor. Or a "
+        "learning-rate factor per pattern of layer or parameter paths, such as "
+        "conv1 0.1 */bias 2; the last matching pattern counts. None: 1.",
     )
     clip_norm: float | None = field(
         None,

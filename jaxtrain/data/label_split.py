@@ -46,8 +46,8 @@ def split_by_labels(
             elif due >= 1 - SLACK:
                 part = 1
             else:
-                # Less than one example is due: hold the example out only if a larger
-                # fraction of the held-out split than of training is still missing.
+                # Less than one example is due: hold the example out only if the
+                # held-out split lacks a larger fraction of its examples than training.
                 part = int(due > SLACK and behind)
             held_out[i] = part
             lacking[part] -= rows[i]

@@ -18,7 +18,7 @@ class Normalization(NamedTuple):
         return images * std + mean
 
     def normalized(self, pixels: jax.Array) -> jax.Array:
-        """Normalize images in 0..1, the inverse of `pixels`."""
+        """Normalize images in 0..1; inverse of `pixels`."""
         mean, std = (jnp.asarray(x, pixels.dtype) for x in self)
         return (pixels - mean) / std
 

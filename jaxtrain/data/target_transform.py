@@ -1,4 +1,4 @@
-"""Transforms of targets that match cropping and resizing of their images on the host.
+"""Cropping and resizing of targets on the host, the same as for their images.
 
 A store whose targets have image coordinates, such as masks or boxes, implements
 `transform_target(target, crop)` for one example. Augmentations in the step then

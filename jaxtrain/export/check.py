@@ -1,4 +1,4 @@
-"""Comparison of the outputs of an exported file and of the model."""
+"""Comparison of an exported file's outputs with the model's outputs."""
 
 import statistics
 import time
@@ -74,7 +74,7 @@ class Check:
       batch: Number of images of a timed call.
       seconds: Median time of a call of the file, in seconds; None if not timed.
       model_seconds: Median time of a call of the model in JAX, in seconds.
-      measure: Noun phrase for the reference value of `difference`, for messages.
+      measure: Noun phrase for the divisor of `difference`, for messages.
       agrees: Format string of `agreement`, for messages.
     """
 

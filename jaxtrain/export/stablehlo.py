@@ -41,7 +41,7 @@ class StableHLOFile(Exporter):
 
 
 class SavedFolder(Exporter):
-    """Export to a directory with program, weights, model description, and a script."""
+    """Export to a directory: program, weights, and a script that runs the program."""
 
     is_folder = True
 
@@ -49,7 +49,7 @@ class SavedFolder(Exporter):
         kind = request.model.description.input
         if not kind.are_images:
             raise UserError(
-                "--format saved supports only models of images, but the model takes "
+                "--format saved supports only image models, but the model takes "
                 f"{kind.noun}s; choose another --format"
             )
 

@@ -29,7 +29,7 @@ class ImageBatch(NamedTuple):
     """A batch of images with its results.
 
     Attributes:
-      images: Original images, such as file paths.
+      images: Images as given, such as file paths.
       pixels: Preprocessed images, uint8 (n, H, W, C), or inputs of another type, (n,
         ...); zeros for unreadable images.
       errors: Error message of each image; None for images without errors.

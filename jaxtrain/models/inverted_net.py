@@ -112,7 +112,7 @@ class InvertedNet(Model):
 
 
 def _without_a_stride(stages: tuple[InvertedStage, ...]) -> tuple[InvertedStage, ...]:
-    """Return the stages with stride 1 in the first strided stage."""
+    """Replace the stride of the first strided stage by 1."""
     first = next(i for i, stage in enumerate(stages) if stage.stride > 1)
     changed = dataclasses.replace(stages[first], stride=1)
     return (*stages[:first], changed, *stages[first + 1 :])

@@ -45,14 +45,14 @@ class Projected(NamedTuple):
 
 
 class Perceptron(nnx.Module):
-    """Batch norm, ReLU and a dense layer: a two-layer MLP without the first layer."""
+    """Batch norm, ReLU and the second dense layer of a two-layer MLP."""
 
     def __init__(self, hidden: int, features: int, *, layers: Layers):
         self.norm = layers.batch_norm(hidden)
         self.linear = layers.linear(hidden, features)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Map the outputs of the first layer, (B, hidden), to (B, features)."""
+        """Map the outputs of the first dense layer, (B, hidden), to (B, features)."""
         return self.linear(self.norm(x, relu=True))
 
 
@@ -83,6 +83,6 @@ class ProjectionHead(nnx.Module):
 def add_projection(
     head: ProjectionHead, x: jax.Array, rngs: nnx.Rngs | None
 ) -> jax.Array | Projected:
-    """Last piece of a model: return outputs, in training with projections."""
+    """Return the outputs; in training, with projections (last piece of a model)."""
     del rngs
     return x if head.deterministic else head(x)

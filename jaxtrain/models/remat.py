@@ -19,9 +19,9 @@ from jaxtrain.config.train import Remat
 
 Modules = Mapping[str, nnx.Module]
 
-# Primitives whose results are stored instead of recomputed. The sums are batch-norm
-# statistics (two `reduce_sum` on CPUs, one joint `reduce` on GPUs), which are small,
-# but whose recomputation would read large arrays.
+# Primitives whose results are stored instead of recomputed. `SUMS` compute batch-norm
+# statistics (two `reduce_sum` on CPUs, one joint `reduce` on GPUs): their results are
+# small, but recomputation would read large arrays.
 SUMS = frozenset({lax.reduce_sum_p, lax.reduce_p})
 PRODUCTS = SUMS | {lax.conv_general_dilated_p, lax.dot_general_p}
 
@@ -89,7 +89,7 @@ def _chain(segments: Sequence[Segment]) -> Segment:
 def _recomputed(
     segment: Segment, stored: frozenset[Any], tied: bool = False
 ) -> Segment:
-    """Rematerialize a segment; only inputs and `stored` primitives' results are stored.
+    """Rematerialize a segment: store only inputs and results of `stored` primitives.
 
     The state of layers is updated only in the forward pass.
     """

@@ -44,7 +44,7 @@ class PieceStream(nnx.RngStream):
         rngs = _keys.get()
         if rngs is None:
             raise UserError(
-                f"a layer draws from the random stream {self.tag!r} in evaluation; "
+                f"a layer draws from the RNG stream {self.tag!r} in evaluation; "
                 "draw only if not self.deterministic (set by train() and eval() of the "
                 "model), as in nnx.Dropout"
             )
@@ -84,7 +84,7 @@ def use_keys_of_pieces(model: nnx.Module) -> None:
         dtype = getattr(variable, "dtype", None)
         if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
             raise UserError(
-                f"model {type(model).__name__}: {'/'.join(map(str, path))} is a random "
+                f"model {type(model).__name__}: {'/'.join(map(str, path))} is a PRNG "
                 "key, which checkpoints cannot store; draw from the rngs of the piece, "
                 "or from an nnx.Rngs of the layer"
             )

@@ -71,7 +71,7 @@ class VGG(Model):
         for number, (stage, index) in enumerate(blocks):
             split: Split | None = "in" if number % 2 else "out"
             if number == len(blocks) - 1 and split == "out":
-                split = None  # An "in" layer must follow an "out" layer.
+                split = None  # No "in" layer would follow this "out" layer.
             features = scale_channels(CHANNELS[stage - 1], width)
             name = f"stage{stage}_conv{index}"
             conv = layers.conv(channels, features, 3, init=he_fan_out, split=split)

@@ -42,7 +42,7 @@ def make_mesh(
     """
     devices = jax.devices() if devices is None else devices
     sizes = axis_sizes(config, len(devices), seen)
-    # With explicit axes, JAX's default, gradients of convolutions fail.
+    # Explicit axes, JAX's default, do not support gradients of convolutions.
     return Mesh(
         np.asarray(devices).reshape(*sizes.values()),
         MESH_AXES,

@@ -44,7 +44,7 @@ def describe_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str
 
 
 def are_known_equal(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether equal digests show that data are equal; the paths may differ."""
+    """Whether both digests are known and the records agree; paths may differ."""
     return _both_known(old, new) and not describe_changes(old, new)
 
 

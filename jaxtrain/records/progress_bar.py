@@ -169,7 +169,7 @@ class Remaining:
         one = self.step_seconds()
         if one is None or self._completed_at is None:
             return None
-        # Elapsed seconds of the current step, limited to the average of a step.
+        # Elapsed seconds of the current step, limited to the average step time.
         started = min(self._seconds() - self._completed_at, one)
         batch = FORWARD_SHARE * one
         if self._batch_seconds is not None:

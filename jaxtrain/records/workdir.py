@@ -248,7 +248,7 @@ def _check_unchanged(
 
 
 def _options(config: Config, fields: list[str]) -> str:
-    """Return options that restore `fields`; "" for more than `MAX_OPTIONS` fields."""
+    """Return command-line options that restore `fields`; "" if there are too many."""
     options = []
     for path in fields:
         value = config_lib.get(config, path)
@@ -271,8 +271,8 @@ def _other_workdir(workdir: Path, fields: list[str]) -> str:
 def _move_aside(workdir: Path) -> Path:
     """Move the contents of a workdir, except the lock, to a new sibling directory.
 
-    Checkpoints are moved last: if the process is killed before, the next start raises
-    an error, because the config is missing.
+    Checkpoints are moved last: if the process is killed during the move, the next
+    start raises an error, because checkpoints remain without a config.
     """
     place, stamp = workdir.absolute(), time.strftime("%Y%m%d-%H%M%S")
     aside = unused(place.with_name(f"{place.name}.old-{stamp}"))

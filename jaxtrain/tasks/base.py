@@ -61,7 +61,7 @@ class Task:
       chosen: Values fitted on the validation split (`choose`), such as thresholds; {}
         without validation. None during the evaluation of the validation split.
       whole_images: Whether targets depend on the entire image; proposed recipes then
-        crop and flip images only if `advice` proposes it.
+        crop and flip images only if the task's `advice` proposes it.
       size_multiple: Required divisor of image height and width with the default
         options; proposed recipes round image sizes up to a multiple of it.
       classes_fact: Key of the class names in `Store.facts`; None for tasks without

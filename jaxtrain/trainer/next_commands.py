@@ -55,7 +55,7 @@ def evaluate(run: FinishedRun) -> str:
 
 
 def predict(run: FinishedRun) -> str:
-    """Command that predicts images, with the decoder's `command_options`."""
+    """Command for predictions on images, with the decoder's `command_options`."""
     return f"predict {run.words} {run.decoder.command_options} IMAGES"
 
 

@@ -57,10 +57,10 @@ class Setup:
 
     `recipe` is the unresolved config, `config` the resolved config, and `trained` the
     pretrained weights that supplied values. `layout` is for the mesh that receives the
-    data. `best` is the metric that ranks checkpoints, `watched` the metric for early
-    stopping, and `plateau` the metric for the plateau schedule (None for other
-    schedules). Phases differ in trainable layers or image size. Arrays in
-    `abstract_state` have shardings.
+    data (of a pipeline, the first stage). `best` is the metric that ranks checkpoints,
+    `watched` the metric for early stopping, and `plateau` the metric for the plateau
+    schedule (None for other schedules). Phases differ in trainable layers or image
+    size. Arrays in `abstract_state` have shardings.
     """
 
     config: Config
@@ -83,7 +83,7 @@ class Setup:
     abstract_state: TrainState
 
     def evaluated_after(self, step: int) -> float:
-        """Examples yet to be evaluated after a step, divided by the batch size."""
+        """Number of batches, possibly fractional, in all evaluations after a step."""
         splits, num = self.splits, self.timetable.evaluations_after(step)
         each = len(splits.validation) if splits.validation else 0
         return (num * each + len(splits.test)) / self.timetable.batch_size

@@ -52,7 +52,7 @@ class MachineSampler:
         self._at, self._cpu_seconds = seconds(), host_seconds()[0]
 
     def sample(self, step: int, examples_per_second: float) -> Telemetry:
-        """Sample this process; in process 0, return metrics of all processes, else {}.
+        """Sample metrics; process 0 returns the metrics of all processes, others {}.
 
         Args:
           step: Any step since the last log line.

@@ -58,7 +58,7 @@ AS_IT_IS = TorchLayout(lambda x: x, lambda x: x)
 
 
 def convolution(size: int) -> TorchLayout:
-    """Return the layout of dense kernels that are full-size convolutions in PyTorch.
+    """Return the layout of dense kernels that PyTorch stores as convolution kernels.
 
     Args:
       size: Height and width of the convolution's input. The input of our dense layer
@@ -171,7 +171,7 @@ class ArrayNames:
         return USUAL
 
     def shapes(self, ours: Shapes) -> Shapes:
-        """Convert names and shapes of arrays in jaxtrain to the library's."""
+        """Convert our array names and shapes to the library's."""
         theirs = {
             self.name(path): self.layout(path).to_torch(np.broadcast_to(0, shape)).shape
             for path, shape in ours.items()

@@ -20,8 +20,8 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# Custom modules of a directory: pairs (config field, module); recorded SHA-256 of the
-# files, by `own.module_of`; advice on recording the current files.
+# Custom modules of a directory, as pairs (config field, module); recorded SHA-256 of
+# each file, keyed by `own.module_of`; and advice on recording the current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 

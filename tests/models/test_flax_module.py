@@ -154,7 +154,7 @@ def test_a_block_that_flax_recomputes_draws_from_the_step():
             "Fails",
             r"fails on images of shape \(2, 8, 8, 1\): TypeError: .*test_flax_module",
         ),
-        ("Keeps", "noise is a random key, which checkpoints cannot store"),
+        ("Keeps", "noise is a PRNG key, which checkpoints cannot store"),
         ("Uncalled", "has no forward pass"),
         ("Breaks", "the constructor failed: ValueError: no layers here"),
         ("Hides", "the module defines pieces, which jaxtrain reserves"),

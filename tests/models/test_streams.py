@@ -59,12 +59,12 @@ def test_streams_have_no_state_and_draw_the_keys_of_their_piece():
     model.eval()
     assert model(images).shape == (2, 4)
     model.net.deterministic = False
-    with pytest.raises(UserError, match="random stream 'noise' in evaluation"):
+    with pytest.raises(UserError, match="RNG stream 'noise' in evaluation"):
         model(images)
 
 
 def test_a_layer_that_keeps_a_key_is_refused():
-    with pytest.raises(UserError, match="conv/key is a random key, which checkpoints"):
+    with pytest.raises(UserError, match="conv/key is a PRNG key, which checkpoints"):
         blueprint(KEPT).abstract()
 
 

@@ -48,7 +48,7 @@ class AverageArguments:
         help="Checkpoint of the runs: best (by the monitored metric), latest, or a "
         "step number.",
     )
-    trust: bool = trust_option("the directories name")
+    trust: bool = trust_option("the directories require")
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
 
 

@@ -202,7 +202,7 @@ def match(
 
 
 def overlaps(boxes: np.ndarray, true: np.ndarray, crowd: np.ndarray) -> np.ndarray:
-    """Return the IoU, (n, m); for crowds, the intersection over the detection area."""
+    """Return pairwise IoU, (n, m); for crowds, intersection over detection area."""
     one, other = boxes.astype(np.float64)[:, None], true.astype(np.float64)[None]
     least = np.maximum(one[..., :2], other[..., :2])
     most = np.minimum(one[..., 2:], other[..., 2:])

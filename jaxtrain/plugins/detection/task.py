@@ -162,7 +162,7 @@ class Detection(Task):
 def output_spec(
     image_shape: tuple[int, int, int], strides: Sequence[int], num_classes: int
 ) -> tuple[dict[str, tuple[int, int, int]], ...]:
-    """Return the shape (rows, columns, channels) of each output map of each level."""
+    """Return the output shapes, (rows, columns, channels) by name, of each level."""
     height, width, _ = image_shape
     features = {"boxes": 4, "centerness": 1, "classes": num_classes}
     return tuple(
@@ -196,7 +196,7 @@ def make_finder(
 
 
 def _output_places(options: DetectionConfig, outputs: Any) -> Places:
-    """Return the locations of all levels, for the shapes of the output maps."""
+    """Return the locations of all pyramid levels, given the levels' outputs."""
     shapes = [level["boxes"].shape[1:3] for level in outputs]
     return make_places(shapes, options.strides, options.bounds)
 

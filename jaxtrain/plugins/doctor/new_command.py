@@ -40,7 +40,7 @@ class NewArguments:
         help="Weights to fine-tune, in any form that model.pretrained supports; None: "
         "train from scratch.",
     )
-    trust: bool = trust_option("the directory of --pretrained names")
+    trust: bool = trust_option("the directory of --pretrained requires")
     allow_outside: bool = field(
         False,
         help="Whether images may be outside the directory (data.allow_outside).",

@@ -54,7 +54,7 @@ class FindBatchArguments:
         None,
         help="Directory of find_batch.json; None: runs/<name of the config>.",
     )
-    trust: bool = trust_option("model.pretrained or the method names")
+    trust: bool = trust_option("model.pretrained or the method requires")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

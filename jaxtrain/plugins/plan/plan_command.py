@@ -59,7 +59,7 @@ class PlanArguments:
         None,
         help="Directory of plan.json; None: runs/<name of the config>.",
     )
-    trust: bool = trust_option("model.pretrained or the method names")
+    trust: bool = trust_option("model.pretrained or the method requires")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

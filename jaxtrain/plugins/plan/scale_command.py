@@ -45,7 +45,7 @@ class ScaleArguments:
     )
     target: str | None = field(
         None,
-        help="GPU to compile for with --compile-only, which need not be present: v100, "
+        help="GPU to compile for with --compile-only (it need not be present): v100, "
         "a100, a100-40, h100, h200, b200, l4 or rtx6000pro.",
     )
     out: Path | None = field(
@@ -57,7 +57,7 @@ class ScaleArguments:
         "auto",
         help="Devices to run on; auto: GPUs if there are any, else simulated devices.",
     )
-    trust: bool = trust_option("model.pretrained or the method names")
+    trust: bool = trust_option("model.pretrained or the method requires")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 
@@ -91,7 +91,7 @@ def run(arguments: ScaleArguments, signals: StopSignals) -> None:
 
 
 def problems(arguments: ScaleArguments) -> list[Problem]:
-    """Return the problems of the config that do not depend on the devices."""
+    """Return the config problems that are independent of the devices."""
     from jaxtrain.tools.start_problems import problems_without_mesh
 
     return problems_without_mesh(arguments.overrides)

@@ -53,8 +53,8 @@ class PruneConfig(Section):
     )
     pattern: str | None = field(
         None,
-        help="N:M sparsity, such as 2:4: of each M consecutive input channels of an "
-        "output channel, keep the N weights of largest magnitude, from start_epochs "
+        help="N:M sparsity, such as 2:4: keep N of every M consecutive weights "
+        "along the input channels, the largest by magnitude, from prune.start_epochs "
         "on. NVIDIA's sparse tensor cores support 2:4.",
     )
     layers: tuple[str, ...] = field(

@@ -25,11 +25,11 @@ GAP, TEXT_HEIGHT = 8, 16
 
 
 def draw_preview(setup: Setup, num_steps: int, columns: int = 8) -> Image.Image:
-    """Draw the first training images: originals above, augmented images below.
+    """Draw the first training images, each above its augmented image.
 
     Args:
       setup: Setup of the run.
-      num_steps: Number of batches to show, one batch per row.
+      num_steps: Number of batches to show, one row of such pairs per batch.
       columns: Maximum number of images per batch.
 
     Raises:

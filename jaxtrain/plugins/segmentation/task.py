@@ -33,7 +33,7 @@ from jaxtrain.tasks.metrics import Metric
 from jaxtrain.tasks.pictures import mistakes, overlay
 from jaxtrain.tasks.proposals import Advice
 
-# Maximum number of class names in the label of a mask.
+# Maximum number of class names in the label text of a mask.
 MAX_NAMED = 8
 REFUSED: Mapping[str, str] = {
     "data.augment.mixup": "a mixed pixel has two classes instead of one",
@@ -158,7 +158,7 @@ class Segmentation(Task):
         return imitate_classes(outputs, teacher, temperature, hard)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Mask of images with valid pixels, bool (B,).
+        """Mask over the batch: images with valid pixels, bool (B,).
 
         Other images have a loss of 0, which would lower the mean.
         """

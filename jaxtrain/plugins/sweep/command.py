@@ -60,7 +60,7 @@ class SweepArguments:
         "n_warmup_steps, are numbers of evaluations, not of training steps.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
-    trust: bool = trust_option("model.pretrained or the method names")
+    trust: bool = trust_option("model.pretrained or the method requires")
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 
 

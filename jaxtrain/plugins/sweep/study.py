@@ -55,8 +55,8 @@ STATES: dict[TrialState, sweep_file.TrialState] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-# Config fields that may change when a single run resumes, but not when a sweep resumes,
-# whose trials must be comparable.
+# Config fields that may change when a single run resumes, but not when a sweep resumes:
+# the trials of a sweep must be comparable.
 COMPARED = (
     *("train.epochs", "train.steps"),
     *("train.eval_every_epochs", "train.eval_every_steps"),
@@ -256,7 +256,7 @@ def _open(path: Path, on_stale: Any = None) -> optuna.storages.RDBStorage:
     """Open an Optuna database; call `on_stale(study, trial)` for killed trials."""
 
     def connect() -> sqlite3.Connection:
-        # Not by a database URL, which cannot represent every path.
+        # A path instead of a database URL, which cannot represent every path.
         return sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -62,10 +62,10 @@ class StepTransform:
     """Pure functions around the optimizer update, with state in `TrainState.extras`.
 
     The training step calls `gradient_params`, `loss_factor`, `on_gradients`, `project`,
-    `rate_factor`, `on_update`, `accepts` and `after`, in this order, each for all
-    transforms. These methods are traced. Each stage of a pipeline calls the methods for
-    its layers. Pipelines do not support transforms with `gradient_params` or
-    `on_gradients`.
+    `rate_factor`, `on_update`, `accepts` and `after`, in this order, each method
+    for all transforms before the next method. These methods are traced. Each stage of a
+    pipeline calls the methods for its layers. Pipelines do not support transforms with
+    `gradient_params` or `on_gradients`.
 
     Attributes:
       name: Key in `TrainState.extras`.

@@ -159,7 +159,7 @@ def _pad(to: Writer, node: Node) -> Written:
 
 
 def _window(to: Writer, node: Node) -> Written:
-    """Write a convolution or pool."""
+    """Write a convolution or pooling operator."""
     x, *weights = node.inputs
     rank = len(x.shape)
     order = channels_first(rank)
