@@ -321,5 +321,5 @@ def test_a_baseline_is_of_the_same_metric(tmp_path: Path):
     write_digested(path, {"corruptions": found})
     baseline = robustness.read_baseline(path, "CIFAR-10-C", "accuracy")
     assert baseline["fog"] == pytest.approx(0.2)
-    with pytest.raises(UserError, match="errors of accuracy, but this task uses"):
+    with pytest.raises(UserError, match="error rates of accuracy, but this task uses"):
         robustness.read_baseline(path, "CIFAR-10-C", "rmse")
