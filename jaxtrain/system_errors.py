@@ -29,7 +29,7 @@ FIXES = {
     errno.ENFILE: "raise the limit of open files of the machine (fs.file-max)",
     errno.EAGAIN: PROCESSES,
 }
-# Error numbers for too many open files; the messages omit the path.
+# Error numbers for too many open files. Messages for these errors omit the path.
 LIMITS = (errno.EMFILE, errno.ENFILE)
 # Most systems have a soft limit of 1,024 open files, and a higher hard limit.
 MAX_OPEN = 2**16

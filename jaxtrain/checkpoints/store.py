@@ -277,7 +277,7 @@ class Checkpoints:
         cluster.current().barrier()
 
     def put_aside_after(self, step: int) -> None:
-        """Rename all checkpoints after `step` to `rewound-STEP`."""
+        """Rename each checkpoint after `step` to `rewound-STEP`; STEP is its step."""
         for newer in reversed([found for found in self.steps() if found > step]):
             self.put_aside(newer, REWOUND)
 

@@ -49,8 +49,9 @@ class Source:
     def canvas_shape(self) -> tuple[int, int, int] | None:
         """Shape (H, W, C) of the images that `read` returns with `crop_seeds`, or None.
 
-        Images are canvases that contain a random crop, or, if targets have image
-        coordinates, resized crops. None means that random crops are disabled.
+        If targets have image coordinates, the images are resized crops. Otherwise, they
+        are canvases with a random crop in the upper left corner. None means that random
+        crops are disabled.
         """
         if not self.input.are_images:
             return self.image_shape if self.input.crops_at_random else None

@@ -28,9 +28,9 @@ class Tolerance(NamedTuple):
 
 # Differences: with a relative rounding error e (2^-24, 2^-11, 2^-8), sums in another
 # order differ by about e * sqrt(number of terms), and the errors of layers accumulate:
-# an error of 10 e was measured for 50 layers of a thousand terms. The limits are 1.3
-# (bf16) to 17 times (fp32) as large. Bugs (a wrong epsilon or padding, a transposed
-# kernel) change outputs by a tenth.
+# an error of 10 e was measured for 50 layers of a thousand terms. The limits are larger
+# than 10 e by a factor of 1.3 (bf16) to 17 (fp32). Bugs (a wrong epsilon or padding, a
+# transposed kernel) change outputs by a tenth.
 #
 # Agreement: one image of 64 may be so close to a decision boundary that the last bit
 # decides.

@@ -70,8 +70,8 @@ class Layers:
           stride: Stride along rows and columns.
           padding: Zero padding. "SAME" is TensorFlow's: with stride 2, a 3x3 kernel and
             an even image size, only the bottom and right are padded. None means "SAME"
-            if `same_padding` is set, else torchvision's padding, equal on all sides,
-            with which stride 1 preserves the image size.
+            if `same_padding` is set, else torchvision's padding: equal on all sides, so
+            that the image size is preserved with stride 1.
           dilation: Dilation of the kernel.
           groups: Number of channel groups; `in_channels` for a depthwise convolution.
           bias: Whether the convolution has a bias. Defaults to `conv_bias`.

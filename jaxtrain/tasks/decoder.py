@@ -71,8 +71,8 @@ class OutputDecoder:
 
     Attributes:
       logits_name: Name of the raw outputs in an exported file.
-      in_units: Description of the outputs, for messages, if the 256 levels of int8 are
-        too coarse for them; else None.
+      in_units: None if int8 is precise enough for the outputs; else a description of
+        the outputs, for messages.
       command_options: Options of `predict` to suggest after a run.
       draws: Whether predictions can be drawn on images (`Prediction.draw`).
       embeds: Whether the features of an image are the result of `values`, rather than

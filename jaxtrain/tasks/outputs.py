@@ -36,7 +36,7 @@ class Readout(NamedTuple):
     decimals: tuple[int, ...] = ()
 
     def add_offset(self, numbers: np.ndarray) -> np.ndarray:
-        """Add `shift`, in float64, to results of `of`, and round to `decimals`.
+        """Add `shift` to numbers computed by `of`, in float64; round to `decimals`.
 
         Without a `shift`, the numbers are returned unchanged.
         """

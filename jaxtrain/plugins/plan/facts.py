@@ -211,7 +211,7 @@ def _minimum_bytes(setup: Setup) -> int:
 
 
 def _usable_bytes(device: Any) -> int | None:
-    """Return the usable bytes of a device, or None if the device is not present."""
+    """Return the usable memory of a device in bytes; None if the device is absent."""
     if device not in jax.devices():
         return None
     if device.platform == "cpu":

@@ -154,7 +154,7 @@ def _make(
 
 
 def _with_features(model: Model, image_shape: tuple[int, ...]) -> list[Piece]:
-    """Pieces of a classifier before its first output that is not (B, H, W, C)."""
+    """Return the leading pieces of a classifier, all with (B, H, W, C) outputs."""
     outputs = _outputs(model, model.pieces, image_shape)
     for index, x in enumerate(outputs):
         if any(len(part.shape) != 4 for part in jax.tree.leaves(x)):

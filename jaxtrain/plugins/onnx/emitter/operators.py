@@ -60,7 +60,7 @@ def _on_elements(to: Writer, node: Node, /, **attributes: Any) -> Written:
 
 
 def _common_order(to: Writer, node: Node) -> Order:
-    """Return the layout of the first transposed full-rank input, else JAX's layout."""
+    """Return the first non-JAX layout of inputs with the node's rank, else JAX's."""
     rank = len(node.shape)
     large = [x for x in node.inputs if not x.is_constant and len(x.shape) == rank]
     found = map(to.order_of, large)
