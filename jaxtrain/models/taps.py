@@ -57,7 +57,14 @@ class Taps:
     calls: list[tuple[str, jax.ShapeDtypeStruct]] = field(default_factory=list)
 
     def record(self, path: str, y: Any) -> Any:
-        """Record a layer's output; return it, passed through `read` if selected."""
+        """Record a layer call, and return the layer's output.
+
+        The output of the selected call is passed through `read`.
+
+        Args:
+          path: Path of the layer.
+          y: Output of the layer.
+        """
         shape = getattr(y, "shape", ())
         if len(shape) != 4 or shape[1] * shape[2] == 1:
             return y

@@ -143,7 +143,11 @@ class OutputDecoder:
         return self.probabilities(outputs)
 
     def add_offset(self, values: np.ndarray) -> np.ndarray:
-        """Add the float64 offset of number outputs, if any, to results of `values`."""
+        """Add the float64 offset of number outputs, if any, to predictions.
+
+        Args:
+          values: Predictions from the method `values`, on the host.
+        """
         return values
 
     # Ensembles of models.

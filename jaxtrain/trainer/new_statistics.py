@@ -30,9 +30,10 @@ PURPOSE = "a batch for the statistics of averaged weights"
 class NewStatistics:
     """Batch-norm statistics of the averaged weights of a run.
 
-    The statistics are means over micro-batches of a fixed set of training images, or of
-    sliding windows, with evaluation preprocessing. They depend only on the weights, not
-    on stops and resumes.
+    The statistics are means over micro-batches of training images with evaluation
+    preprocessing. If evaluations use sliding windows, the micro-batches consist of
+    windows of training images. The choice of images or windows is fixed, so the
+    statistics depend only on the weights, not on stops and resumes.
 
     Attributes:
       setup: Setup of the run.

@@ -1,8 +1,8 @@
 """Mosaic of four images around a point (Bochkovskiy et al. 2020, arXiv:2004.10934).
 
-As in ultralytics and YOLOX, the point is uniform in the middle half of a canvas of
-twice the height and width. The canvas is scaled about its centre, then centre-cropped
-to the size of an image.
+As in ultralytics and YOLOX, the point where the images meet is uniform in the middle
+half of a canvas of twice the height and width. The canvas is scaled about its centre,
+then centre-cropped to the size of an image.
 
 The batch is divided into groups of four consecutive examples, and a mosaic combines the
 images of a group. With repeated examples, a group has one copy each of four consecutive
@@ -27,8 +27,8 @@ from jaxtrain.data.target_changes import Follow, Mosaic
 NUMBER = 13
 # Range of the scale factor of the images.
 MOSAIC_SCALE = 0.5, 1.5
-# Place of each of the four images relative to the point: (right, below), 0 or 1. The
-# first is the example's image.
+# Position of each of the four images relative to the point where they meet: (right,
+# below), 0 or 1. The first is the example's image.
 PLACES = ((0, 0), (1, 0), (0, 1), (1, 1))
 
 

@@ -49,7 +49,7 @@ def make_tables(
 
     Args:
       magnitudes: Operation -> magnitude at each level, (levels,): a slope, pixels,
-        degrees, a blend factor minus 1, bits or a threshold.
+        degrees, the change of a blend factor from 1, bits or a threshold.
       height: Height of the images.
       width: Width of the images.
     """
@@ -180,7 +180,7 @@ def _levels(
       slope: Maximum slope of shears.
       moves: Maximum translation in x and y, in pixels.
       degrees: Maximum angle of rotations.
-      blend: Maximum of the blend factor minus 1.
+      blend: Maximum change of the blend factor from 1.
       bits: Number of bits of posterize at each level, (levels,).
     """
     ends = (slope, slope, *moves, degrees, *len(BLENDS) * [blend])
