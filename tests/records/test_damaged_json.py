@@ -343,7 +343,7 @@ def test_damaged_lines_are_set_aside_once(
     path.write_bytes(b"\n".join([good[0], *broken, *good[1:], cut_off]))
     log(run, 5).close()
     told = capsys.readouterr().err
-    assert "lines 2, 3, 7, moved to metrics.damaged.jsonl" in told
+    assert "lines 2, 3, 7 to metrics.damaged.jsonl" in told
     assert aside.read_bytes().splitlines() == [*broken, cut_off]
     # Without the line of step 8, which comes again.
     assert path.read_bytes().splitlines() == good[:3]
