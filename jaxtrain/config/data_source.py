@@ -146,9 +146,9 @@ class SourceFields(Section):
     )
     hold_out: Literal["examples", "classes"] = field(
         "examples",
-        help="What to hold out from the training split; examples: examples of all "
-        "classes; classes: all examples of some classes, to evaluate embeddings on "
-        "unseen classes, without the validation and test splits of the data set.",
+        help="Part of the training split to hold out; examples: some examples of each "
+        "class; classes: entire classes, to evaluate embeddings on unseen classes (the "
+        "data set's own validation and test splits are ignored).",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,

@@ -42,7 +42,7 @@ class CoreConfig(Section):
 
     seed: int = field(
         0,
-        help="Random seed, of initial weights, data order, augmentation and dropout.",
+        help="Random seed for initial weights, data order, augmentation and dropout.",
         common=True,
     )
     precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
