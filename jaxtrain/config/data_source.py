@@ -99,7 +99,7 @@ class SourceFields(Section):
     classes: str | None = field(
         default=None,
         help="Class file for the masks of a masks:, csv: or hf: source. Each line is "
-        "name, or name,R,G,B. None: classes.txt or classes.csv next to the images.",
+        "NAME or NAME,R,G,B. None: classes.txt or classes.csv next to the images.",
         shared="unless same data",
         forms="masks:DIR csv:FILE hf:NAME_OR_DIR",
         free_in_evaluation=True,
@@ -121,14 +121,15 @@ class SourceFields(Section):
     )
     test_split: str = field(
         "test",
-        help="Test split, used once, at the end.",
+        help="Test split, evaluated once, at the end of the run.",
         of_source=True,
         free_in_evaluation=True,
     )
     test_fraction: float | None = field(
         None,
         help="Fraction of the training split held out as the test split if the data "
-        "set has none, stratified and the same for every seed; None: 0.1.",
+        "set has no test split; None: 0.1. The held-out examples are stratified by "
+        "class, and do not depend on the seed.",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,
@@ -136,7 +137,8 @@ class SourceFields(Section):
     validation_fraction: float = field(
         0.1,
         help="Fraction of the training split held out as the validation split if the "
-        "data set has none, stratified and seeded; 0: no validation.",
+        "data set has no validation split; 0: no validation. The held-out examples are "
+        "stratified by class, and depend on the seed.",
         common=True,
         free_in_evaluation=True,
         held_out=True,
@@ -144,9 +146,9 @@ class SourceFields(Section):
     )
     hold_out: Literal["examples", "classes"] = field(
         "examples",
-        help="Held-out part of the training split: examples of all classes (examples); "
-        "or entire classes (classes), to evaluate embeddings on unseen classes. The "
-        "value classes ignores the data set's splits test and validation.",
+        help="Part of the training split to hold out; examples: some examples of each "
+        "class; classes: entire classes, to evaluate embeddings on unseen classes (the "
+        "data set's own validation and test splits are ignored).",
         of_source=True,
         free_in_evaluation=True,
         held_out=True,

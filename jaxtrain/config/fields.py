@@ -203,7 +203,9 @@ def read_part(values: Any, table: PartTable, where: str) -> Any:
     """
     name = values.get("name") if isinstance(values, Mapping) else None
     if not isinstance(name, str):
-        raise UserError(f"{where}: expected an object with a name, not {values!r:.60}")
+        raise UserError(
+            f"{where}: expected an object with a field `name`, not {values!r:.60}"
+        )
     kind: type[Part] = part_class(table, name)
     known = dict(values)
     if not kind.__dataclass_fields__["name"].init:

@@ -56,26 +56,26 @@ class OptimizerConfig(Part, base=True):
     )
     layer_decay: float | dict[str, float] | None = field(
         None,
-        help="Layer-wise learning-rate decay: the head has the full learning rate, and "
-        "each block has the next block's learning rate times this factor. Or a "
-        "learning-rate factor per pattern of layer or parameter paths, such as "
+        help="Layer-wise learning-rate decay: ratio of the learning rate of each block "
+        "to that of the next; the head has the full learning rate. Or a learning-rate "
+        "factor for each of several patterns of layer or parameter paths, such as "
         "conv1 0.1 */bias 2; the last matching pattern counts. None: 1.",
     )
     clip_norm: float | None = field(
         None,
-        help="Largest global norm of the gradients; None: not clipped.",
+        help="Maximum global gradient norm; None: no clipping.",
         other_names="clip_grad gradient_clip_val",
     )
     clip_ratio: float | None = field(
         None,
-        help="Adaptive gradient clipping (Brock et al. 2021): largest norm of the "
-        "gradient of each output unit of a layer, as a fraction of the norm of the "
-        "unit's weights; None: not clipped.",
+        help="Adaptive gradient clipping (Brock et al. 2021): maximum ratio of "
+        "gradient norm to weight norm, for each output unit of a layer; None: no "
+        "clipping.",
     )
     lookahead_steps: int | None = field(
         None,
         help="Lookahead (Zhang et al. 2019): steps between updates of the slow "
-        "weights, with step size 0.5. The slow weights are evaluated. None: no "
+        "weights, with step size 0.5. Evaluations use the slow weights. None: no "
         "lookahead.",
     )
     schedule: ScheduleConfig = field(

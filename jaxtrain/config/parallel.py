@@ -76,34 +76,36 @@ class ParallelConfig(Section):
     )
     data: int | None = field(
         None,
-        help="Size of the mesh axis that shards the batch and replicates the state. "
-        "For this and the next four axes, -1 takes all remaining devices. None: from "
-        "the preset.",
+        help="Size of the mesh axis that shards the batch and replicates the train "
+        "state; -1: all remaining devices; None: set by parallel.preset.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     fsdp: int | None = field(
         None,
-        help="Size of the mesh axis that shards the batch and the state.",
+        help="Size of the mesh axis that shards the batch and the train state; "
+        "-1: all remaining devices; None: set by parallel.preset.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     model: int | None = field(
         None,
         help="Size of the mesh axis that shards channels of convolutions and the "
-        "classes.",
+        "classes; -1: all remaining devices; None: set by parallel.preset.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     spatial: int | None = field(
         None,
-        help="Size of the mesh axis that shards the rows of images.",
+        help="Size of the mesh axis that shards the rows of images; -1: all remaining "
+        "devices; None: set by parallel.preset.",
         may_change_on_resume=True,
         mesh_axis=True,
     )
     spatial_width: int | None = field(
         None,
-        help="Size of the mesh axis that shards the columns of images.",
+        help="Size of the mesh axis that shards the columns of images; -1: all "
+        "remaining devices; None: set by parallel.preset.",
         may_change_on_resume=True,
         mesh_axis=True,
     )

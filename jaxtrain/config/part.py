@@ -93,9 +93,12 @@ class CustomConfig(Part):
       options: Keyword arguments of the user-defined class or function.
     """
 
-    name: str = field(help="Name, or import path of user-defined code.")
+    name: str = field(
+        help="Name, or import path of user-defined code: path/to/file.py:name or "
+        "package.module:name."
+    )
     options: Options = field(
-        default_factory=dict, help="Keyword arguments of user-defined code, by name."
+        default_factory=dict, help="Keyword arguments for the class or function."
     )
 
     def arguments(self) -> dict[str, Any]:

@@ -42,14 +42,14 @@ class CoreConfig(Section):
 
     seed: int = field(
         0,
-        help="Root of all randomness: initial weights, data order, augmentation, "
-        "dropout.",
+        help="Random seed for initial weights, data order, augmentation and dropout.",
         common=True,
     )
     precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
         field(
             "fp32",
-            help="Precision policy: a name or params=DTYPE,compute=DTYPE,output=DTYPE.",
+            help="Precision policy: a name, such as bf16, or "
+            "params=DTYPE,compute=DTYPE,output=DTYPE.",
             common=True,
             other_names="amp",
         )
@@ -110,7 +110,7 @@ class CoreConfig(Section):
                 shown = " and ".join(
                     f"{path} = {value}" for path, value in given.items()
                 )
-                report(f"{shown}: give one of {', '.join(group)}", *[*given][1:])
+                report(f"{shown}: give only one of {', '.join(group)}", *[*given][1:])
         if self.data.batch_size % self.train.accumulate_steps:
             report(
                 f"data.batch_size = {self.data.batch_size} is not divisible by "
@@ -123,8 +123,8 @@ class CoreConfig(Section):
             report(
                 f"parallel.batch_norm = {group} does not divide the "
                 f"{self.micro_batch_size} examples of data.batch_size / "
-                "train.accumulate_steps; set parallel.batch_norm to a divisor, or to "
-                "global",
+                "train.accumulate_steps; set parallel.batch_norm to a divisor of this "
+                "number, or to global",
                 "parallel.batch_norm",
             )
         check(self, COMBINATIONS)

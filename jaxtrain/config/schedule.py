@@ -64,7 +64,7 @@ class CosineRestartsSchedule(DecaySchedule):
     """Decay along half a cosine in each cycle (SGDR, Loshchilov & Hutter 2016)."""
 
     name: str = field("cosine_restarts", init=False)
-    cycles: int = field(4, help="Number of cycles, all of the same length.")
+    cycles: int = field(4, help="Number of cosine cycles, of equal length.")
     end_factor: float = field(
         0.0, help="Learning rate at the end of each cycle as a fraction of the peak."
     )
@@ -119,9 +119,13 @@ class StepSchedule(WarmupSchedule):
         "0.5 and 0.75, unless schedule.every is set.",
     )
     every: float | None = field(
-        None, help="Fraction of the run between drops, instead of milestones."
+        None,
+        help="Interval between drops of the learning rate, as a fraction of the "
+        "run; instead of schedule.milestones.",
     )
-    factor: float = field(0.1, help="Factor of each drop.")
+    factor: float = field(
+        0.1, help="Factor that multiplies the learning rate at each drop."
+    )
 
     def validate(self) -> None:
         super().validate()
@@ -174,10 +178,14 @@ class PlateauSchedule(WarmupSchedule):
 
     name: str = field("plateau", init=False)
     factor: float = field(
-        0.1, help="Factor of each reduction.", other_names="plateau_factor"
+        0.1,
+        help="Factor that multiplies the learning rate at each reduction.",
+        other_names="plateau_factor",
     )
     patience: int = field(
-        10, help="Evaluations without improvement before each reduction."
+        10,
+        help="Evaluations without improvement after which the learning rate is "
+        "reduced.",
     )
 
     def validate(self) -> None:

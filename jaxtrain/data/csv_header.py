@@ -138,7 +138,7 @@ def _check(config: DataConfig, header: Header) -> None:
         hint = _describe_numbers(header) or hint
     raise UserError(
         f"{config.source}, line {header.line}: expected a header with "
-        f"{', '.join(needed)} and optionally split; the header has {wrong}: "
+        f"{', '.join(needed)} and optionally `split`; the header has {wrong}: "
         f"{shown(', '.join(names)[:200])!r}{hint}"
     )
 

@@ -159,8 +159,8 @@ def check_train(source: str, splits: Collection[str]) -> None:
     if "train" not in splits:
         there = f"the splits {', '.join(splits)}" if splits else "no images"
         raise UserError(
-            f"{source} has {there}, but no split train: rename a split to train; "
-            "splits for validation and test, if missing, are held out from train"
+            f"{source} has {there}, but no split `train`: rename a split to `train`; "
+            "missing validation and test splits are held out from `train`"
         )
 
 

@@ -117,10 +117,10 @@ def one_value_error(path: str | None, shape: tuple[int, ...], groups: int) -> Us
     """Create the error for a batch norm whose groups have one value per channel."""
     return UserError(
         f"{path or 'batch norm'}: batch norm over one value per channel (input "
-        f"{'x'.join(map(str, shape))}, groups: {groups}) gives the same output for "
-        "every image; set a larger data.image_size, model.stem = 'cifar', a larger "
-        "data.batch_size, a smaller train.accumulate_steps, or larger groups "
-        "(parallel.batch_norm)"
+        f"{'x'.join(map(str, shape))}, groups of examples: {groups}) gives the same "
+        "output for every image; set a larger data.image_size, model.stem = 'cifar', a "
+        "larger data.batch_size, a smaller train.accumulate_steps, or a larger "
+        "parallel.batch_norm"
     )
 
 

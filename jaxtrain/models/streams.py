@@ -85,6 +85,6 @@ def use_keys_of_pieces(model: nnx.Module) -> None:
         if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
             raise UserError(
                 f"model {type(model).__name__}: {'/'.join(map(str, path))} is a PRNG "
-                "key, which checkpoints cannot store; draw from the rngs of the piece, "
-                "or from an nnx.Rngs of the layer"
+                "key, which checkpoints cannot store; use the `rngs` passed to the "
+                "forward pass, or store an nnx.Rngs in the layer"
             )

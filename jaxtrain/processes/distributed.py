@@ -140,8 +140,8 @@ def start(
     for name, value in (("init", init_timeout), ("heartbeat", heartbeat_timeout)):
         if not 0 < value <= MAX_SECONDS:
             raise UserError(
-                f"--{name}-timeout {value:g}: give seconds, above 0 and at most "
-                f"{MAX_SECONDS}"
+                f"--{name}-timeout {value:g}: expected a number of seconds above 0, "
+                f"at most {MAX_SECONDS}"
             )
     if processes is None or processes.num == 1:
         return

@@ -137,7 +137,6 @@ def _move_damaged(path: Path, damaged: dict[int, bytes]) -> None:
         file.write(b"".join(line + b"\n" for line in damaged.values()))
     word = "lines" if len(damaged) > 1 else "line"
     print_stderr(
-        f"warning: {path}: damaged or truncated {word} "
-        f"{first_of(list(damaged), NUM_NAMED)}, moved to {aside.name}; the run "
-        "continues"
+        f"warning: {path}: moved damaged or truncated {word} "
+        f"{first_of(list(damaged), NUM_NAMED)} to {aside.name}; the run continues"
     )

@@ -69,7 +69,9 @@ def ensemble(models: Sequence[TrainedModel], configs: Sequence[Config]) -> Ensem
     about = models[0].description
     reason = models[0].decoder.refuses_mean()
     if reason is not None:
-        raise UserError(f"task = {about.task!r}: {reason}; use one of the runs")
+        raise UserError(
+            f"task = {about.task!r}: {reason}; use a single run instead of an ensemble"
+        )
     model, config = join(models), configs[0]
     each = tuple(_evaluate(one, config, "test")[1].values for one in models)
     validation = None

@@ -41,7 +41,8 @@ def make_optimizer(
         _check_line_search(config)
     elif schedule is None:
         raise UserError(
-            f"optimizer.learning_rate is not set: {config.name} requires a value"
+            f"optimizer.learning_rate is not set: {config.name} has no default; "
+            "set a value"
         )
     args = schedule, config.weight_decay
     return _widened(call_row(OPTIMIZERS, config, "optimizer.name", *args))

@@ -60,7 +60,7 @@ def make_schedule(
     peak = config.learning_rate
     if peak is None:
         raise UserError(
-            "optimizer.learning_rate is not set; set the peak of the schedule"
+            "optimizer.learning_rate is not set; set the peak learning rate"
         )
     args = peak, total_steps, warmup_steps
     schedule = call_row(SCHEDULES, config.schedule, "optimizer.schedule", *args)

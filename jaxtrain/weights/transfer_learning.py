@@ -194,8 +194,8 @@ def _without_changes(
         raise UserError(
             f"model.transform = {config.transform!r} with {named}: the transform "
             f"changes the paths or shapes of arrays, such as {changed[0]}, so these "
-            "weights do not fit; keep paths and shapes, or start from weights trained "
-            "with the same model.transform"
+            "weights do not fit; use a transform that keeps paths and "
+            "shapes, or start from weights trained with the same model.transform"
         )
     return plain, after.keys() - before.keys()
 

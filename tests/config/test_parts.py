@@ -120,8 +120,8 @@ def test_wrong_options_are_refused(options: dict[str, Any], told: str):
 @each_row(
     ("part", "told"),
     [
-        ("regression", "expected an object with a name, not 'regression'"),
-        ({"loss": "l1"}, "expected an object with a name"),
+        ("regression", "expected an object with a field `name`, not 'regression'"),
+        ({"loss": "l1"}, "expected an object with a field `name`"),
         ({"name": "regression", "delta": 1}, "delta"),
         ({"name": "my.py:Part", "options": {}, "size": 1}, "size"),
     ],

@@ -174,7 +174,7 @@ GOOD = "path,label\na/1.png,x\nb/3.png,y\n"
         ("path,label,split\na/1.png,x,trian\n", "line 2: the split 'trian' is unknown"),
         (
             "path,label,split\na/1.png,x,test\nb/3.png,y,test",
-            "has the splits test, but no split train",
+            "has the splits test, but no split `train`",
         ),
         (
             "path,label,split\na/1.png,x,train\nb/3.png,y,train\nb/4.png,z,val",

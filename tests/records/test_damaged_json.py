@@ -235,7 +235,7 @@ BY_HAND = [
     ("run/config.json", "data.batch_size", -1, "above 0 - at `$.data`"),
     ("run/data.json", "num_examples.test", 1.5, "Expected `int`, got `float`"),
     ("run/model.json", "image_shape", [8, 8], "length 3, got 2 - at `$.image_shape`"),
-    ("run/model.json", "model.name", None, "model: expected an object with a name"),
+    ("run/model.json", "model.name", None, "expected an object with a field `name`"),
     ("run/model.json", "std", [0], "std = (0,): expected"),
     ("run/summary.json", "step", True, "Expected `int`, got `bool` - at `$.step`"),
     ("run/temperature.json", "temperature", None, "got `null` - at `$.temperature`"),
@@ -343,7 +343,7 @@ def test_damaged_lines_are_set_aside_once(
     path.write_bytes(b"\n".join([good[0], *broken, *good[1:], cut_off]))
     log(run, 5).close()
     told = capsys.readouterr().err
-    assert "lines 2, 3, 7, moved to metrics.damaged.jsonl" in told
+    assert "lines 2, 3, 7 to metrics.damaged.jsonl" in told
     assert aside.read_bytes().splitlines() == [*broken, cut_off]
     # Without the line of step 8, which comes again.
     assert path.read_bytes().splitlines() == good[:3]

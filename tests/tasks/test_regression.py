@@ -130,7 +130,7 @@ def test_the_same_numbers_are_evaluated_in_another_store(here: Path, tmp_path: P
         f"evaluate --workdir {quoted(tmp_path)}/model {table} x count --split "
         "all --out x"
     )
-    assert "name these columns in this order" in cli(*shlex.split(words)).stderr
+    assert "data.targets to these columns, in this" in cli(*shlex.split(words)).stderr
 
 
 @pytest.mark.slow

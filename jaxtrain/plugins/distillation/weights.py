@@ -237,7 +237,7 @@ def _check_images(
         raise UserError(
             f"{named} was trained on images with {counted(theirs, 'channel')}, but "
             f"this run has {ours}: only 1 and 3 channels can be converted into each "
-            "other; give another teacher"
+            "other; give a teacher for images with the channels of this run"
         )
 
 
@@ -253,8 +253,8 @@ def _check_outputs(
     if shapes != expected:
         raise UserError(
             f"{named} has outputs of shape {shapes} for images of shape "
-            f"{images.shape}, but this run has {expected}: give a teacher with the "
-            "same output shapes"
+            f"{images.shape}, but outputs in this run have shape {expected}: give a "
+            "teacher with the same output shape"
         )
 
 

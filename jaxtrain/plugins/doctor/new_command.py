@@ -53,7 +53,7 @@ class NewArguments:
     label_separator: str | None = field(
         None,
         help="Separator between the labels of an example (data.label_separator); for "
-        "tables.",
+        "csv: and audio: sources.",
     )
     classes: str | None = field(
         None,

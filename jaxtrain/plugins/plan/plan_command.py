@@ -35,7 +35,7 @@ class PlanArguments:
     )
     nodes: int = field(
         1,
-        help="Number of nodes.",
+        help="Number of nodes (machines) of the target.",
     )
     batch: Literal["max"] | int | None = field(
         None,
@@ -48,12 +48,13 @@ class PlanArguments:
     )
     price: float | None = field(
         None,
-        help="Price per GPU-hour, to print a lower bound on the cost of the run.",
+        help="Price of one GPU for one hour, in any currency; prints a lower bound on "
+        "the cost of the run.",
     )
     check: bool = field(
         False,
-        help="Also run a few steps, and compare their memory with the plan; requires "
-        "the target on this machine.",
+        help="Also run a few steps on this machine, which must have the GPUs of "
+        "--target, and compare their memory with the plan.",
     )
     out: Path | None = field(
         None,

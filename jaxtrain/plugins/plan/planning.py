@@ -88,7 +88,7 @@ def _check_is_here(target: Target) -> None:
     if target.gpu is not None and here != [target.name] * (target.num_devices or 0):
         raise UserError(
             f"--check: this machine has {', '.join(gpus) or 'no NVIDIA GPU'}, but the "
-            f"plan is for {target}: leave out --check, or use --target here"
+            f"plan is for {target}: leave --check out, or give `--target here`"
         )
 
 
@@ -101,7 +101,7 @@ def _check(plan: Plan) -> dict[str, float]:
     ratio = found["peak_bytes"] / found["planned_bytes"]
     print_stderr(
         f"measured: {found['peak_bytes'] / 2**30:,.3f} GiB per device, {ratio:.3f} "
-        f"of the plan; {1e3 * found['step_seconds']:,.2f} ms per step"
+        f"of the planned memory; {1e3 * found['step_seconds']:,.2f} ms per step"
     )
     return {**found, "memory_ratio": ratio}
 

@@ -103,8 +103,9 @@ def _check_target(target: str, platform: str, *, timed: bool) -> None:
         )
     if platform != "auto":
         raise UserError(
-            f"--target {target} --platform {platform}: a step is compiled for either a "
-            "target or a platform; leave one of the two options out"
+            f"--target {target} --platform {platform}: steps are compiled either for "
+            "another GPU (--target) or for this machine (--platform); leave one of the "
+            "two options out"
         )
     if timed:
         raise UserError(

@@ -90,7 +90,7 @@ class Profiler(Callback):
         if jax.process_index() == 0 and self._steps is not None:
             print_stderr(
                 f"warning: train.profile_steps = {self._steps}: no step is profiled, "
-                f"as the run trains from step {step} to {end}"
+                f"as the run trains only from step {step} to step {end}"
             )
         return None
 

@@ -65,8 +65,8 @@ class PruneConfig(Section):
     )
     start_epochs: float | None = field(
         None,
-        help="Epochs after which pruning starts; default: a quarter of the run, or 0 "
-        "with model.pretrained, but not before frozen layers are trained.",
+        help="Epochs after which pruning starts; default: a quarter of the run (with "
+        "model.pretrained: 0), or the end of train.freeze_epochs if later.",
     )
     end_epochs: float | None = field(
         None,

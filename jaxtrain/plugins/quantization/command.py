@@ -25,8 +25,8 @@ class QuantizeArguments:
         help="Directory of a run, or of a model if --images is given.",
     )
     out: Path = field(
-        help="New directory for the model, in the format of export --format "
-        "safetensors.",
+        help="Directory to create for the quantized model, in the format that `export "
+        "--format safetensors` writes.",
     )
     calibration: Literal["mse", "percentile", "minmax"] = field(
         "mse",
@@ -41,8 +41,9 @@ class QuantizeArguments:
     max_drop: float = field(
         0.05,
         help="Maximum relative drop of the task's main metric, measured on up to "
-        "--num-images images of the validation split, or else of the test split. "
-        "Without labels: maximum fraction of changed predictions.",
+        "--num-images images of the validation split, or of the test split if there is "
+        "no validation split. Without labels: maximum fraction of predictions that "
+        "change.",
     )
     images: Path | None = field(
         None,

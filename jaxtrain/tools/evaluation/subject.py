@@ -138,8 +138,9 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
         value = getattr(given, name)
         if given.source == run.source and value != getattr(run, name):
             raise UserError(
-                f"data.{name} = {value!r} would hold out other images of {run.source} "
-                f"than the run, including training images: leave data.{name} out"
+                f"data.{name} = {value!r} is not the value of the run, and would hold "
+                f"out other images of {run.source}, including training images: leave "
+                f"data.{name} out"
             )
 
 
@@ -190,8 +191,8 @@ def task_of_model(
     if task.column_names != about.column_names:
         raise UserError(
             f"data.source = {data.source!r} has {describe()}, but the model was "
-            f"trained on {', '.join(about.column_names or ())}: name these columns in "
-            "this order in data.targets"
+            f"trained on the columns {', '.join(about.column_names or ())}: set "
+            "data.targets to these columns, in this order"
         )
     return task
 
@@ -257,7 +258,7 @@ def _open_split(
     if split not in named_splits:
         raise UserError(
             f"{data.source} has the splits {', '.join(named_splits)}, but no {split} "
-            "split: choose another --split, and leave --calibrate out"
+            "split: choose another --split; --calibrate requires a validation split"
         )
     return named_splits[split], splits.seen_size, splits.fit
 

@@ -182,7 +182,7 @@ def test_the_step_is_that_of_a_run():
         ),
         (
             ["--devices", "1", "--target", "h100", "--platform", "cpu"],
-            "--target h100 --platform cpu: a step is compiled for either",
+            "--target h100 --platform cpu: steps are compiled either for",
         ),
     ],
 )
