@@ -250,7 +250,7 @@ def _transformed(model: Model, name: str | None) -> Model:
     if arrays - layers:
         raise UserError(
             f"{field} = {name!r} added arrays that belong to no piece of the model: "
-            f"{', '.join(sorted(arrays - layers))}; add arrays only to layers of a piece"
+            f"{', '.join(sorted(arrays - layers))}; add arrays only to layers of pieces"
         )
     return made
 
