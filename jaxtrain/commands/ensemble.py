@@ -26,14 +26,17 @@ class EnsembleArguments:
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
-        help="Directories of finished runs. The first defines data and recipe.",
+        help="Directories of finished runs. The first run defines the data and the "
+        "recipe of the ensemble.",
     )
     out: Path = field(
-        help="New directory of the ensemble, with the layout of a run.",
+        help="New directory for the ensemble; evaluate, predict and export accept it "
+        "like the directory of a run.",
     )
     checkpoint: str = field(
         "best",
-        help="Weights of each run: best (by validation), latest, or a step number.",
+        help="Checkpoint to load from each run: best (by the validation metric), "
+        "latest, or a step number.",
     )
     trust: bool = trust_option("the directories require")
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()

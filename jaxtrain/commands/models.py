@@ -20,7 +20,8 @@ class ModelsArguments:
 
     name: Annotated[str | None, tyro.conf.Positional] = field(
         None,
-        help="Name of a model to describe in full; None: a line per model.",
+        help="Name of a model to describe in full; None: list all models, one per "
+        "line.",
     )
     json: bool = field(
         False,

@@ -40,9 +40,9 @@ class CheckpointConfig(Section):
     grace_seconds: float | None = field(
         25.0,
         help="Seconds that the run may take to save a checkpoint after SIGTERM or "
-        "SIGINT, before it exits without saving. Set less than the grace period of the "
-        "system (Kubernetes: 30), but at least twice the time of a step; None: no "
-        "limit.",
+        "SIGINT, before it exits without saving. Set a value below the grace "
+        "period of the system (Kubernetes: 30), but at least twice the time of a step; "
+        "None: no limit.",
     )
 
     def validate(self) -> None:

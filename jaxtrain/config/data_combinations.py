@@ -110,7 +110,7 @@ COMBINATIONS = (
     Incompatible(
         _other("crop_mode", CROP_MODE),
         _other("crop_pct", CROP_PCT),
-        "the image is not cropped",
+        "this data.crop_mode does not crop the image",
         "leave one of the two options out",
     ),
 )

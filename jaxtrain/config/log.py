@@ -46,7 +46,8 @@ class LoggingConfig(Section):
 
     options: Options = field(
         default_factory=dict,
-        help="Options of the custom writers, by name; each writer gets all of them.",
+        help="Options of the custom metric writers, by name. Each writer receives all "
+        "options.",
     )
 
     def validate(self) -> None:

@@ -20,8 +20,8 @@ class SamConfig(Part):
     name: str = field("sam", init=False)
     rho: float | None = field(
         None,
-        help="Radius of the neighbourhood, the norm of the perturbation of the "
-        "weights; None: 0.05, or 0.5 for ASAM.",
+        help="Radius of the neighbourhood: norm of the perturbation of the weights. "
+        "None: 0.05, or 0.5 with method.adaptive = True.",
     )
     adaptive: bool = field(
         False,

@@ -86,7 +86,10 @@ class LionConfig(OptimizerConfig):
     """Lion (Chen et al. 2023)."""
 
     name: str = field("lion", init=False)
-    b1: float = field(0.9, help="Interpolation factor of momentum and gradient.")
+    b1: float = field(
+        0.9,
+        help="Weight of the momentum in an update; the gradient has the weight 1 - b1.",
+    )
     b2: float = field(0.99, help="Decay of the momentum.")
 
     def validate(self) -> None:
@@ -138,7 +141,10 @@ class AdanConfig(Moments):
 
     name: str = field("adan", init=False)
     b1: float = field(0.98, help=B1)
-    b2: float = field(0.92, help="Decay of the average of gradient differences.")
+    b2: float = field(
+        0.92,
+        help="Decay of the moving average of differences of consecutive gradients.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +190,8 @@ class ScheduleFreeSGDConfig(OptimizerConfig):
     name: str = field("schedule_free_sgd", init=False)
     momentum: float = field(
         0.9,
-        help="Interpolation weight beta: gradients are computed at beta times the "
-        "averaged weights plus 1 - beta times the SGD weights.",
+        help="Interpolation factor beta: gradients are computed at beta * (averaged "
+        "weights) + (1 - beta) * (SGD weights).",
         other_names="momentum",
     )
 
@@ -201,8 +207,8 @@ class ScheduleFreeAdamWConfig(Moments):
     name: str = field("schedule_free_adamw", init=False)
     b1: float = field(
         0.9,
-        help="Interpolation weight beta: gradients are computed at beta times the "
-        "averaged weights plus 1 - beta times the AdamW weights.",
+        help="Interpolation factor beta: gradients are computed at beta * (averaged "
+        "weights) + (1 - beta) * (AdamW weights).",
     )
 
 

@@ -87,7 +87,7 @@ def switch_part(config: Config, path: str, name: str) -> Config:
     if options := part.changed():
         shown = ", ".join(f"{path}.{n} = {value!r}" for n, value in options.items())
         print_stderr(
-            f"--{path} {name}: ignores the recipe's {part.name} options: {shown}"
+            f"--{path} {name} ignores the recipe's {part.name} options: {shown}"
         )
     return switched
 
@@ -164,7 +164,8 @@ def check_part_options(config: Config, given: dict[str, str]) -> None:
         if owners:
             told = f"; {name} is an option of {first_of(owners, NUM_OWNERS)}"
         raise UserError(
-            f"{_option(path)}: {part.name} has {', '.join(known) or 'no options'}{told}"
+            f"{_option(path)}: no such option; {part.name} has "
+            f"{', '.join(known) or 'no options'}{told}"
         )
 
 

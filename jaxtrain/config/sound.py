@@ -46,7 +46,7 @@ class SoundConfig(Section):
         if not 1 <= self.samples <= 2**26:
             report(
                 f"data.sound.seconds = {self.seconds} with data.sound.sample_rate = "
-                f"{self.sample_rate}: expected 1 to {2**26} samples",
+                f"{self.sample_rate}: expected 1 to {2**26} samples per clip",
                 *("data.sound.seconds", "data.sound.sample_rate"),
             )
         if self.mels > self.window // 2:

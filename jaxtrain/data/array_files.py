@@ -182,8 +182,8 @@ def _check_shapes(source: str, shapes: dict[str, tuple[int, ...]]) -> None:
     if size > MEMORY_PART * memory:
         raise UserError(
             f"{source} contains {size:,} bytes of images, more than {MEMORY_PART:.0%} "
-            f"of the {memory:,} bytes of memory: save image files instead, and use a "
-            "folder: or csv: source"
+            f"of the {memory:,} bytes of memory: save image files instead, and set "
+            "data.source to folder:DIR or csv:FILE"
         )
 
 

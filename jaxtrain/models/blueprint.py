@@ -249,7 +249,7 @@ def _transformed(model: Model, name: str | None) -> Model:
     arrays = {str(path[0]) for path, _ in nnx.to_flat_state(nnx.state(made))}
     if arrays - layers:
         raise UserError(
-            f"{field} = {name!r} added arrays outside of the layers of pieces: "
+            f"{field} = {name!r} added arrays that belong to no piece of the model: "
             f"{', '.join(sorted(arrays - layers))}; add arrays only to layers of pieces"
         )
     return made

@@ -99,10 +99,10 @@ class Multilabel(Task):
         self._options = options = MultilabelConfig(**given)
         if NAMES not in facts:
             raise UserError(
-                "task = 'multilabel': the data set has no label columns: name the "
-                "columns of 0 and 1, even of a one-hot array, in data.targets, or list "
-                "the labels in the column `label` and set data.label_separator "
-                "(docs/multilabel.md)"
+                "task = 'multilabel': the data set has no label columns: set "
+                "data.targets to the names of the columns of 0 and 1 (for a one-hot "
+                "array, give a name per column), or list the labels in the column "
+                "`label` and set data.label_separator (docs/multilabel.md)"
             )
         self.class_names = tuple(facts[NAMES])
         moved = zip(self.class_names, facts.get(ORIGIN, ()), strict=False)

@@ -155,6 +155,6 @@ def make_callbacks(config: Config, *, profile: bool = False) -> Callbacks:
     if (profile or steps is not None) and not callbacks.profiles:
         given = "--profile" if profile else f"train.profile_steps = {steps}"
         raise UserError(
-            f"{given}: no installed plug-in can profile; leave the option out"
+            f"{given}: no installed plug-in supports profiling; leave the option out"
         )
     return callbacks

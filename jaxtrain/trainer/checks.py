@@ -66,7 +66,8 @@ def check_batches(config: Config, mesh: Mesh) -> Iterator[Problem]:
             f"parallel.batch_norm = {config.parallel.batch_norm} divides "
             f"{config.micro_batch_size} examples into {config.norm_groups} groups, "
             f"which {num_shards} devices cannot share without splitting a group: set "
-            f"parallel.batch_norm to {largest}, a divisor of {largest}, or global",
+            f"parallel.batch_norm to {largest}, to a divisor of {largest}, or to "
+            "global",
             ("parallel.batch_norm",),
         )
 

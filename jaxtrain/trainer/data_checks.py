@@ -51,7 +51,8 @@ def check_statistics(config: Config, splits: Splits, task: Task) -> Iterator[Pro
         if values is not None and len(values) != channels:
             yield Problem(
                 f"data.{name} = {values} has {counted(len(values), 'value')}, but the "
-                f"images have {counted(channels, 'channel')}: set a value per channel",
+                f"images have {counted(channels, 'channel')}: set one value per "
+                "channel",
                 (f"data.{name}",),
             )
 

@@ -109,8 +109,8 @@ def place(
     if model > 1 and not splits_channels(shardings):
         raise UserError(
             f"parallel.model = {model}: no layer of {config.model.name} has a number "
-            "of channels divisible by parallel.model; set a divisor of the channels, "
-            "or 1"
+            "of channels divisible by parallel.model; set parallel.model to a divisor "
+            "of the channels of a layer, or to 1"
         )
     return jax.tree.map(
         lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f),

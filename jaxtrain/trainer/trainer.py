@@ -146,7 +146,7 @@ class Trainer(Setup):
         stop = total if stop is None else stop
         if stop > total:
             raise UserError(
-                f"stop = {stop}: expected at most {total}, the length of the run"
+                f"stop = {stop}: expected at most {total}, the last step of the run"
             )
         read = loader.train_batches(
             config.data, train_set, self.mesh, self.data.order, start, stop

@@ -69,8 +69,7 @@ def make_transforms(facts: RunFacts) -> tuple[StepTransform, ...]:
     for name in names:
         if not isinstance(name, str) or name in CORE_NAMES or names.count(name) > 1:
             raise UserError(
-                f"step transform {name!r}: the name is empty or not unique, and "
-                "cannot be the key of the transform's arrays in the train state; "
-                "rename the transform, or uninstall the plug-in"
+                f"step transform {name!r}: the name is empty or not unique: rename the "
+                "transform, or uninstall the plug-in"
             )
     return (*found, *core)

@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """
     if path.suffix not in (*SAFETENSORS, *TORCH):
         known = ", ".join((*SAFETENSORS, *TORCH))
-        raise UserError(f"{path}: expected a weight file, {known}")
+        raise UserError(f"{path}: expected a weight file with the extension {known}")
     is_torch = path.suffix in TORCH
     try:
         with open_regular(path) as file:

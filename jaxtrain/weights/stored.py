@@ -85,7 +85,7 @@ class Weights:
         if differences:
             raise UserError(
                 f"{complaint}: {differences}; the weight file or the model's "
-                "code has changed; restore the original"
+                "code has changed; restore the original file or code"
             )
 
 
@@ -150,8 +150,8 @@ class Transfer:
         name = names.name(path)
         if check_finite and not np.isfinite(stored[name]).all():
             raise UserError(
-                f"{self.weights.where}: {name} is not finite; give other weights, such "
-                "as an older checkpoint"
+                f"{self.weights.where}: the array {name} has values that are NaN or "
+                "infinite; give other weights, such as an older checkpoint"
             )
         return names.layout(path).from_torch(stored[name])
 

@@ -176,18 +176,18 @@ def test_a_resumed_run_has_the_same_parts():
         (
             ["--task", "multilabel"],
             {"task": "multilabel"},
-            "--task multilabel: ignores the recipe's regression options: "
+            "--task multilabel ignores the recipe's regression options: "
             "task.loss = 'gaussian', task.mean = (1.0,), task.std = (2.0,)",
         ),
         (
             ["--task=my.py:T", "--task.options", "size", "2"],
             {"task": "my.py:T"},
-            "--task my.py:T: ignores the recipe's regression options: ",
+            "--task my.py:T ignores the recipe's regression options: ",
         ),
         (
             ["--method", "plain"],
             {"method": "plain"},
-            "--method plain: ignores the recipe's sam options: method.rho = 0.1",
+            "--method plain ignores the recipe's sam options: method.rho = 0.1",
         ),
         (["--task", "regression", "--method", "sam"], {}, ""),
     ],

@@ -55,7 +55,7 @@ def test_options_of_the_other_part_have_their_defaults(
         schedule=CosineSchedule(),
         momentum=0.9,
     )
-    told = "--optimizer sgd: ignores the recipe's adamw options: optimizer.b2 = 0.99"
+    told = "--optimizer sgd ignores the recipe's adamw options: optimizer.b2 = 0.99"
     assert told in capsys.readouterr().err
 
 
@@ -88,7 +88,10 @@ def test_a_schedule_is_switched_likewise(parse: Parse):
             "perhaps you meant .*end-factor",
         ),
         ("--model.aux-weight 0", "aux_weight is an option of googlenet, inception_v3"),
-        ("--model lenet --model.stem cifar", "--model.stem: lenet has no options"),
+        (
+            "--model lenet --model.stem cifar",
+            "--model.stem: no such option; lenet has no options",
+        ),
     ],
 )
 def test_an_option_of_another_part_names_the_parts_that_have_it(

@@ -67,7 +67,7 @@ def test_the_model_is_built_with_it():
     ("name", "message"),
     [
         ("nothing", "returned NoneType, expected the model"),
-        ("outside", "added arrays outside of the layers of pieces: factor"),
+        ("outside", "added arrays that belong to no piece of the model: factor"),
         ("nowhere", "has no 'nowhere'; expected"),
     ],
 )

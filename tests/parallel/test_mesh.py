@@ -253,7 +253,7 @@ BAD_INPUT = {
             "parallel.batch_norm = 16",
             "64 examples into 4 groups",
             "8 devices",
-            "set parallel.batch_norm to 8, a divisor of 8",
+            "set parallel.batch_norm to 8, to a divisor of 8",
         ],
     ),
     "group": ("--parallel.batch-norm 7", ["parallel.batch_norm = 7", "64 examples"]),

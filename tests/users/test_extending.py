@@ -332,7 +332,7 @@ WRONG = {
     "--model broken.py:Small": "importing broken.py failed: ZeroDivisionError",
     "--model json.py:Small": "another module is already named 'json'",
     "--model my_model.py:Small --model.options depth 3": "options are: channels",
-    "--model.options depth 3": "--model.options: convnet has width, dropout",
+    "--model.options depth 3": "no such option; convnet has width, dropout",
     "--optimizer my_model.py:last": "does not accept its arguments",
     "--data.source my_source.py:np": "expected a class or a function",
     "--data.augment.own wrong.py:half": "return an array of the same dtype and shape",

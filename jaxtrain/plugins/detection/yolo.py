@@ -228,7 +228,8 @@ def _check_names(source: str, path: str, names: Any) -> list[str]:
     if len({*texts}) < len(texts):
         twice = next(name for name in texts if texts.count(name) > 1)
         raise UserError(
-            f"{source}: {shown(path)} has two classes {twice!r}: rename one class"
+            f"{source}: {shown(path)} lists the class name {twice!r} more than once: "
+            "give each class a unique name"
         )
     return texts
 

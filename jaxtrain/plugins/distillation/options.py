@@ -29,12 +29,13 @@ class DistillationConfig(Part):
     )
     weight: float | None = field(
         None,
-        help="Weight of the distillation loss; the task loss has the weight 1 - "
-        "weight. None: 0.9, or 0.5 with hard.",
+        help="Weight of the distillation loss; the weight of the task loss is 1 - "
+        "method.weight. None: 0.9, or 0.5 with method.hard = True.",
     )
     temperature: float | None = field(
         None,
-        help="Divisor of the logits of teacher and student; None: 4.",
+        help="Temperature, by which the logits of the teacher and the student are "
+        "divided; None: 4.",
     )
     hard: bool = field(
         False,

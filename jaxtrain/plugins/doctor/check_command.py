@@ -113,7 +113,8 @@ def _config(arguments: "DataArguments") -> Config:
         return _config_of_run(workdir, given, with_recipe=recipe is not None)
     if recipe is None:
         raise UserError(
-            "--check requires a data set: give --config FILE, --source or --workdir DIR"
+            "--check requires a data set: give --config FILE, --source SOURCE or "
+            "--workdir DIR"
         )
     return given
 
@@ -139,8 +140,9 @@ def _config_of_run(workdir: Path, given: Config, *, with_recipe: bool) -> Config
     other = differences(config, resolve_config(given, workdir).config)
     if other := [text for text in other if text.startswith("data.")]:
         raise UserError(
-            f"--workdir {workdir} was trained on other data than --config "
-            f"({'; '.join(other)}): give the data of the run"
+            f"--workdir {workdir}: the data of the run and of --config differ "
+            f"({'; '.join(other)}): give a recipe with the data of the run, or leave "
+            "--config out"
         )
     return config
 

@@ -65,7 +65,8 @@ class DataArguments:
     )
     pack: str | None = field(
         None,
-        help="Pack the splits of this data.source, for training on packed:DIR.",
+        help="Pack this data set, given in the format of data.source, for training on "
+        "packed:DIR.",
     )
     verify: Path | None = field(
         None,
@@ -153,7 +154,7 @@ def run(arguments: DataArguments, signals: StopSignals) -> None:
     requested = [action for action in ACTIONS if getattr(arguments, action)]
     if len(requested) != 1:
         raise UserError(
-            "data requires one action: give one of "
+            "the command `data` requires one action: give one of "
             f"{', '.join(f'--{name}' for name in ACTIONS)}"
         )
     action = ACTIONS[requested[0]]

@@ -163,6 +163,6 @@ def _flatten(name: str, target: Any) -> dict[str, np.ndarray]:
     if not (good and index.NAME.fullmatch(name)):
         raise UserError(
             f"{name} is {type(target).__name__}: expected an array of numbers, or a "
-            "dict of arrays; its keys may have letters, digits and _"
+            "dict of arrays whose keys contain only letters, digits and _"
         )
     return {name: target}

@@ -129,8 +129,8 @@ def facts_of(
         sizes = sorted({config.data.batch_size for config in new})
         programs = f"{len(new)} programs" if len(new) > 1 else "a program"
         print_stderr(
-            f"compiling {programs} for {target}, batch {', '.join(map(str, sizes))}: "
-            "up to a minute each"
+            f"compiling {programs} for {target} with data.batch_size = "
+            f"{', '.join(map(str, sizes))}: this takes up to a minute per program"
         )
         compiled = gpu_compiler.call(target, compile_facts, new, target)
         for i, facts in zip(missing, compiled, strict=True):

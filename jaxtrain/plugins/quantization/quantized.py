@@ -260,7 +260,7 @@ def _check_products(model: Model, values: Sequence[Value]) -> None:
             where = f"in {value.where!r}" if value.where else "outside its layers"
             raise UserError(
                 f"model.quantize: {type(model).__name__} multiplies by weights "
-                f"{where}, without a layer of jaxtrain.models.layers.Layers, which "
-                "quantization requires: create a layer with "
-                "jaxtrain.models.layers.Layers, or leave model.quantize out"
+                f"{where}, but quantization supports only weights of layers created "
+                "with jaxtrain.models.layers.Layers: create such a layer for the "
+                "weights, or leave model.quantize out"
             )

@@ -29,9 +29,9 @@ class AttackArguments:
 
     attack: tuple[AttackName, ...] = field(
         (),
-        help="Evaluate on adversarial examples: from one step (fgsm), several steps "
-        "(pgd), or Auto-PGD (apgd-ce, apgd-t; apgd: both). With several attacks, the "
-        "worst result of each image counts.",
+        help="Adversarial attacks to evaluate with: fgsm (one step), pgd (several "
+        "steps), apgd-ce or apgd-t (Auto-PGD), or apgd (apgd-ce and apgd-t). With "
+        "several attacks, the worst result of each image counts.",
     )
     epsilon: str | None = field(
         None,
@@ -44,7 +44,8 @@ class AttackArguments:
     )
     steps: int | None = field(
         None,
-        help="Steps of each --attack except fgsm; None: 10 for pgd, 100 for Auto-PGD.",
+        help="With --attack: number of steps of each attack except fgsm; None: 10 for "
+        "pgd, 100 for Auto-PGD.",
     )
 
 

@@ -20,8 +20,9 @@ class MaskArguments:
 
     masks: Path | None = field(
         None,
-        help="Segmentation models: new directory for the predicted mask of each image "
-        "as a .png with a palette and as an .overlay.png, both at the image's size.",
+        help="Segmentation models: new directory for the predicted masks. Each image "
+        "has two files of its size: the mask (.png, with a palette), and the image "
+        "with the mask drawn over it (.overlay.png).",
     )
 
 

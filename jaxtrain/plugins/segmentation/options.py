@@ -68,9 +68,9 @@ class UNetConfig(Padded):
     decoder_channels: tuple[int, ...] | None = field(
         None,
         help="Number of channels of each decoder block. Each block doubles the "
-        "resolution; the logits are resized to the image. None: blocks up to the image "
-        "size; 256 channels, halved in each later block down to 16, and scaled by the "
-        "width.",
+        "resolution; the logits are resized to the image size. None: as many blocks as "
+        "reach the image size; the first has 256 channels, and each later block half "
+        "as many, but at least 16, all multiplied by model.width.",
     )
     aux_weight: float | None = field(None, help=AUX_WEIGHT, in_training=True)
 
@@ -102,8 +102,9 @@ class DeepLabConfig(Stemmed):
     )
     output_stride: int | None = field(
         None,
-        help="Output stride, 8, 16 or 32: pixels of the image per pixel of the "
-        "backbone's last feature map; later stages are dilated instead of strided.",
+        help="Output stride: ratio of the image size to the size of the backbone's "
+        "last feature map, 8, 16 or 32. Stages that would exceed this stride use "
+        "dilation instead. None: 8.",
     )
     aux_weight: float | None = field(None, help=AUX_WEIGHT, in_training=True)
 

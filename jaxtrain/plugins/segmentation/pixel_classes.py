@@ -137,7 +137,8 @@ def parsed(lines: Sequence[Sequence[str]], where: str) -> PixelClasses:
         if len(fields) not in (1, COLUMNS_WITH_COLOURS) or len(fields) != width:
             raise UserError(
                 f"{where}, line {number} has {len(fields)} fields: expected "
-                f"{EXPECTED}, the same on all lines; quote names that contain a comma"
+                f"{EXPECTED}, and the same number of fields on all lines; put names "
+                "that contain a comma in double quotes"
             )
     names = tuple(shown(nfc(fields[0].strip())) for fields in lines)
     _check_differ([name or "(empty)" for name in names], where, "name")

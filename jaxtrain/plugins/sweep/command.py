@@ -56,8 +56,8 @@ class SweepArguments:
     )
     pruner_options: Options = field(
         default_factory=dict,
-        help="Arguments of the pruner, by name. Arguments in steps, such as "
-        "n_warmup_steps, are numbers of evaluations, not of training steps.",
+        help="Arguments of the pruner, by name. Arguments that count steps, such as "
+        "n_warmup_steps, count evaluations, not training steps.",
     )
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     trust: bool = trust_option("model.pretrained or the method requires")
