@@ -425,7 +425,7 @@ TOLD = {
     "--model traps.py:Wide": "expected (2, 10)",
     "--model traps.py:Twice": "the name of another layer",
     "--model traps.py:Taken": "got the layer name 'train'",
-    "--model traps.py:Hidden": "the layer 'train' hides",
+    "--model traps.py:Hidden": "the layer 'train' shadows",
     "--train.metrics traps.py:split": "another metric already has the name",
     "--train.metrics traps.py:plain --checkpoint.best-metric plain": "expected loss",
     "--data.source traps.py:unnamed --data.batch-size 4": "but 2 class names",
