@@ -22,6 +22,6 @@ def trust_option(named: str = "the directory requires") -> Any:
     """
     return field(
         False,
-        help=f"Run the custom code that {named}; first show the files, and compare "
-        "them with the recorded digests.",
+        help=f"Run the custom code that {named}, after its files are shown and "
+        "compared with the recorded digests.",
     )
