@@ -64,12 +64,12 @@ class TrainArguments:
     )
     num_processes: int | None = field(
         None,
-        help="Number of processes, with --coordinator.",
+        help="With --coordinator: number of processes.",
         rare=True,
     )
     process_id: int | None = field(
         None,
-        help="Index of this process, from 0, with --coordinator.",
+        help="With --coordinator: index of this process, from 0.",
         rare=True,
     )
     init_timeout: float = field(

@@ -98,7 +98,7 @@ class DataConfig(SourceFields):
     )
     channels: int | None = field(
         None,
-        help="1: grey, 3: colour; None: as stored.",
+        help="Number of image channels: 1 (grey) or 3 (colour); None: as stored.",
     )
     white_level: int | None = field(
         None,

@@ -33,7 +33,7 @@ class TrainConfig(Section):
     stop_after_steps: int | None = field(
         None,
         help="Stop after this many steps, as if interrupted; the schedule is "
-        "unchanged. (With steps_per_call, at the end of the call.)",
+        "unchanged. With steps_per_call, the run stops at the end of a call.",
         may_change_on_resume=True,
         fixed_in_trials="a trial is trained to its end",
     )
@@ -72,8 +72,8 @@ class TrainConfig(Section):
     profile_steps: tuple[int, int] | None = field(
         None,
         help="Two numbers, START END: profile steps START + 1 to END. The result is a "
-        "trace, and a table of the time of each layer; None: no profile. (With "
-        "steps_per_call, in units of calls.)",
+        "trace, and a table of the time of each layer; None: no profile. With "
+        "steps_per_call, the profile covers whole calls.",
         may_change_on_resume=True,
         fixed_in_trials="profile a separate run",
     )

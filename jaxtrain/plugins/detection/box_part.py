@@ -20,7 +20,7 @@ class BoxArguments:
 
     coco: Path | None = field(
         None,
-        help="New .json file for the boxes of a detection model, in COCO's results "
+        help="Output .json file for the boxes of a detection model, in COCO's results "
         "format.",
     )
     coco_images: Path | None = field(
