@@ -167,9 +167,9 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
         raise UserError(
             f"{folder}: {shown_size(free)} of disk space are free, but {copies} "
             f"checkpoints of {shown_size(size)} may take {shown_size(copies * size)} "
-            f"(checkpoint.keep = {config.keep}, checkpoint.keep_best = "
-            f"{config.keep_best}, one being verified and one being written; "
-            "uncompressed): free disk space, choose another --workdir, or reduce "
+            f"without compression (checkpoint.keep = {config.keep}, "
+            f"checkpoint.keep_best = {config.keep_best}, one being verified and one "
+            "being written): free disk space, choose another --workdir, or reduce "
             "checkpoint.keep"
         )
 

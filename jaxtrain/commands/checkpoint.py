@@ -25,7 +25,7 @@ class CheckpointArguments:
     """List the checkpoints of a run; --verify reads them and verifies the digests."""
 
     workdir: Path = field(
-        help="Directory of the run; with --verify, a run or an exported model.",
+        help="Directory of the run; with --verify, of a run or an exported model.",
     )
     list: bool = field(
         False,
@@ -50,7 +50,10 @@ def run(arguments: CheckpointArguments, signals: StopSignals) -> None:
     require_output()
     workdir, verify = arguments.workdir, arguments.verify
     if arguments.list == verify:
-        raise UserError("checkpoint requires an action: give either --list or --verify")
+        raise UserError(
+            "the command `checkpoint` requires one action: give either --list or "
+            "--verify"
+        )
     from jaxtrain.parallel import devices
 
     devices.start("cpu")

@@ -34,7 +34,7 @@ class ModelArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of the run: best (by validation), latest, or a step number.",
+        help="Checkpoint of the run: best (by validation), latest, or a step number.",
     )
     split: Literal["test", "validation", "train", "all"] = field(
         "test",
@@ -59,7 +59,7 @@ class ModelArguments:
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()
     data: Annotated[DataConfig, tyro.conf.FlagConversionOff] = field(
         default_factory=DataConfig,
-        help="Data options. Defaults to the options of the run.",
+        help="Data options; an option that is not given keeps its value in the run.",
     )
 
 

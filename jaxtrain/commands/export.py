@@ -40,7 +40,7 @@ class ExportArguments:
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best (by validation), latest, or a step number.",
+        help="Checkpoint of a run: best (by validation), latest, or a step number.",
     )
     batch: str | None = field(
         None,
@@ -65,8 +65,9 @@ class ExportArguments:
     )
     images: Path | None = field(
         None,
-        help="Directory of images, or of a run with images, to check the file and to "
-        "calibrate int8 ranges. None: the data of the run.",
+        help="Images for checking the exported file and calibrating int8 ranges: a "
+        "directory of images, or of another run, whose images are used. None: the "
+        "images of the exported run.",
     )
     trust: bool = trust_option()
     platform: Literal["auto", "cpu", "gpu", "tpu"] = platform_option()

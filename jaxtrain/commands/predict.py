@@ -42,19 +42,20 @@ class ImageArguments:
 
     images: Annotated[tuple[str, ...], tyro.conf.Positional] = field(
         (),
-        help="Files, directories (recursively), patterns, or - for names on standard "
-        "input.",
+        help="Files, directories (read recursively), patterns, or '-' for file "
+        "names from standard input.",
     )
     workdir: Path = field(
         help="Directory of a run or of a model, a weight file, or hf:OWNER/REPO.",
     )
     checkpoint: str = field(
         "best",
-        help="Weights of a run: best (by validation), latest, or a step number.",
+        help="Checkpoint of a run: best (by validation), latest, or a step number.",
     )
     out: Path | None = field(
         None,
-        help="Table to write, .csv, .jsonl or .parquet; None: print the first rows.",
+        help="Table of predictions to write, as .csv, .jsonl or .parquet file; None: "
+        "print the first rows.",
     )
     topk: int = field(
         1,
@@ -74,13 +75,13 @@ class ImageArguments:
     )
     features: Path | None = field(
         None,
-        help="New .npy file for the features of the images, the inputs of the last "
-        "layer: float32 (N, F).",
+        help="New .npy file for the features of the images, which are the inputs of "
+        "the last layer: float32, of shape (images, features).",
     )
     outputs: Path | None = field(
         None,
-        help="New directory for the raw outputs of each image: .npy, float32; with "
-        "several heads .npz.",
+        help="New directory for the raw outputs, in float32: a .npy file for each "
+        "image, or a .npz file if the model has several heads.",
     )
     pictures: Path | None = field(
         None,

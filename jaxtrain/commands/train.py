@@ -64,12 +64,12 @@ class TrainArguments:
     )
     num_processes: int | None = field(
         None,
-        help="Number of processes, with --coordinator.",
+        help="With --coordinator: number of processes.",
         rare=True,
     )
     process_id: int | None = field(
         None,
-        help="Index of this process, from 0, with --coordinator.",
+        help="With --coordinator: index of this process, from 0.",
         rare=True,
     )
     init_timeout: float = field(
@@ -85,8 +85,8 @@ class TrainArguments:
     )
     trust: bool = field(
         False,
-        help="Run the custom code of model.pretrained or of the training method; first "
-        "show the files, and compare them with the recorded digests.",
+        help="Run the custom code of model.pretrained or of the training method, after "
+        "its files are shown and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 

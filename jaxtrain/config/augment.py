@@ -165,7 +165,7 @@ class AugmentConfig(Section):
     )
     close_mosaic: float = field(
         0.0,
-        help="Epochs at the end of the run without mosaics.",
+        help="Number of epochs without mosaics at the end of the run.",
     )
     mixup: float = field(
         0.0,

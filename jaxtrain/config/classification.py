@@ -73,22 +73,22 @@ class ClassificationConfig(Part):
         "bootstrap",
     ] = field(
         "cross_entropy",
-        help="Training loss: the cross entropy of the softmax; the "
-        "binary cross entropy, averaged over the classes; the focal loss (Lin et al. "
-        "2017); PolyLoss (poly, Leng et al. 2022); for noisy labels, the symmetric "
-        "cross entropy (symmetric, Wang et al. 2019) or bootstrapping (bootstrap, Reed "
-        "et al. 2015). Evaluations report the cross entropy.",
+        help="Training loss: cross_entropy, of the softmax; binary_cross_entropy, "
+        "averaged over the classes; focal (Lin et al. 2017); poly, PolyLoss (Leng et "
+        "al. 2022); for noisy labels, symmetric, the symmetric cross entropy (Wang et "
+        "al. 2019), or bootstrap, bootstrapping (Reed et al. 2015). Evaluations report "
+        "the cross entropy.",
     )
     logit_adjustment: float | None = field(
         None,
-        help="Logit adjustment (Menon et al. 2021): factor, such as 1, "
-        "on the log priors of the classes, which training adds to the logits; None: "
-        "none.",
+        help="Logit adjustment (Menon et al. 2021): training adds the log priors of "
+        "the classes, times this factor, such as 1, to the logits; None: no "
+        "adjustment.",
     )
     target_threshold: float | None = field(
         None,
         help="For loss binary_cross_entropy: threshold for rounding the soft targets "
-        "of mixed or smoothed examples to 0 or 1; None: soft targets.",
+        "of mixed or smoothed examples to 0 or 1; None: no rounding.",
     )
     class_weights: (
         Literal["balanced", "effective_number"] | tuple[float, ...] | None

@@ -9,8 +9,8 @@ def platform_option() -> Any:
     """Field for the option `--platform`, `Literal["auto", "cpu", "gpu", "tpu"]`."""
     return field(
         "auto",
-        help="Platform; auto: JAX's default, but never the CPU of a machine with a "
-        "GPU.",
+        help="Platform to run on; auto: the default of JAX, or an error if this is the "
+        "CPU of a machine with an NVIDIA GPU.",
     )
 
 
@@ -22,6 +22,6 @@ def trust_option(named: str = "the directory requires") -> Any:
     """
     return field(
         False,
-        help=f"Run the custom code that {named}; first show the files, and compare "
-        "them with the recorded digests.",
+        help=f"Run the custom code that {named}, after its files are shown and "
+        "compared with the recorded digests.",
     )

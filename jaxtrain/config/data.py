@@ -27,8 +27,9 @@ class DataConfig(SourceFields):
     )
     repeats: int = field(
         1,
-        help="Repeated augmentation (Hoffer et al. 2020): differently augmented copies "
-        "per example in a batch; an epoch has fewer examples by this factor.",
+        help="Repeated augmentation (Hoffer et al. 2020): number of differently "
+        "augmented copies of each example in a batch. With n copies, an epoch contains "
+        "1 / n of the examples.",
     )
     batch_size: int = field(
         128,
@@ -66,9 +67,9 @@ class DataConfig(SourceFields):
     )
     sliding_size: int | None = field(
         None,
-        help="Segmentation: height and width of the images in evaluation and "
-        "prediction, with sliding-window inference: the probabilities of overlapping "
-        "windows of image_size are averaged; None: no windows, images of image_size.",
+        help="Sliding-window inference for segmentation: height and width of the "
+        "images in evaluation and prediction. The probabilities of overlapping windows "
+        "of image_size are averaged. None: no windows, images of image_size.",
         reset_in_evaluation=True,
         unusual="the task does not predict a class for each pixel",
     )
@@ -97,7 +98,7 @@ class DataConfig(SourceFields):
     )
     channels: int | None = field(
         None,
-        help="1: grey, 3: colour; None: as stored.",
+        help="Number of image channels: 1 (grey) or 3 (colour); None: as stored.",
     )
     white_level: int | None = field(
         None,
@@ -135,7 +136,7 @@ class DataConfig(SourceFields):
     )
     sound: SoundConfig = field(
         default_factory=SoundConfig,
-        help="Clips and spectrograms of an audio: source.",
+        help="Options of clips and spectrograms, for a source audio:DIR_OR_FILE.csv.",
     )
     augment: AugmentConfig = field(
         default_factory=AugmentConfig,

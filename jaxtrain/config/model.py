@@ -15,7 +15,7 @@ COMBINATIONS = (
         QUANTIZE,
         option("model", "transform"),
         "a custom function may compute with unquantized weights",
-        "leave one of them out",
+        "leave one of the two options out",
     ),
     Incompatible(
         QUANTIZE,
@@ -47,8 +47,8 @@ class ModelConfig(Part, base=True):
     )
     channels: dict[str, int] = field(
         default_factory=dict,
-        help="Numbers of channels of a pruned and compacted model, by the first layer "
-        "that outputs the channels; {}: not compacted.",
+        help="Compacted model: numbers of remaining channels; each key is the path of "
+        "the first layer that outputs the channels. {}: not compacted.",
     )
     transform: str | None = field(
         None,

@@ -125,7 +125,7 @@ def _config_of_workdir(given: dict[str, str]) -> Path | None:
     if not (is_run(Path(workdir)) and path.is_file()):
         raise UserError(
             f"--workdir {workdir} contains no run to resume: give the directory of a "
-            "run, or a recipe with --config FILE or NAME"
+            "run, or a recipe with --config NAME or --config FILE"
         )
     return path
 

@@ -33,19 +33,20 @@ class TrainConfig(Section):
     stop_after_steps: int | None = field(
         None,
         help="Stop after this many steps, as if interrupted; the schedule is "
-        "unchanged. (With steps_per_call, at the end of the call.)",
+        "unchanged. With steps_per_call, the run stops at the end of a call.",
         may_change_on_resume=True,
         fixed_in_trials="a trial is trained to its end",
     )
     steps_per_call: int = field(
         1,
-        help="Steps compiled into one call: fewer dispatches, for small models on a "
-        "GPU.",
+        help="Number of steps compiled into one call, to reduce the dispatch overhead "
+        "of small models on a GPU.",
         may_change_on_resume=True,
     )
     accumulate_steps: int = field(
         1,
-        help="Micro-batches whose gradients are averaged into one step.",
+        help="Gradient accumulation: number of micro-batches whose gradients are "
+        "averaged for one step.",
         other_names="accumulate_grad_batches grad_accum_steps",
     )
     remat: Remat = field(
@@ -58,7 +59,8 @@ class TrainConfig(Section):
     )
     max_bad_steps: int = field(
         10,
-        help="Consecutive steps with non-finite gradients after which the run stops.",
+        help="Stop the run after this many consecutive steps with non-finite "
+        "gradients.",
         may_change_on_resume=True,
     )
     step_timeout_seconds: float | None = field(
@@ -70,8 +72,8 @@ class TrainConfig(Section):
     profile_steps: tuple[int, int] | None = field(
         None,
         help="Two numbers, START END: profile steps START + 1 to END. The result is a "
-        "trace, and a table of the time of each layer; None: no profile. (With "
-        "steps_per_call, in units of calls.)",
+        "trace, and a table of the time of each layer; None: no profile. With "
+        "steps_per_call, the profile covers whole calls.",
         may_change_on_resume=True,
         fixed_in_trials="profile a separate run",
     )
@@ -112,8 +114,8 @@ class TrainConfig(Section):
     )
     swa_factor: float | None = field(
         None,
-        help="Constant learning rate during SWA as a fraction of the peak; None: the "
-        "schedule continues.",
+        help="Constant learning rate during SWA, as a fraction of the peak learning "
+        "rate; None: the schedule continues.",
     )
     tta: Literal["flip"] | None = field(
         None,

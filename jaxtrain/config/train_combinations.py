@@ -26,13 +26,13 @@ COMBINATIONS = (
     Incompatible(
         METHOD,
         LBFGS,
-        "the line search of lbfgs needs the loss of the plain method",
+        "the line search of lbfgs supports only method = 'plain'",
         "use another optimizer.name",
     ),
     Needs(
         option("train", "freeze_epochs"),
         option("train", "freeze", "fine_tune"),
-        "set train.freeze to the frozen layers, such as backbone",
+        "set train.freeze to the layers to freeze, such as backbone",
     ),
     Incompatible(
         LBFGS,

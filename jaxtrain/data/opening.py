@@ -98,7 +98,8 @@ def _open_custom(config: DataConfig) -> Opened:
     opened = call_own("data.source", config.source, function, **config.options)
     if not (isinstance(opened, tuple) and len(opened) == 2):
         raise UserError(
-            f"data.source = {config.source!r} returned {type(opened).__name__}: return "
-            "a store and the indices of the splits (docs/extending.md)"
+            f"data.source = {config.source!r}: the function returned "
+            f"{type(opened).__name__}; return a store and the indices of the splits "
+            "(docs/extending.md)"
         )
     return opened

@@ -151,7 +151,7 @@ def load_splits(
     if by_classes and config.test_split != TEST and given_validation:
         raise UserError(
             "data.hold_out = 'classes' has no effect: no split is held out, because "
-            f"data.test_split = {config.test_split!r} exists, and "
+            f"data.test_split = {config.test_split!r} exists, and either "
             "data.validation_split is set or data.validation_fraction is 0; leave "
             "data.hold_out out"
         )

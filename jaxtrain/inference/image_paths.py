@@ -46,11 +46,11 @@ def expand_paths(
     if not words:
         raise UserError(
             "no images were given: give files, directories, patterns such as "
-            "'photos/*.jpg', or - for names from standard input"
+            "'photos/*.jpg', or '-' for file names from standard input"
         )
     if words.count(STDIN) > 1:
         raise UserError(
-            "- is given twice, but standard input can be read only once: give - once"
+            "'-' is given twice, but standard input can be read only once: give one '-'"
         )
     names, unread = list[bytes](), [] if unread is None else unread
     for word in words:

@@ -64,8 +64,8 @@ def check_annotations(model: nnx.Module, mesh: Mesh) -> Iterator[Problem]:
         problem = _problem(spec, shapes[path], mesh.shape)
         if problem is not None:
             yield Problem(
-                f"model {type(model).__name__}: {path} {shapes[path]} is annotated "
-                f"with {tuple(spec)}: {problem}"
+                f"model {type(model).__name__}: the array {path} of shape "
+                f"{shapes[path]} is annotated with the axes {tuple(spec)}: {problem}"
             )
 
 

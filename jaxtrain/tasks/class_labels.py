@@ -19,8 +19,8 @@ def check_labels(targets: Any, split: str, num_classes: int | None) -> None:
     if not (array and targets.dtype.kind in "iu"):
         told = getattr(targets, "dtype", type(targets).__name__)
         raise UserError(
-            f"{split} has targets {told} {np.shape(targets)}: expected class indices, "
-            "integers (N,); choose another task"
+            f"{split} has targets of type {told} and shape {np.shape(targets)}: "
+            "expected class indices, integers of shape (N,); choose another task"
         )
     if targets.max() < 0:
         raise UserError(f"{split} has no labels: choose another split")

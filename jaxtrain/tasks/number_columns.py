@@ -101,10 +101,10 @@ def check_rounding(targets: np.ndarray, names: Sequence[str], split: str) -> Non
     for name, column in zip(names, targets.T, strict=True):
         if targets.dtype == np.float64 and is_rounded(column):
             raise UserError(
-                f"{split}: float32 cannot represent the differences of the numbers in "
-                f"the column {name!r}, such as {column[0]}; centre the targets of the "
-                "store with jaxtrain.data.columns.centred, and add the subtracted "
-                f"origin to Store.facts as {ORIGIN!r}"
+                f"{split}: the numbers in the column {name!r}, such as {column[0]}, "
+                "are too close together for float32; subtract an origin with "
+                "jaxtrain.data.columns.centred, and add the origin to Store.facts as "
+                f"{ORIGIN!r}"
             )
 
 
@@ -162,6 +162,6 @@ def check_levels(
             raise UserError(
                 f"{split}: the column {name!r} is "
                 f"{as_number(numbers[row] + zero, scale)} for image {row}: expected "
-                f"one of the levels {shown}; correct the number, or add "
-                "the level to task.levels"
+                f"one of the levels {shown}; correct the number, or add the number to "
+                "task.levels"
             )

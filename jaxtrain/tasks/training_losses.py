@@ -35,7 +35,7 @@ def checked_loss(
     if loss.shape != batch:
         raise UserError(
             f"task {type(task).__name__}: the loss has the shape {loss.shape} for "
-            f"outputs {shapes}: expected one value per example, {batch}"
+            f"outputs of shape {shapes}: expected one value per example, shape {batch}"
         )
     return loss
 

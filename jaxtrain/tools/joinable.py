@@ -39,7 +39,7 @@ def check_alike(models: Sequence[TrainedModel], doing: str) -> None:
       UserError: There are fewer than two models, or they differ.
     """
     if len(models) < 2:
-        raise UserError(f"{len(models)} model: expected two or more models to {doing}")
+        raise UserError(f"expected two or more models to {doing}, got {len(models)}")
     models[0].description.check_is_one("model 1")
     first, *others = (
         dataclasses.replace(model.description, chosen={}, jaxtrain="")

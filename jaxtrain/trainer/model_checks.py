@@ -68,8 +68,8 @@ def check_pieces(config: Config, model: Model, mesh: Mesh) -> Iterator[Problem]:
         if is_used:
             yield Problem(
                 f"{path} = {config_lib.get(config, path)!r} requires a model of "
-                f"pieces (jaxtrain.models.base.Model), but model.name = {name!r} is a "
-                f"plain Flax module: leave {path} out",
+                "pieces (a subclass of jaxtrain.models.base.Model), but model.name = "
+                f"{name!r} is a plain Flax module: leave {path} out",
                 (path, "model.name"),
             )
 

@@ -108,9 +108,8 @@ def _swa(config: Config, per_epoch: int, total: int) -> tuple[int, int] | None:
     start = max(1, round(epochs * per_epoch))
     if start > total:
         raise UserError(
-            f"train.swa_start_epochs = {epochs:g}, or {start} steps, is longer than "
-            f"the run of {total} steps: lengthen the run, or decrease "
-            "train.swa_start_epochs"
+            f"train.swa_start_epochs = {epochs:g} ({start} steps) is longer than the "
+            f"run ({total} steps): lengthen the run, or decrease train.swa_start_epochs"
         )
     return start, per_epoch
 
@@ -264,10 +263,10 @@ def _check_steps_per_call(config: Config, timetable: Timetable) -> None:
     }
     shortest = [path for path, steps in periods.items() if steps == largest]
     raise UserError(
-        f"train.steps_per_call = {size} has no effect: a call ends at the next log "
-        "line, evaluation, checkpoint or end of the run, after at most "
-        f"{counted(largest, 'step')} ({' and '.join(shortest)}); set at most "
-        f"{largest}, or increase {' and '.join(shortest)}"
+        f"train.steps_per_call = {size}: a call ends at the next log line, evaluation, "
+        f"checkpoint or end of the run, so it has at most {counted(largest, 'step')} "
+        f"({' and '.join(shortest)}); set at most {largest}, or increase "
+        f"{' and '.join(shortest)}"
     )
 
 

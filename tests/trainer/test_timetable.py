@@ -160,7 +160,7 @@ def test_steps_per_call_without_effect_is_refused(sections, named: str):
     sections = {**sections, "train": dataclasses.replace(train, steps_per_call=32)}
     with pytest.raises(UserError) as error:
         plan(**sections)
-    assert "train.steps_per_call = 32 has no effect" in str(error.value)
+    assert "train.steps_per_call = 32: a call ends at the next" in str(error.value)
     assert named in str(error.value)
 
 
@@ -197,7 +197,7 @@ def test_batch_larger_than_the_data_is_refused():
         (
             True,
             {"train": TrainConfig(epochs=2, swa_start_epochs=3)},
-            r"swa_start_epochs = 3, or 93 steps.* 62",
+            r"swa_start_epochs = 3 \(93 steps\).* \(62",
         ),
         (
             True,

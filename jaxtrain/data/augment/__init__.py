@@ -164,9 +164,9 @@ def _custom_change(number: int, name: str, colour: jax.Array) -> Change:
         result = getattr(changed, "shape", None), getattr(changed, "dtype", None)
         if result != (image.shape, image.dtype):
             raise UserError(
-                f"{field} = {name!r} returned an array {result[1]}{result[0]} for an "
-                f"image {image.dtype}{image.shape}: return an array of the same dtype "
-                "and shape"
+                f"{field} = {name!r} returned an array of {result[1]}{result[0]} for "
+                f"an image of {image.dtype}{image.shape}: return an array of the "
+                "same dtype and shape"
             )
         return changed
 

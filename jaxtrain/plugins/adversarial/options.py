@@ -16,13 +16,13 @@ class AttackConfig(Part):
 
     epsilon: float = field(
         0.031,
-        help="Maximum norm of the perturbation, for pixel values in 0..1, such as 8 / "
-        "255 = 0.031.",
+        help="Largest allowed norm of the perturbation, for pixel values in 0..1, such "
+        "as 8 / 255 = 0.031.",
     )
     norm: Literal["linf", "l2"] = field(
         "linf",
-        help="Norm of the perturbation: linf, the maximum norm, or l2, the Euclidean "
-        "norm.",
+        help="Norm of the perturbation: linf, the largest change of a pixel value, or "
+        "l2, the Euclidean norm.",
     )
     steps: int = field(
         1,
@@ -64,8 +64,9 @@ class TradesConfig(AttackConfig):
     name: str = field("trades", init=False)
     beta: float = field(
         6.0,
-        help="Weight of the divergence between outputs of attacked and clean images; "
-        "larger values increase robustness and reduce accuracy on clean images.",
+        help="Weight of the KL divergence between the outputs of clean and attacked "
+        "images; larger values increase robustness and reduce accuracy on clean "
+        "images.",
     )
     steps: int = field(
         10,

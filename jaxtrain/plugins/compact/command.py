@@ -47,7 +47,8 @@ class CompactArguments:
     )
     keep: float = field(
         0.1,
-        help="Minimum fraction of channels to retain in each group.",
+        help="Minimum fraction of the channels to retain in each group of layers that "
+        "share their channels.",
     )
     multiple: int = field(
         8,

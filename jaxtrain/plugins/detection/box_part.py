@@ -20,13 +20,13 @@ class BoxArguments:
 
     coco: Path | None = field(
         None,
-        help="Detection models: output .json file for all boxes, in COCO's results "
+        help="Output .json file for the boxes of a detection model, in COCO's results "
         "format.",
     )
     coco_images: Path | None = field(
         None,
-        help="With --coco: COCO .json file with the ids of the images; None uses the "
-        "ids in the run's data set, else numeric file names, else 1, 2, 3, ...",
+        help="With --coco: COCO .json file that gives the image ids; None: the ids in "
+        "the data set of the run, else numeric file names, else 1, 2, 3, ...",
     )
 
 

@@ -130,9 +130,9 @@ class Embedding(Task):
             return contrastive_losses(outputs, target, temperature=options.temperature)
         if not isinstance(outputs, WithCosines):
             raise UserError(
-                "task.loss = 'arcface': the training outputs have no cosines of the "
-                f"layer {CENTRES!r}; remove the layer from train.freeze, and set "
-                "model.aux_weight to 0"
+                "task.loss = 'arcface': in training, the outputs lack the cosines that "
+                f"the layer {CENTRES!r} computes; remove the layer from train.freeze, "
+                "and set model.aux_weight to 0"
             )
         return arcface_losses(
             outputs.cosines,

@@ -90,8 +90,8 @@ class Pipeline(Execution):
             if one.moves_weights:
                 raise UserError(
                     f"parallel.pipeline_stages: the step transform {one.name!r} "
-                    "computes gradients at perturbed weights, which stages do not "
-                    "support; set parallel.pipeline_stages = 1"
+                    "computes gradients at perturbed weights, which pipeline stages do "
+                    "not support; set parallel.pipeline_stages = 1"
                 )
             if overrides(one, "on_gradients"):
                 raise UserError(

@@ -33,9 +33,10 @@ class FindBatchArguments:
     )
     target: str = field(
         "here",
-        help="here: run a few steps on this machine; cpu, cpux8: run a few steps on "
-        "simulated CPU devices; h100, h100x8 or another GPU (see the command plan): "
-        "only compile the step, for a GPU that need not be present.",
+        help="Hardware to find the batch for. here: run a few steps on this machine; "
+        "cpu, cpux8: run a few steps on simulated CPU devices; h100, h100x8 or another "
+        "GPU of the command `plan`: only compile the step, for a GPU that need not be "
+        "present.",
     )
     nodes: int = field(
         1,

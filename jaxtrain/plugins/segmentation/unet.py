@@ -109,8 +109,9 @@ class UNet(DenseModel):
             if stride == 1:
                 raise UserError(
                     f"model.decoder_channels = {decoder_channels}: expected at most "
-                    f"{last.stride.bit_length() - 1} numbers, as model.backbone = "
-                    f"{backbone!r} has a stride of {last.stride}"
+                    f"{last.stride.bit_length() - 1} numbers, as each level halves the "
+                    f"stride, and model.backbone = {backbone!r} has a stride of "
+                    f"{last.stride}"
                 )
             stride, joins = stride // 2, False
             if skips and skips[-1].stride >= stride:

@@ -18,8 +18,8 @@ class SelfSupervisedConfig(Part):
         help="Training loss: simclr (Chen et al. 2020, arXiv:2002.05709), which "
         "contrasts the two views of an image with all other images of the batch, or "
         "byol (Grill et al. 2020, arXiv:2006.07733), which predicts the projection of "
-        "one view from the other view. The target network, whose "
-        "weights are moving averages, computes the projection to predict.",
+        "one view from the other view. For byol, a target network, whose weights are "
+        "moving averages, computes the projection to predict.",
     )
     size: int = field(
         256,

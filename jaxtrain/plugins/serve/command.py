@@ -120,7 +120,8 @@ def run(arguments: ServeArguments, signals: StopSignals) -> None:
 def _check(arguments: ServeArguments) -> None:
     if name := extras.missing(*NEEDED):
         raise UserError(
-            f"serve requires {name}, which is not installed: {extras.install('serve')}"
+            f"the command `serve` requires {name}, which is not installed: "
+            f"{extras.install('serve')}"
         )
     counts = ("max_batch", "max_waiting", "max_bytes", "max_pixels", "timeout")
     counts += ("max_per_client",)

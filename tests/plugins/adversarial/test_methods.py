@@ -362,7 +362,7 @@ def test_on_any_devices_a_method_computes_what_it_does_on_one(method: Part):
         ),
         (
             "--method adversarial --optimizer.name lbfgs",
-            "the line search of lbfgs needs",
+            "the line search of lbfgs supports",
         ),
         (
             "--method trades --parallel.pipeline-stages 2",

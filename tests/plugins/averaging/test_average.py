@@ -137,7 +137,7 @@ def test_a_soup_is_evaluated_and_begins_a_run(here: Path, tmp_path: Path):
     ("words", "message"),
     [
         ("seeded one --greedy --out s", "that no model was trained on"),
-        ("one --out s", "1 model: expected two or more"),
+        ("one --out s", "expected two or more models to"),
         ("nothing one --out s", "the first model is not the directory of a run"),
         ("one wide --out s", "model 2 differs from the first model: model = "),
     ],

@@ -152,7 +152,7 @@ def test_whole_classes_are_held_out(tmp_path: Path):
             "compares all examples of a batch",
         ),
         (CONTRASTIVE, "--data.augment.mixup 0.2", "belongs to neither"),
-        (ARCFACE, "--train.freeze class_centres", "have no cosines of the layer"),
+        (ARCFACE, "--train.freeze class_centres", "lack the cosines that the layer"),
         (
             'loss="contrastive", margin=0.2',
             "",
