@@ -1,4 +1,4 @@
-"""Memory of batches: reuse of buffers, and packing of crop windows.
+"""Reuse of batch memory, and packing of a batch's crop windows into one array.
 
 Reuse is faster than new allocations, which the OS clears page by page.
 """

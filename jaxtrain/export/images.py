@@ -1,6 +1,6 @@
 """Images for the check of an exported file, and for calibration of int8 ranges.
 
-For models with sliding windows, the images are windows, as the file takes one window.
+A file of a model with sliding windows takes single windows, so windows are returned.
 """
 
 import os

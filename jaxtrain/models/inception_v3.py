@@ -123,9 +123,9 @@ def _steps(
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
     """Yield (layer names, convolutions, split) for each element of a branch's chain.
 
-    The output channels of one convolution and the input channels of the next are split
-    over the `model` axis. Parallel convolutions, and an unpaired last convolution, are
-    not split.
+    Convolutions are paired: the output channels of the first and the input channels of
+    the second are sharded over the `model` axis. Parallel convolutions, and an unpaired
+    last convolution, are not sharded.
     """
     single = [isinstance(step, ConvSpec) for step in chain]
     num_paired = sum(single) // 2 * 2

@@ -43,7 +43,7 @@ class Origin(TypedDict):
 
 
 class Exported(TypedDict):
-    """Contents of `config.json` under `OURS`; `Description` parses `model`."""
+    """Value of the key `OURS` in config.json; `model` is a `Description` as JSON."""
 
     model: dict[str, Any]
     origin: Origin

@@ -25,7 +25,8 @@ from jaxtrain.weights.names import Library
 from jaxtrain.weights.spec import Reference
 from jaxtrain.weights.stored import Weights
 
-# timm model arguments implied by the array shapes, and the supported pooling.
+# timm model arguments: `IMPLIED` follow from the array shapes; `POOL` is the only
+# supported pooling.
 IMPLIED, POOL = ("in_chans", "num_classes"), ("global_pool", "avg")
 
 

@@ -194,7 +194,7 @@ SOURCES: dict[str, Sources] = {
     "convnext_small": _convnext("convnext_small", 230),
     "convnext_base": _convnext("convnext_base", 232),
 }
-# Equivalent models of other libraries, by name of a plug-in's model.
+# Name of a plug-in's model -> its equivalents in other libraries.
 WEIGHTS: Table[Sources] = Table("weights", {})
 
 

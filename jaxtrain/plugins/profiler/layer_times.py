@@ -248,8 +248,8 @@ def _spans(
     row, rank = rows[op.program, op.instruction]
     yield Span(op.start, op.end, rank, row)
     if op.done > op.end:
-        # In the second span, the instruction is perhaps only waiting for a busy thread,
-        # so other instructions have priority.
+        # After `end`, the instruction may only be waiting for a busy thread. The higher
+        # rank gives priority to other instructions.
         yield Span(op.end, op.done, rank + 1, row)
 
 

@@ -149,7 +149,7 @@ def _choose_split(
 
 
 def _show(setup: Setup, found: Predictions) -> dict[str, list[Shown]]:
-    """Return the chosen examples by group; their images are read again."""
+    """Reread the images of the chosen examples; return the examples by group."""
     source, task = setup.splits.named()[found.split], setup.task
     groups = found.choose()
     places = sorted({place for chosen in groups.values() for place in chosen})

@@ -227,7 +227,7 @@ class Attacker:
         worst: Worst,
         number: jax.Array,
     ) -> Worst:
-        """Replace the worst images where an attack's result, `changed`, is worse."""
+        """Keep, per image, the worse of `worst` and an attack's result, `changed`."""
         outputs = self._outputs(weights, changed)
         loss, errs = self._judged(outputs, given.target)
         taken = ~worst.errs & (errs | (loss > worst.loss))
