@@ -165,9 +165,9 @@ def check_space(folder: Path, abstract_state: Any, config: CheckpointConfig) -> 
     free = shutil.disk_usage(folder).free + sum(p.stat().st_size for p in old)
     if free < copies * size:
         raise UserError(
-            f"{folder}: {shown_size(free)} of disk space are free, but {copies} "
-            f"checkpoints of {shown_size(size)} may take {shown_size(copies * size)} "
-            f"without compression (checkpoint.keep = {config.keep}, "
+            f"{folder}: the disk has {shown_size(free)} of free space, but {copies} "
+            f"checkpoints of {shown_size(size)} take up to {shown_size(copies * size)} "
+            f"(checkpoint.keep = {config.keep}, "
             f"checkpoint.keep_best = {config.keep_best}, one being verified and one "
             "being written): free disk space, choose another --workdir, or reduce "
             "checkpoint.keep"

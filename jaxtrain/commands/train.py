@@ -85,8 +85,8 @@ class TrainArguments:
     )
     trust: bool = field(
         False,
-        help="Run the custom code of model.pretrained or of the training method, after "
-        "its files are shown and compared with the recorded digests.",
+        help="Run the custom code of model.pretrained or of the training method: its "
+        "files are first shown and compared with the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]
 

@@ -42,7 +42,7 @@ class CoreConfig(Section):
 
     seed: int = field(
         0,
-        help="Random seed for initial weights, data order, augmentation and dropout.",
+        help="Random seed: for initial weights, data order, augmentation and dropout.",
         common=True,
     )
     precision: Annotated[str, row_of("jaxtrain.training:POLICIES", exact=False)] = (
@@ -65,7 +65,7 @@ class CoreConfig(Section):
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(
         default_factory=ConvNetConfig,
-        help="Model, or import path of a Flax module, NNX or Linen, with its options.",
+        help="Model, or import path of a Flax module, with its options.",
         table=MODELS,
         code_of_model=True,
         common=True,

@@ -329,7 +329,7 @@ BAD_INPUT = [
     (["{digits}", "--optimizer.learning-rate", "fast"], ["'fast'", "learning-rate"]),
     (
         ["{digits}", "--train.epochs", "2", "--train.steps", "3"],
-        ["train.epochs = 2.0 and train.steps = 3", "give one of"],
+        ["train.epochs = 2.0 and train.steps = 3", "give only one of"],
     ),
     (["{digits}", "--data.batch-size", "2000"], ["2000", "1293 examples"]),
     (["{digits}", "--model.name", "resnet19"], ["resnet19", "resnet18"]),

@@ -155,7 +155,9 @@ def test_what_would_be_rounded_off_is_no_label_and_no_float64_of_a_store():
     assert groups_of(targets, facts).ndim == 1
     with pytest.raises(UserError, match="the column 'a' has numbers other than"):
         Multilabel(SHAPE, facts)
-    with pytest.raises(UserError, match=r"column 'a', such as 5400000.1; centre"):
+    with pytest.raises(
+        UserError, match=r"column 'a', such as 5400000.1, are too close"
+    ):
         task.check_targets(NUMBERS[:, None], "training")
     task.check_targets(NUMBERS[:, None] - FAR, "training")
     assert not columns.is_rounded(np.array([0.1, np.nan, 0.1, np.inf]))

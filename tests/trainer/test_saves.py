@@ -159,7 +159,7 @@ def test_too_small_disk_is_told_before_the_first_step(
     assert main(words) == 2
     error = capfd.readouterr().err
     assert "may take 3." in error
-    assert "2.0 MB of disk space are free" in error
+    assert "the disk has 2.0 MB of free space" in error
     assert "checkpoint.keep = 3" in error
     assert not read_lines(disk / "run")
 

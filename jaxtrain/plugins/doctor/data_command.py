@@ -130,7 +130,7 @@ class DataArguments:
     trust: bool = field(
         False,
         help="With --check or --preview: run the custom code named by the run in "
-        "--workdir or by model.pretrained; first show the files, and compare them with "
+        "--workdir or by model.pretrained, after its files are shown and compared with "
         "the recorded digests.",
     )
     overrides: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff]

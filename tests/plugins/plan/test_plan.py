@@ -426,5 +426,5 @@ def test_a_plan_names_the_disk_that_the_run_demands(
         check_space(tmp_path, state, save)
 
     check(plan.disk_bytes)
-    with pytest.raises(UserError, match="of disk space are free"):
+    with pytest.raises(UserError, match="of free space"):
         check(plan.disk_bytes - 1)
