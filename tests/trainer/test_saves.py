@@ -158,7 +158,7 @@ def test_too_small_disk_is_told_before_the_first_step(
     words = ["--config", str(write_config(CONFIG)), "--workdir", str(disk / "run")]
     assert main(words) == 2
     error = capfd.readouterr().err
-    assert "may take 3." in error
+    assert "take up to 3." in error
     assert "the disk has 2.0 MB of free space" in error
     assert "checkpoint.keep = 3" in error
     assert not read_lines(disk / "run")
