@@ -29,8 +29,8 @@ class HoldOut:
 
     def __init__(self, config: DataConfig, source: Source):
         self._config, self._source = config, source
-        # Indices of the examples that were never drawn for a hold-out, and of the drawn
-        # examples that were returned to training.
+        # Indices of examples: `_remaining` were never drawn for a hold-out; `_returned`
+        # were drawn, but returned to training.
         self._remaining = np.arange(len(source))
         self._returned = np.arange(0)
 

@@ -86,7 +86,10 @@ class _Convolved:
     shift: Any = 0.0
 
     def compute(self) -> jax.Array:
-        """Compute the result; kernels are scaled before they are rounded."""
+        """Compute `scale * conv(x, kernel) + shift`.
+
+        The scale is folded into the kernel before the kernel is cast to its dtype.
+        """
         if self.scale is None:
             return self.unfolded()
         kernel, (dim_in_kernel, dim) = self.kernel, self.dims

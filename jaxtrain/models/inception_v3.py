@@ -123,9 +123,9 @@ def _steps(
 ) -> Iterator[tuple[tuple[str, ...], tuple[ConvSpec, ...], Split | None]]:
     """Yield (layer names, convolutions, split) for each element of a branch's chain.
 
-    Convolutions are paired: the output channels of the first and the input channels of
-    the second are sharded over the `model` axis. Parallel convolutions, and an unpaired
-    last convolution, are not sharded.
+    Successive convolutions are sharded in pairs over the `model` axis: `split` is "out"
+    (output channels) for the first and "in" (input channels) for the second. It is None
+    for parallel convolutions and an unpaired last convolution.
     """
     single = [isinstance(step, ConvSpec) for step in chain]
     num_paired = sum(single) // 2 * 2

@@ -177,7 +177,7 @@ class Regression(Task):
         return jnp.sum(losses, -1) / jnp.maximum(jnp.sum(known, -1), 1)
 
     def labelled(self, target: Any) -> jax.Array:
-        """Mask of examples with a known target; others would lower the mean loss."""
+        """Mask of examples with a known target; the others have loss 0."""
         return jnp.any(~jnp.isnan(target), -1)
 
     def train_metrics(self, outputs: Any, target: Any) -> dict[str, jax.Array]:

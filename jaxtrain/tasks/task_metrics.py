@@ -53,7 +53,7 @@ def sums_of(task: Task, outputs: Any, target: Any, mask: jax.Array) -> Sums:
 
 
 def kept_of(task: Task, outputs: Any, target: Any) -> dict[str, Any]:
-    """Return the arrays (B, ...) of metrics with `keep`, by metric name. Traced.
+    """Return the results of the metrics' `keep` functions, by metric name. Traced.
 
     Metrics with the same function share an entry, named after the first metric.
 

@@ -17,8 +17,8 @@ def describe_jump(
 ) -> list[str]:
     """Describe the jump of the learning rate if a resumed run has another length.
 
-    At a jump, the next learning rate differs from the last one, and also from the next
-    one in a run of the old length. Scheduled drops are therefore no jumps.
+    A jump is a large change at the next step that a run of the old length would not
+    have. Scheduled drops are therefore not jumps.
 
     Args:
       setup: Setup of the resumed run.

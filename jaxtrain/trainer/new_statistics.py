@@ -79,8 +79,8 @@ def make_new_statistics(
         return None
     programs = []
     for phase in setup.phases:
-        # Fixed batch-norm statistics belong to the trained weights: the averaged
-        # weights still need recomputed statistics.
+        # Even if a phase fixes the statistics of the trained weights, the averaged
+        # weights need recomputed statistics.
         frozen = replace(phase.frozen, statistics=False)
         momenta = {
             path: momentum

@@ -227,8 +227,8 @@ def _charge_earlier(workdir: Path, clock: Clock, step: int, progress: Progress) 
     """Add the time of earlier starts, up to the last log line, to the clock."""
     if jax.process_index() == 0:
         last = read_last(workdir / workdir_lib.METRICS, "wall_seconds")
-        # If steps after the checkpoint were logged, the time since the checkpoint is
-        # lost. Otherwise this time was spent on saving the checkpoint.
+        # Logged steps after the checkpoint are repeated, so their time is lost. Without
+        # such steps, the time since the checkpoint was spent on saving it.
         again = last is not None and last["step"] > step
         spent = 0.0 if last is None else last["wall_seconds"]
         clock.go_on(progress.seconds, spent, "lost" if again else "checkpoint")

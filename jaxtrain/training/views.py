@@ -102,7 +102,7 @@ def _joined(
       windows: Log-probabilities of each window.
       starts: First pixel of each window along `dim`.
       size: Number of pixels of the result along `dim`.
-      dim: Dim of the pixel rows or of the pixel columns.
+      dim: Dim along which the windows overlap, pixel rows or columns.
     """
     shape = list(windows[0].shape)
     shape[dim] = size

@@ -54,7 +54,7 @@ def _download(
         # huggingface_hub also raises this error offline for a file that is not cached.
         except EntryNotFoundError as missing:
             error = missing
-        # Wrong names, permissions, networks and HTTP libraries cause many error types.
+        # Error types differ by cause (name, permissions, network) and HTTP library.
         except Exception as failed:
             error = failed
             break

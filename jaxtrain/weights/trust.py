@@ -20,8 +20,8 @@ from jaxtrain.training.methods import weights_options
 from jaxtrain.weights import description, folder, foreign, spec
 from jaxtrain.weights.description import Description
 
-# Custom modules of a directory, as pairs (config field, module); recorded SHA-256 of
-# each file, keyed by `own.module_of`; and advice on recording the current files.
+# Tuple: pairs (config field, custom module) that a directory names, recorded SHA-256 by
+# module (see `own.module_of`), and advice on recording the SHA-256 of current files.
 Named = tuple[list[tuple[str, str]], Mapping[str, str], str]
 
 

@@ -135,12 +135,12 @@ def _model_section(
     classifier: dict[str, tuple[Any, str]],
     weights: StartWeights | None,
 ) -> dict[str, tuple[Any, str]]:
-    """Return the fields of a task's model, whose backbone is a classifier.
+    """Return the model fields that a task proposes, completed with a stem or backbone.
 
     Args:
-      fields: Fields of the model that the task proposes.
-      classifier: Fields of the classifier. `dropout` and `stem` are removed in place if
-        the task's model has a backbone.
+      fields: Model fields proposed by the task.
+      classifier: Model fields of the classifier. `dropout` and `stem` are removed in
+        place if `fields` has a backbone.
       weights: Pretrained weights of the backbone, if any.
     """
     if "name" not in fields:

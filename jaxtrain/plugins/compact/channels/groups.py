@@ -169,13 +169,13 @@ def channels_of(model: Model, images: jax.ShapeDtypeStruct) -> ChannelMap:
 
 @dataclass(frozen=True, eq=False)
 class _LabelPositions:
-    """Position of each label in the weights: an index along a dim of an array.
+    """Array, dim, and index along the dim, that each channel label belongs to.
 
     Attributes:
-      paths: Paths of the arrays.
+      paths: Paths of the model's arrays.
       sizes: Path and dim of an array -> size.
-      axes: Path and dim of each label, as an index into the keys of `sizes`; -1 for
-        labels outside the weights.
+      axes: Path and dim of each label, as an index into the keys of `sizes`; -1 if
+        no index of the arrays has the label.
       places: Index of each label along its dim.
     """
 

@@ -40,7 +40,7 @@ class LabelledProduct:
     """Labels of a convolution or matrix product, seen as nested loops.
 
     Attributes:
-      dims: Labels of the iterations of each loop.
+      dims: Labels of each loop, one label per iteration.
       factor: FLOPs of one iteration of the innermost loop.
       divisor: Divisor of the FLOPs, for inputs dilated with zeros.
       layer: Path of the layer, or None outside layers.
