@@ -39,7 +39,7 @@ def paths(section: Any = Config) -> list[str]:
     """List the dotted paths of all leaf fields.
 
     Args:
-      section: A config or section, or its class for the default parts.
+      section: A config or section; or its class, to use the default parts.
     """
     return leaves(section)
 

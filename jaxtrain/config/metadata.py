@@ -45,7 +45,7 @@ def with_metadata(section: Any, key: str, *, inherit: bool = True) -> Mapping[st
     """Return the value of a metadata key for each field that has the key, by path.
 
     Args:
-      section: A section, or its class for the default parts. Nested sections are
+      section: A section; or its class, to use the default parts. Nested sections are
         included.
       key: Key of the metadata.
       inherit: Whether the fields of a nested section inherit the metadata of the field
@@ -60,7 +60,7 @@ def leaves(section: Any) -> list[str]:
     """Return the paths of all leaf fields, including fields of nested sections.
 
     Args:
-      section: A section, or its class for the default parts.
+      section: A section; or its class, to use the default parts.
     """
     found = []
     for field, inner in nested(section):

@@ -197,7 +197,7 @@ def with_workers(dataset: Any, num_workers: int) -> Any:
 
 
 def _close_at_once(num_threads: int = 1, max_outstanding_requests: int = 50) -> None:
-    """No-op in place of Grain's `enable_async_del`: no thread closes the arrays."""
+    """No-op in place of Grain's `enable_async_del`, so that deletion is synchronous."""
 
 
 def _init_worker(worker: int, num_workers: int) -> None:

@@ -67,7 +67,8 @@ def _write_folder(request: Request, path: Path) -> None:
     them.
     """
     weights = request.weights(round_kernels=True)
-    # Parameters and other state have different names.
+    # Names stay unique without the first part of the path, which separates parameters
+    # from other state.
     named = {
         path.partition("/")[2].replace("/", "."): x
         for path, x in by_path(weights).items()

@@ -39,7 +39,7 @@ def check_divisible(
       name: Name of the size, for the message.
       value: Size to be sharded.
       divisor: Required divisor of the size.
-      reason: Explanation of the divisor, a clause that follows it in the message.
+      reason: Explanation of the divisor; the message shows it after the divisor.
       *fields: Paths of the config fields that determine the size.
     """
     if value % divisor:

@@ -52,7 +52,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def saving(self) -> Iterator[None]:
-        """Context manager: apply the time limit of a save, `LONG_SECONDS` or more."""
+        """Context manager: raise the time limit to at least `LONG_SECONDS`."""
         limit, self._limit = self._limit, self._long
         yield
         self.beat()
