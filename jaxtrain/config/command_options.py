@@ -9,8 +9,8 @@ def platform_option() -> Any:
     """Field for the option `--platform`, `Literal["auto", "cpu", "gpu", "tpu"]`."""
     return field(
         "auto",
-        help="Platform to run on; auto: the default of JAX, or an error if this is the "
-        "CPU of a machine with an NVIDIA GPU.",
+        help="Platform to run on; auto: the default of JAX, except that the CPU is an "
+        "error on a machine with an NVIDIA GPU.",
     )
 
 

@@ -70,7 +70,7 @@ def open_hf(name: str, config: DataConfig) -> Opened:
     if missing := [name for name in wanted if name not in features]:
         raise UserError(
             f"data.targets = {config.targets}: {source} has no column "
-            f"{shown(missing[0])!r}; expected columns of "
+            f"{shown(missing[0])!r}; expected one or more of "
             f"{listed(features)}{nearest(missing[0], features)}"
         )
     columns_of = [rows.select_columns([image, *wanted]) for rows in loaded.values()]

@@ -214,8 +214,8 @@ def read_history(workdir: Path) -> History:
         what = found.what if found else "a model without a run"
         it_is = f"; it is {what}" if workdir.exists() else ""
         raise UserError(
-            f"--workdir {workdir} contains neither {CONFIG} nor {METRICS} of a "
-            f"run{it_is}: {spec.RUN}"
+            f"--workdir {workdir} is not the directory of a run: it contains neither "
+            f"{CONFIG} nor {METRICS}{it_is}; {spec.RUN}"
         )
     missing: list[str] = []
 

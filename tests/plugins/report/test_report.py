@@ -359,11 +359,15 @@ def test_runs_are_laid_side_by_side(root: Path, here: Callable[..., Path]):
     [
         (
             "--workdir set",
-            "--workdir set contains neither config.json nor metrics.jsonl of a run; it "
-            "is a folder of images: give the directory of a run",
+            "--workdir set is not the directory of a run: it contains neither "
+            "config.json nor metrics.jsonl; it is a folder of images; give the "
+            "directory of a run",
         ),
         ("--workdir run --compare run", "--compare run: the run is given twice"),
-        ("--workdir run --compare none", "--workdir none contains neither"),
+        (
+            "--workdir run --compare none",
+            "--workdir none is not the directory of a run",
+        ),
         ("--workdir run --compare x --platform cpu", "--platform cpu has no effect"),
         (
             f"--workdir run --compare {'x ' * 16}",
