@@ -138,8 +138,8 @@ def _check_fields(run: DataConfig, given: DataConfig) -> None:
         value = getattr(given, name)
         if given.source == run.source and value != getattr(run, name):
             raise UserError(
-                f"data.{name} = {value!r} differs from the run, so that training "
-                f"images of the run would be held out of {run.source}: leave "
+                f"data.{name} = {value!r} differs from the run, so that the "
+                f"evaluated split of {run.source} would contain training images: leave "
                 f"data.{name} out"
             )
 
