@@ -236,7 +236,10 @@ def test_a_folder_of_images_is_evaluated_as_the_set(folder: Path):
         ("--tta ten_crop", "images are not resized, so the centre crop covers"),
         ("--data.batch-size 32", "data.batch_size = 32 has no effect on an evaluation"),
         ("--data.source synthetic:8x8x1/4", "has 4 classes, but the model has 10"),
-        ("--data.validation-fraction 0", "would hold out other images of digits, "),
+        (
+            "--data.validation-fraction 0",
+            "the evaluated split of digits would contain ",
+        ),
         ("--data.test-fraction 0.5", "would contain training images: leave data."),
         (
             "--data.source synthetic:8x8x1/10 --split validation "
